@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, replay
 from sharequeue_share_coordinator.share_state.shard import Decision
+from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
@@ -404,3 +407,31 @@ def test_a_summary_from_the_log_start_counts_only_what_the_log_has(
     key.write(0, 0, 5, 4, [(6, 7, 2, 1), (8, 9, 0, 1), (10, 11, 4, 1)])
     result = shard.read_summary(key.state, PartitionState(partition=0, start_offset=from_offset), None).result
     assert (result.start_offset, result.delivery_complete_count, result.unfinished_offset) == (start, count, unfinished)
+
+
+def said(annotations: Sequence[StateAnnotation]) -> dict[int, str | None]:
+    return {offset: note.reason for note in annotations for offset in range(note.first_offset, note.last_offset + 1)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9), st.sampled_from((0, 2, 4))), max_size=40))
+def test_pages_of_any_size_make_the_whole_state(ranges: list[tuple[int, int, int]]) -> None:
+    key = Shard()
+    key.init(0, 0)
+    batches = [(first, first + length, state, 1) for first, length, state in ranges]
+    notes = [StateAnnotation(first, first, 1, reason="slow") for first, *_ in batches[::2]]
+    key.write(0, 0, 0, 0, batches, annotations=notes)
+    whole = key.read(0)
+    for size in (1, 300, 1000, 1 << 20):
+        found: list[StateBatch] = []
+        annotations: list[StateAnnotation] = []
+        offset: int | None = 0
+        pages = 0
+        while offset is not None:
+            request = PartitionState(partition=0, leader_epoch=0, from_offset=offset)
+            page = shard.read(key.state, request, None, 500, 0, size).result
+            found += page.state_batches or []
+            annotations += page.annotations or []
+            offset, pages = page.next_offset, pages + 1
+        assert combine_state_batches(found, [], -1) == whole.state_batches
+        assert said(annotations) == said(whole.annotations or [])
+        assert pages == max(len(found), 1) if size == 1 else pages >= len(found) * 100 // (size + 350)

@@ -10,13 +10,17 @@ from sharequeue.protocol.types import StateAnnotation, StateBatch
 
 
 class PartitionState(Struct, omit_defaults=True, kw_only=True):
-    """A share-partition in a state request. `None`: the field was not sent."""
+    """A share-partition in a state request. `None`: the field was not sent.
+
+    `from_offset`, in a read: the caller takes the state in pages, and wants the one that begins here.
+    """
 
     partition: int
     state_epoch: int | None = None
     leader_epoch: int | None = None
     start_offset: int = -1
     delivery_complete_count: int = -1
+    from_offset: int | None = None
     state_batches: list[StateBatch] = []
     annotations: list[StateAnnotation] = []
 
@@ -46,7 +50,8 @@ class WriteBatchRequest(Request):
 
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start offset
-    of the leader's next write is at or behind it."""
+    of the leader's next write is at or behind it. `next_offset`, in a page of a state: where the next page begins. Pages of
+    one `version` belong together."""
 
     partition: int
     error_code: int
@@ -56,6 +61,8 @@ class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     start_offset: int | None = None
     delivery_complete_count: int | None = None
     unfinished_offset: int | None = None
+    next_offset: int | None = None
+    version: int | None = None
     state_batches: list[StateBatch] | None = None
     annotations: list[StateAnnotation] | None = None
 

@@ -6,11 +6,10 @@ earlier leader can write. Then the lock script raises it in Redis: no earlier le
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
-from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import (
     ApiError,
@@ -20,7 +19,7 @@ from sharequeue.protocol.errors import (
     NotLeaderOrFollower,
     error_of,
 )
-from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
+from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -32,10 +31,12 @@ from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.readers import Begun, Readers
 from sharequeue_gateway.share_partition.backoff import jitter_seed
-from sharequeue_gateway.share_partition.machine import DeadLetter, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded, RestoredLock, SharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks
 
 LOADS_AT_ONCE: Final = 64
+MOST_RESTORED_HERE: Final = 2000
+"""State batches. A share-partition with more is restored in a thread, so that the event loop does not stop."""
 NOT_INITIALIZED: Final = InvalidRequest.error.kafka_code
 """The code of the share coordinator for a share-partition that was never initialised."""
 
@@ -43,6 +44,13 @@ Wanted = tuple[SharePartitionKey, KnownTopic]
 Outcome = tuple[LedSharePartition, Sequence[DeadLetter]] | ApiError
 Take = Callable[[Sequence[SharePartitionKey]], Awaitable[dict[SharePartitionKey, list[LeftLocks]]]]
 """Asks other gateways to yield share-partitions. Returns: the locks that each of them knew."""
+
+
+class Locks(NamedTuple):
+    """The locks of a share-partition. `kept`: those of Redis; `missed`: those that Redis may have missed."""
+
+    kept: Sequence[RestoredLock]
+    missed: Sequence[RestoredLock]
 
 
 class Loader:
@@ -121,6 +129,19 @@ class Loader:
                 )
                 # the settings may have changed while the start offsets were resolved
                 config = self._metadata.config(group_id) or config
+            known = {
+                key: Locks(restored[key] or (), _missed([*_of(key, left), *given.get(key, ())], states[key]))
+                for key in led
+            }
+            large = {
+                key: await asyncio.to_thread(
+                    self._restore, key, config, states[key], begun[key], known[key], leader_epoch
+                )
+                for key in led
+                if len(states[key].state_batches or ()) > MOST_RESTORED_HERE
+            }
+            if large:  # they may have changed again while the threads ran
+                config = self._metadata.config(group_id) or config
             outcomes: list[Outcome] = []
             for key, topic in wanted:
                 if key in faults:
@@ -130,11 +151,10 @@ class Loader:
                 elif restored[key] is None:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
-                    known = [*([left[key]] if key in left else ()), *given.get(key, ())]
-                    missed = [lock for locks in known for lock in _of_this_life(locks, states[key])]
-                    kept = restored[key] or ()
-                    outcome = self._make(key, topic, config, states[key], begun[key], kept, missed, leader_epoch)
-                    outcomes.append(outcome)
+                    machine = large.get(key) or self._restore(
+                        key, config, states[key], begun[key], known[key], leader_epoch
+                    )
+                    outcomes.append(self._led(key, topic, machine, config, begun[key], known[key]))
             return outcomes
 
     async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
@@ -156,48 +176,56 @@ class Loader:
     ) -> Mapping[SharePartitionKey, PartitionStateResult]:
         if not wanted:
             return {}
-        states: dict[str, list[PartitionState]] = {}
-        for key, _ in wanted:
-            states.setdefault(key.topic_id, []).append(
-                PartitionState(partition=key.partition, leader_epoch=leader_epoch)
-            )
-        return await self._share_coordinator.state(apis.READ_STATE, group_id, states)
+        return await self._share_coordinator.read(group_id, [key for key, _ in wanted], leader_epoch)
 
-    def _make(
+    def _restore(
         self,
         key: SharePartitionKey,
-        topic: KnownTopic,
         config: ShareGroupConfig,
         state: PartitionStateResult,
         begun: Begun | ApiError,
-        locks: Sequence[RestoredLock],
-        missed: Sequence[RestoredLock],
+        locks: Locks,
         leader_epoch: int,
-    ) -> Outcome:
-        """`locks`: those of Redis; `missed`: those that Redis may have missed."""
+    ) -> Loaded | ApiError:
+        """Rebuild the machine of a share-partition. Uses nothing that another thread changes."""
         if isinstance(begun, ApiError):
             return begun
         try:
-            now_ms = self._clock.now_ms()
-            loaded = SharePartition.load(
+            return SharePartition.load(
                 config,
                 state_epoch=state.state_epoch or 0,
                 leader_epoch=leader_epoch,
                 start_offset=begun.start_offset,
                 state_batches=state.state_batches or [],
                 annotations=state.annotations or [],
-                locks=[*locks, *missed],
-                now_ms=now_ms,
+                locks=[*locks.kept, *locks.missed],
+                now_ms=self._clock.now_ms(),
                 jitter_seed=jitter_seed(key),
             )
         except ApiError as error:
             return error
+
+    def _led(
+        self,
+        key: SharePartitionKey,
+        topic: KnownTopic,
+        loaded: Loaded | ApiError,
+        config: ShareGroupConfig,
+        begun: Begun | ApiError,
+        locks: Locks,
+    ) -> Outcome:
+        if isinstance(loaded, ApiError):
+            return loaded
+        if isinstance(begun, ApiError):
+            return begun
+        now_ms = self._clock.now_ms()
+        loaded.share_partition.config = config
         led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
         led.stored_start, led.floor = begun
-        if missed:
+        if locks.missed:
             self._lock_timers.write(lock_entries.whole(led, now_ms))
-        elif locks:
-            lock_entries.note(led, sorted(locks, key=lambda lock: lock.last_offset))
+        elif locks.kept:
+            lock_entries.note(led, sorted(locks.kept, key=lambda lock: lock.last_offset))
         return led, loaded.dead_letters
 
 
@@ -209,6 +237,10 @@ def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
     return persist_error(state.error_code, state.error_message)
 
 
-def _of_this_life(left: LeftLocks, state: PartitionStateResult) -> Sequence[RestoredLock]:
-    """The locks that an earlier leader left; none if the state was reset after that."""
-    return left.locks if left.state_epoch == state.state_epoch else ()
+def _of(key: SharePartitionKey, left: Mapping[SharePartitionKey, LeftLocks]) -> Sequence[LeftLocks]:
+    return [left[key]] if key in left else ()
+
+
+def _missed(left: Sequence[LeftLocks], state: PartitionStateResult) -> list[RestoredLock]:
+    """The locks that earlier leaders left; none from before the state was reset."""
+    return [lock for locks in left if locks.state_epoch == state.state_epoch for lock in locks.locks]

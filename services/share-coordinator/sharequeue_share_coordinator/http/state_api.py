@@ -66,7 +66,6 @@ class ShareStateApi:
         self._clock = clock
         self._updates_per_snapshot = updates_per_snapshot
         self._initialize = Rule(self._decide_initialize, state_epoch=True, creates=True)
-        self._read = Rule(self._decide_read, leader_epoch=True)
         self._write = Rule(self._decide_write, leader_epoch=True, state_epoch=True)
         self._delete = Rule(shard.delete)
         self._read_summary = Rule(shard.read_summary)
@@ -86,7 +85,10 @@ class ShareStateApi:
         return await self._of_group(call, self._initialize)
 
     async def read(self, call: Call) -> ShareStateResponse:
-        return await self._of_group(call, self._read)
+        request: ShareStateRequest = call.request
+        asked = sum(len(topic.partitions) for topic in request.topics)
+        page_bytes = shard.READ_PAGE_BYTES // max(asked, 1)
+        return await self._of_group(call, Rule(partial(self._decide_read, page_bytes), leader_epoch=True))
 
     async def write(self, call: Call) -> ShareStateResponse:
         return await self._of_group(call, self._write)
@@ -121,8 +123,11 @@ class ShareStateApi:
     def _decide_initialize(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
         return shard.initialize(state, request, topic, self._clock.now_ms())
 
-    def _decide_read(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
-        return shard.read(state, request, topic, self._updates_per_snapshot, self._clock.now_ms())
+    def _decide_read(
+        self, page_bytes: int, state: KeyState | None, request: PartitionState, topic: Decision | None
+    ) -> Decision:
+        now_ms = self._clock.now_ms()
+        return shard.read(state, request, topic, self._updates_per_snapshot, now_ms, page_bytes)
 
     def _decide_write(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
         return shard.write(state, request, topic, self._updates_per_snapshot, self._clock.now_ms())

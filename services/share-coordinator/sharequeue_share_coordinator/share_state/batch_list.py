@@ -24,6 +24,9 @@ from sharequeue_share_coordinator.share_state.notes import FINISHED, Note, annot
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 BLOCK: Final = 512
+BATCH_BYTES: Final = 100
+NOTE_BYTES: Final = 150
+"""Of a batch and a note as JSON, with the names of their fields, without the reason."""
 
 
 class NotedBatch(Struct, frozen=True, gc=False):
@@ -87,6 +90,22 @@ class BatchList:
         index = bisect_left(self.blocks, offset, key=_block_last)
         for place, block in enumerate(self.blocks[index:]):
             yield from block[bisect_left(block, offset, key=_last) :] if place == 0 else block
+
+    def page(self, offset: int, size: int) -> tuple[list[NotedBatch], int | None]:
+        """The batches that end at or behind an offset, up to a size in bytes as JSON, roughly, but at least one.
+
+        Returns: also where the next page begins. None: this is the last one.
+        """
+        page: list[NotedBatch] = []
+        left = size
+        for batch in self.from_offset(offset):
+            if left <= 0:
+                return page, batch.first_offset
+            page.append(batch)
+            left -= BATCH_BYTES
+            if batch.note is not None:
+                left -= NOTE_BYTES + 2 * len(batch.note.reason or "")
+        return page, None
 
     def state_batches(self) -> list[StateBatch]:
         """The batches without their notes; neighbours that differ in the note alone are one."""

@@ -3,8 +3,8 @@
 Source: Kafka ShareCoordinatorShard.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -20,7 +20,12 @@ from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
 )
-from sharequeue_share_coordinator.share_state.batch_list import BatchList
+from sharequeue_share_coordinator.share_state.batch_list import (
+    BatchList,
+    NotedBatch,
+    annotations_of,
+    state_batches_of,
+)
 from sharequeue_share_coordinator.share_state.notes import FINISHED, bounded
 from sharequeue_share_coordinator.share_state.rows import (
     LARGE_SNAPSHOT,
@@ -33,6 +38,9 @@ from sharequeue_share_coordinator.share_state.rows import (
     snapshot_due,
 )
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
+
+READ_PAGE_BYTES: Final = 1 << 20
+"""The state in one answer to a caller that takes pages, as JSON, roughly."""
 
 
 class Decision(NamedTuple):
@@ -123,9 +131,17 @@ def initialize(state: KeyState | None, request: PartitionState, topic: Decision 
 
 
 def read(
-    state: KeyState | None, request: PartitionState, topic: Decision | None, updates_per_snapshot: int, now_ms: int
+    state: KeyState | None,
+    request: PartitionState,
+    topic: Decision | None,
+    updates_per_snapshot: int,
+    now_ms: int,
+    page_bytes: int = READ_PAGE_BYTES,
 ) -> Decision:
-    """Read the state. A leader epoch above the recorded one is recorded first; from then on lower ones are fenced."""
+    """Read the state. A leader epoch above the recorded one is recorded first; from then on lower ones are fenced.
+
+    A caller that names `from_offset` gets a page of about `page_bytes`, and where the next one begins.
+    """
     leader_epoch = request.leader_epoch or 0
     if state is None:
         return fault(request.partition, InvalidRequest, "the share-partition cannot be read: it is not initialised")
@@ -133,24 +149,34 @@ def read(
         return _fenced(request.partition, leader_epoch, state)
     if topic is not None:
         return topic
+    row: Row | None = None
+    version = (state.snapshot_epoch, state.updates)
+    if leader_epoch > state.recorded_leader_epoch:
+        if snapshot_due(state, updates_per_snapshot) and not state.large:
+            row = _snapshot(state, now_ms, leader_epoch=leader_epoch)
+            version = (state.snapshot_epoch + 1, 0)
+        else:
+            row = Row(
+                kind=UPDATE,
+                snapshot_epoch=state.snapshot_epoch,
+                leader_epoch=leader_epoch,
+                delivery_complete_count=state.delivery_complete_count,
+            )
+            version = (state.snapshot_epoch, state.updates + 1)
+    batches: Iterable[NotedBatch] = state.batches
+    next_offset = None
+    if request.from_offset is not None:
+        batches, next_offset = state.batches.page(request.from_offset, page_bytes)
     result = PartitionStateResult(
         partition=request.partition,
         error_code=0,
         error_message=None,
         state_epoch=state.state_epoch,
         start_offset=state.start_offset,
-        state_batches=state.batches.state_batches(),
-        annotations=state.batches.annotations() or None,
-    )
-    if leader_epoch == state.recorded_leader_epoch:
-        return Decision(result)
-    if snapshot_due(state, updates_per_snapshot) and not state.large:
-        return Decision(result, _snapshot(state, now_ms, leader_epoch=leader_epoch))
-    row = Row(
-        kind=UPDATE,
-        snapshot_epoch=state.snapshot_epoch,
-        leader_epoch=leader_epoch,
-        delivery_complete_count=state.delivery_complete_count,
+        state_batches=state_batches_of(batches),
+        annotations=annotations_of(batches) or None,
+        next_offset=next_offset,
+        version=None if request.from_offset is None else (version[0] << 31) + version[1],
     )
     return Decision(result, row)
 
@@ -245,9 +271,7 @@ def read_summary(state: KeyState | None, request: PartitionState, topic: Decisio
 
 def _unfinished_offset(state: KeyState, start_offset: int) -> int:
     offset = start_offset
-    for batch in state.batches:
-        if batch.last_offset < offset:
-            continue
+    for batch in state.batches.from_offset(offset):
         if batch.first_offset > offset or batch.delivery_state not in FINISHED:
             break
         offset = batch.last_offset + 1
@@ -257,8 +281,8 @@ def _unfinished_offset(state: KeyState, start_offset: int) -> int:
 def _finished_from(state: KeyState, start_offset: int) -> int:
     return sum(
         batch.last_offset - max(batch.first_offset, start_offset) + 1
-        for batch in state.batches
-        if batch.last_offset >= start_offset and batch.delivery_state in FINISHED
+        for batch in state.batches.from_offset(start_offset)
+        if batch.delivery_state in FINISHED
     )
 
 
