@@ -19,6 +19,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, Api
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.fields import IsolationLevel
+from sharequeue.protocol.messages.groups import ShareGroupOffsets
 from sharequeue.protocol.messages.in_flight import (
     InFlightBatch,
     InFlightPartition,
@@ -135,6 +136,23 @@ class GatewayClient:
         except ApiError as error:
             raise refused(error, self._options.url) from None
         return config
+
+    def lags(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """How many records of each partition a group has not finished; none for a partition it has not fetched from."""
+        try:
+            listed: ShareGroupOffsets = self._call(apis.LIST_SHARE_GROUP_OFFSETS, group=group)
+        except ApiError as error:
+            if error.error.code == "GROUP_ID_NOT_FOUND":
+                return {}
+            raise refused(error, self._options.url) from None
+        wanted = set(topics)
+        return {
+            (entry.topic, place.partition): place.lag
+            for entry in listed.topics
+            if entry.topic in wanted
+            for place in entry.partitions
+            if place.lag >= 0
+        }
 
     def delivered(self, group: str, topics: Iterable[str]) -> list[Range]:
         """The records of topics that were delivered to a group before, and that nobody holds or waits for."""

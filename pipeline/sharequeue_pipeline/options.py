@@ -53,6 +53,9 @@ class SourceOptions:
     on_malformed: str = "null"
     starting: str | Offsets = EARLIEST
     ending: str | Offsets = LATEST
+    starting_at: int | Offsets | None = None
+    ending_at: int | Offsets | None = None
+    starting_strategy: str = "error"
     fail_on_data_loss: bool = True
 
 
@@ -149,6 +152,20 @@ def _offsets(word: str) -> Callable[[str], str | Offsets]:
     return read
 
 
+def _times(text: str) -> Offsets:
+    """A time in ms for each partition."""
+    try:
+        given = {
+            topic: {_whole(partition): _whole(time) for partition, time in partitions.items()}
+            for topic, partitions in json.loads(text).items()
+        }
+        if all(time >= 0 for found in given.values() for time in found.values()):
+            return given
+    except (ValueError, AttributeError, TypeError):
+        pass
+    raise ValueError(f'must be times in ms like {{"orders":{{"0":1700000000000}}}}, not {text!r}')
+
+
 Reader = Callable[[str], Any]
 GATEWAY: Final[Mapping[str, tuple[str, Reader]]] = {
     "url": ("url", _url),
@@ -172,6 +189,11 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "onMalformed": ("on_malformed", _choice("reject", "null", "fail")),
     "startingOffsets": ("starting", _offsets(EARLIEST)),
     "endingOffsets": ("ending", _offsets(LATEST)),
+    "startingTimestamp": ("starting_at", _number(0, 10**15)),
+    "endingTimestamp": ("ending_at", _number(0, 10**15)),
+    "startingOffsetsByTimestamp": ("starting_at", _times),
+    "endingOffsetsByTimestamp": ("ending_at", _times),
+    "startingOffsetsByTimestampStrategy": ("starting_strategy", _choice("error", "latest")),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
 }
 SINK: Final[Mapping[str, tuple[str, Reader]]] = {
@@ -194,10 +216,6 @@ KAFKA: Final[Mapping[str, str]] = {
     "maxrecordsperpartition": "parallelism is the number of tasks",
     "kafka.group.id": "group names the share group; mode=log reads without one",
     "groupidprefix": "group names the share group; mode=log reads without one",
-    "startingtimestamp": "startingOffsets names offsets",
-    "startingoffsetsbytimestamp": "startingOffsets names offsets",
-    "endingtimestamp": "endingOffsets names offsets",
-    "endingoffsetsbytimestamp": "endingOffsets names offsets",
     "kafka.isolation.level": "isolation is read_committed or read_uncommitted",
     "includeheaders": "the column headers is always there",
     "fetchoffset.numretries": "timeoutMs is the time for all tries of a call",
@@ -226,14 +244,24 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         raise PipelineError("mode=log reads without a group: leave out group and accept")
     if values.get("mode") == "group" and "group" not in values:
         raise PipelineError("mode=group needs the option group")
-    if "group" in values and ("starting" in values or "ending" in values):
-        raise PipelineError("startingOffsets and endingOffsets go with mode=log: a group has its own position")
+    given = {name.lower() for name in options}
+    for side in ("starting", "ending"):
+        names = [name for name in SOURCE if name.lower() in given and name in _places(side)]
+        if names and "group" in values:
+            raise PipelineError(f"{names[0]} goes with mode=log: a group has its own position")
+        if len(names) > 1:
+            raise PipelineError(f"give one of {names[0]} and {names[1]}: both say where to {side[:-3]}")
     return SourceOptions(gateway=gateway, **values)
+
+
+def _places(side: str) -> tuple[str, ...]:
+    """The options that say where a read starts or ends."""
+    return f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
 
 
 def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
     """Raises: PipelineError: an option would have no effect on this kind of read."""
-    idle = {"accept", "endingOffsets"} if stream else {"maxRecordsPerTrigger", "onError"}
+    idle = {"accept", *_places("ending")} if stream else {"maxRecordsPerTrigger", "onError"}
     if group:
         idle |= {"failOnDataLoss"}
     else:

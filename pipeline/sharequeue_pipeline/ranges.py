@@ -1,6 +1,6 @@
 """Ranges of offsets: joined, written into the offset of a micro-batch, and shared among tasks. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -82,6 +82,14 @@ def decode(encoded: dict[str, Any]) -> list[Range]:
                 first, _, last = offsets.partition("-")
                 ranges.append(Range(topic, int(partition), int(first), int(last), int(count)))
     return ranges
+
+
+def by_topic(places: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    """Numbers of partitions as JSON: `{"orders":{"0":17}}`."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), number in sorted(places.items()):
+        found.setdefault(topic, {})[str(partition)] = number
+    return found
 
 
 def split(ranges: Sequence[Range], parts: int) -> list[list[Range]]:

@@ -71,6 +71,36 @@ def test_a_stream_whose_unread_records_were_deleted_fails(pipeline: Pipeline, ga
     assert json.loads(pipeline.queries[-1].recentProgress[-1]["sources"][0]["endOffset"])["lost"] == 30
 
 
+def test_a_read_begins_and_ends_at_times(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    """Timestamps do not ascend: as in Kafka, the first record that reaches the time counts."""
+    gateway.create_topic(name, 2)
+    for partition, times in ((0, (1000, 5000, 2000, 7000)), (1, (3000, 3000))):
+        for number, time_ms in enumerate(times):
+            gateway.produce(name, 10 * partition + number, partition=partition, timestamp_ms=time_ms)
+    later = pipeline.read(topics=name, startingTimestamp=2000)
+    assert numbers(later) == [1, 2, 3, 10, 11]
+    part = pipeline.read(
+        topics=name,
+        startingOffsetsByTimestamp=f'{{"{name}":{{"0":0,"1":3001}}}}',
+        startingOffsetsByTimestampStrategy="latest",
+        endingTimestamp=5001,
+    )
+    assert numbers(part) == [0, 1, 2]
+    stream = pipeline.stream(topics=name, mode="log", startingTimestamp=3000)
+    pipeline.drain(stream)
+    assert numbers(pipeline.out()) == [1, 2, 3, 10, 11]
+    with pytest.raises(PySparkException, match=f"no record of {name}-1 has the timestamp 3001 or a later one"):
+        pipeline.read(topics=name, startingTimestamp=3001).count()
+
+
+def test_progress_has_the_log_ends(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 90, partitions=3)
+    pipeline.drain(pipeline.stream(topics=name, mode="log", maxRecordsPerTrigger=40))
+    first = pipeline.queries[0].recentProgress[0]["sources"][0]
+    assert json.loads(first["latestOffset"]) == {"log": {name: {"0": 30, "1": 30, "2": 30}}}
+    assert sum(json.loads(first["endOffset"])["log"][name].values()) <= 42
+
+
 def test_offsets_of_a_topic_that_is_not_read_are_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
     with pytest.raises(PySparkException, match="startingOffsets names other-0, which is not among the partitions read"):

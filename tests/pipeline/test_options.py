@@ -67,7 +67,14 @@ def test_offsets_are_a_word_or_json() -> None:
         ({"mode": "log", "group": "g"}, "mode=log reads without a group"),
         ({"mode": "group"}, "mode=group needs the option group"),
         ({"group": "a/b"}, "the option group 'a/b': a group id holds no '/'"),
-        ({"group": "g", "startingOffsets": "latest"}, "startingOffsets and endingOffsets go with mode=log"),
+        ({"group": "g", "startingOffsets": "latest"}, "startingOffsets goes with mode=log: a group has its own"),
+        ({"group": "g", "endingtimestamp": "5"}, "endingTimestamp goes with mode=log: a group has its own"),
+        ({"startingOffsets": "latest", "startingTimestamp": "5"}, "give one of startingOffsets and startingTimestamp"),
+        ({"startingTimestamp": "-1"}, "the option startingTimestamp must be a whole number from 0 to"),
+        (
+            {"endingOffsetsByTimestamp": '{"t":{"0":-1}}'},
+            "the option endingOffsetsByTimestamp must be times in ms like",
+        ),
         ({"startingOffsets": "17"}, "the option startingOffsets must be earliest, latest or like"),
         ({"startingOffsets": '{"orders":{"0":1.5}}'}, "the option startingOffsets must be earliest, latest or like"),
         ({"startingOffsets": '{"orders":{"1_0":1}}'}, "the option startingOffsets must be earliest, latest or like"),
@@ -92,6 +99,7 @@ def test_a_fault_in_source_options_is_one_line(options: dict[str, str], expected
     [
         ("accept", True, True, "readStream with a group"),
         ("ENDINGOFFSETS", True, False, "readStream of the log"),
+        ("endingTimestamp", True, False, "readStream of the log"),
         ("lockRenew", True, False, "readStream of the log"),
         ("onerror", False, True, "spark.read with a group"),
         ("failOnDataLoss", True, True, "readStream with a group"),

@@ -56,6 +56,9 @@ def test_available_now_reads_and_accepts_every_record_once(pipeline: Pipeline, g
     batches = [entry["numInputRows"] for entry in progress if entry["numInputRows"]]
     assert max(batches) <= 3 * 400
     assert json.loads(progress[-1]["sources"][0]["endOffset"])["lost"] == 0
+    lags = json.loads(progress[0]["sources"][0]["latestOffset"])["lag"][name]
+    assert lags.keys() == {"0", "1", "2"}
+    assert 2000 <= sum(lags.values()) <= 3000
 
 
 def test_an_idle_stream_accepts_its_last_batch_and_continues(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

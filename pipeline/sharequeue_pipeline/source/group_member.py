@@ -24,6 +24,8 @@ MAX_RANGES: Final = 10_000
 """Of one offset: at most about 300 KiB of text."""
 WAIT_MS: Final = 1000
 """How long a fetch waits for records before Spark hears that there are none."""
+LAG_S: Final = 1.0
+"""How old the lag in progress reports may be."""
 GATHER_S: Final = 5.0
 """How long one batch gathers records."""
 
@@ -42,6 +44,8 @@ class GroupMember:
         """The last batch of an earlier process, and those of its ranges that were still held."""
         self._settled_batch = 0
         self._lost = 0
+        self._lags: dict[tuple[str, int], int] = {}
+        self._lags_due = 0.0
         self._unfinished = False
         """Whether an earlier process left a batch that it had begun."""
         self._isolation: Isolation | None = None
@@ -194,6 +198,14 @@ class GroupMember:
         if lost:
             shown = ", ".join(f"{r.topic}-{r.partition} {r.first_offset}..{r.last_offset}" for r in lost[:3])
             log.warning("%d ranges %s: %s%s", len(lost), what, shown, "" if len(lost) <= 3 else ", …")
+
+    def lags(self) -> dict[tuple[str, int], int]:
+        """The group's lag by partition, asked for at most every `LAG_S`."""
+        now = time.monotonic()
+        if now >= self._lags_due:
+            self._lags_due = now + LAG_S
+            self._lags = self._gateway.lags(self._group, self._options.topics)
+        return self._lags
 
     def take_lost(self) -> int:
         """How many ranges were lost since the last call."""

@@ -74,6 +74,10 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "ranges": ranges.encode(acquired),
         }
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The group's lag, for progress reports: records that it has not finished, by partition."""
+        return None if self._member is None else {"lag": ranges.by_topic(self._member.lags())}
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
             return []

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from sharequeue_pipeline.errors import PipelineError, data_loss
 from sharequeue_pipeline.options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, Offsets
+from sharequeue_pipeline.ranges import by_topic
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -49,7 +50,7 @@ def starts_of(given: str | Offsets, bounds: Bounds, *, fail_on_data_loss: bool) 
     if isinstance(given, str):
         return {place: start if given == EARLIEST else end for place, (start, end) in bounds.items()}
     starts = {}
-    for place, offset in _named(given, bounds, "startingOffsets").items():
+    for place, offset in named(given, bounds, "startingOffsets").items():
         start, end = bounds[place]
         if offset in (LATEST_OFFSET, EARLIEST_OFFSET):
             starts[place] = end if offset == LATEST_OFFSET else start
@@ -70,7 +71,7 @@ def ends_of(
     if isinstance(given, str):
         raise PipelineError("endingOffsets cannot be earliest: nothing would be read")
     ends = {}
-    for place, offset in _named(given, bounds, "endingOffsets").items():
+    for place, offset in named(given, bounds, "endingOffsets").items():
         start, end = bounds[place]
         if offset == EARLIEST_OFFSET:
             raise PipelineError(f"endingOffsets cannot be -2 (earliest), as for {_shown(place)}: nothing would be read")
@@ -89,18 +90,19 @@ def ends_of(
     return ends
 
 
-def _named(given: Offsets, bounds: Bounds, option: str) -> dict[Place, int]:
-    named = {(topic, partition): offset for topic, found in given.items() for partition, offset in found.items()}
-    for place in named:
+def named(given: Offsets, bounds: Bounds, option: str) -> dict[Place, int]:
+    """What an option gives to every partition that is read. Raises: PipelineError: it names others, or not all."""
+    found = {(topic, partition): offset for topic, of_topic in given.items() for partition, offset in of_topic.items()}
+    for place in found:
         if place not in bounds:
             raise PipelineError(f"{option} names {_shown(place)}, which is not among the partitions read")
     for place in bounds:
-        if place not in named:
+        if place not in found:
             raise PipelineError(
                 f"{option} names no offset of {_shown(place)}: name every partition that is read, "
                 "with -2 for its earliest and -1 for its latest offset"
             )
-    return named
+    return found
 
 
 def _check_end(place: Place, offset: int, end: int, option: str) -> None:
@@ -137,10 +139,7 @@ def deleted(begun: Mapping[Place, int], bounds: Bounds) -> list[Deleted]:
 
 
 def encode(places: Mapping[Place, int], topic_ids: dict[str, str], lost: int) -> dict[str, Any]:
-    log: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(places.items()):
-        log.setdefault(topic, {})[str(partition)] = offset
-    return {"log": log, "topic_ids": topic_ids, "lost": lost}
+    return {"log": by_topic(places), "topic_ids": topic_ids, "lost": lost}
 
 
 def decode(offset: dict[str, Any]) -> dict[Place, int]:

@@ -20,6 +20,7 @@ from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceO
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source import log_offsets
 from sharequeue_pipeline.source.log_offsets import Bounds, Deleted, Log, Place
+from sharequeue_pipeline.source.log_times import offsets_at
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,15 @@ def bounds_of(gateway: GatewayClient, options: SourceOptions) -> Bounds:
     return log_of(gateway, options).bounds
 
 
+def _starts(gateway: GatewayClient, options: SourceOptions, bounds: Bounds) -> dict[Place, int]:
+    """Where a read begins, by offsets or by time."""
+    starting = options.starting
+    if options.starting_at is not None:
+        fail = options.starting_strategy == "error"
+        starting = offsets_at(gateway, options.starting_at, bounds, "startingOffsetsByTimestamp", fail_if_none=fail)
+    return log_offsets.starts_of(starting, bounds, fail_on_data_loss=options.fail_on_data_loss)
+
+
 class LogBatchReader(DataSourceReader):
     """The reader of `read` with `mode=log`."""
 
@@ -58,9 +68,11 @@ class LogBatchReader(DataSourceReader):
         options = self._options
         with GatewayClient(options.gateway) as gateway:
             bounds = bounds_of(gateway, options)
-        fail = options.fail_on_data_loss
-        starts = log_offsets.starts_of(options.starting, bounds, fail_on_data_loss=fail)
-        ends = log_offsets.ends_of(options.ending, bounds, starts, fail_on_data_loss=fail)
+            starts = _starts(gateway, options, bounds)
+            ending = options.ending
+            if options.ending_at is not None:
+                ending = offsets_at(gateway, options.ending_at, bounds, "endingOffsetsByTimestamp", fail_if_none=False)
+        ends = log_offsets.ends_of(ending, bounds, starts, fail_on_data_loss=options.fail_on_data_loss)
         wanted = [Range(*place, start, ends[place] - 1) for place, start in sorted(starts.items())]
         return [TaskRanges(share) for share in ranges.split(wanted, options.parallelism)]
 
@@ -77,11 +89,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._gateway: GatewayClient | None = None
         self._targets: dict[tuple[str, int], int] | None = None
         self._initial: dict[str, Any] | None = None
+        self._ends: dict[Place, int] | None = None
+        """The log ends that were seen last."""
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
-            options, found = self._options, self._log()
-            starts = log_offsets.starts_of(options.starting, found.bounds, fail_on_data_loss=options.fail_on_data_loss)
+            found = self._log()
+            starts = _starts(self._client(), self._options, found.bounds)
             self._initial = log_offsets.encode(starts, found.topic_ids, 0)
         return self._initial
 
@@ -114,6 +128,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reached[place] = begun.get(place, 0) + taken
         return log_offsets.encode(reached, topic_ids, lost)
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The log ends, for progress reports: their distance from `endOffset` is the lag."""
+        return None if self._ends is None else {"log": ranges.by_topic(self._ends)}
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         topic_ids, bounds = self._log()
         log_offsets.check_topics(end, topic_ids)
@@ -131,9 +149,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._gateway.close()
 
     def _log(self) -> Log:
+        found = log_of(self._client(), self._options)
+        self._ends = {place: end for place, (_, end) in found.bounds.items()}
+        return found
+
+    def _client(self) -> GatewayClient:
         if self._gateway is None:
             self._gateway = GatewayClient(self._options.gateway)
-        return log_of(self._gateway, self._options)
+        return self._gateway
 
     def _lost(self, begun: Mapping[Place, int], bounds: Bounds) -> list[Deleted]:
         """What left the log before it was read. Raises: PipelineError: it must not (failOnDataLoss)."""
