@@ -16,11 +16,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
+from sharequeue.http.openapi import to_3_0
 from sharequeue.stack.stack import Stack
 from tests.openapi.public import public_document
 
 HERE: Final = Path(__file__).parent
 CASES: Final = HERE / "cases.json"
+OAPI_CODEGEN: Final = "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.5.0"
 STEP_S: Final = 900
 
 
@@ -106,7 +108,23 @@ def typescript(current: dict[str, Any]) -> Sequence[str | Path]:
     return ("node", "generated/js/contract.js", CASES)
 
 
-LANGUAGES: Final = {"python": python, "typescript": typescript}
+def go(current: dict[str, Any]) -> Sequence[str | Path]:
+    """Returns: the command of the suite."""
+    folder = HERE / "go"
+    document = json.dumps(to_3_0(current), indent=1)
+    sources = [(folder / name).read_text() for name in ("contract.go", "worker.go", "go.mod", "oapi-codegen.yaml")]
+    made = changed(folder, "generated", document, OAPI_CODEGEN, *sources)
+    if made is not None:
+        (folder / "openapi.json").write_text(document)
+        (folder / "generated").mkdir(exist_ok=True)
+        run(("go", "run", OAPI_CODEGEN, "-config", "oapi-codegen.yaml", "openapi.json"), folder)
+        run(("go", "vet", "./..."), folder)
+        run(("go", "build", "-o", "generated/contract", "."), folder)
+        made()
+    return ("generated/contract", CASES)
+
+
+LANGUAGES: Final = {"python": python, "typescript": typescript, "go": go}
 
 
 class Stub(BaseHTTPRequestHandler):

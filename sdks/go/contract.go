@@ -1,0 +1,438 @@
+// Plays the cases of a file with the generated Go client. The environment says where the gateway is.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	api "sharequeue.example/generated"
+)
+
+const patience = 20 * time.Second
+
+type object = map[string]any
+
+type step struct {
+	Call          string
+	Path          object
+	Query         object
+	Headers       object
+	Body          any
+	Bytes         string
+	Token         bool
+	Stub          bool
+	Expect        object
+	Save          map[string]string
+	Eventually    bool
+	MinMs         int64 `json:"min_ms"`
+	MaxMs         int64 `json:"max_ms"`
+	CancelAfterMs int64 `json:"cancel_after_ms"`
+	Meanwhile     *struct {
+		AfterMs int64 `json:"after_ms"`
+		Step    step
+	}
+}
+
+type work struct {
+	Records        []any
+	LockDurationMs int64 `json:"lock_duration_ms"`
+	SlowMs         int64 `json:"slow_ms"`
+}
+
+type testCase struct {
+	ID     string
+	Steps  []step
+	Worker *work
+}
+
+type unexpected struct{ said string }
+
+func (u unexpected) Error() string { return u.said }
+
+var (
+	plain    = client("SHAREQUEUE_URL", nil)
+	stub     = client("SHAREQUEUE_STUB_URL", nil)
+	operator = client("SHAREQUEUE_URL", api.WithRequestEditorFn(func(_ context.Context, request *http.Request) error {
+		request.Header.Set("Authorization", "Bearer "+os.Getenv("SHAREQUEUE_TOKEN"))
+		return nil
+	}))
+)
+
+func client(variable string, option api.ClientOption) *api.ClientWithResponses {
+	var options []api.ClientOption
+	if option != nil {
+		options = append(options, option)
+	}
+	made, err := api.NewClientWithResponses(os.Getenv(variable), options...)
+	if err != nil {
+		panic(err)
+	}
+	return made
+}
+
+// given is a step whose names are filled in.
+type given struct {
+	path, parameters object
+	body             any
+	raw              []byte
+}
+
+func (g given) text(name string) string { return fmt.Sprint(g.path[name]) }
+
+func (g given) partition() int32 { return int32(g.path["partition"].(float64)) }
+
+// as is a JSON value in the generated type.
+func as[T any](value any) T {
+	var made T
+	raw, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(raw, &made)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("%T: %v", made, err))
+	}
+	return made
+}
+
+type called func(context.Context, *api.ClientWithResponses, given) (any, error)
+
+// One typed call for each operation.
+var calls = map[string]called{
+	"createTopic": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.CreateTopicWithResponse(ctx, as[api.CreateTopicRequest](g.body))
+	},
+	"listTopics": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ListTopicsWithResponse(ctx, as[*api.ListTopicsParams](g.parameters))
+	},
+	"describeTopic": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.DescribeTopicWithResponse(ctx, g.text("topic"))
+	},
+	"updateTopic": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.UpdateTopicWithResponse(ctx, g.text("topic"), as[api.UpdateTopicRequest](g.body))
+	},
+	"deleteTopic": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.DeleteTopicWithResponse(ctx, g.text("topic"))
+	},
+	"deleteRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.DeleteRecordsWithResponse(ctx, g.text("topic"), as[api.DeleteRecordsRequest](g.body))
+	},
+	"produceRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		parameters := as[*api.ProduceRecordsParams](g.parameters)
+		return c.ProduceRecordsWithResponse(ctx, g.text("topic"), parameters, as[api.ProduceRequest](g.body))
+	},
+	"produceRawRecord": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		parameters, raw := as[*api.ProduceRawRecordParams](g.parameters), bytes.NewReader(g.raw)
+		return c.ProduceRawRecordWithBodyWithResponse(ctx, g.text("topic"), parameters, "application/octet-stream", raw)
+	},
+	"readRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ReadRecordsWithResponse(ctx, g.text("topic"), g.partition(), as[*api.ReadRecordsParams](g.parameters))
+	},
+	"listRecordBatches": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		parameters := as[*api.ListRecordBatchesParams](g.parameters)
+		return c.ListRecordBatchesWithResponse(ctx, g.text("topic"), g.partition(), parameters)
+	},
+	"replaceRecordBatches": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		body := as[api.ReplaceRecordBatchesRequest](g.body)
+		return c.ReplaceRecordBatchesWithResponse(ctx, g.text("topic"), g.partition(), body)
+	},
+	"fetchRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.FetchRecordsWithResponse(ctx, g.text("group"), as[api.FetchRequest](g.body))
+	},
+	"acknowledgeRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.AcknowledgeRecordsWithResponse(ctx, g.text("group"), as[api.AcknowledgeRequest](g.body))
+	},
+	"shareGroupHeartbeat": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		parameters := as[*api.ShareGroupHeartbeatParams](g.parameters)
+		return c.ShareGroupHeartbeatWithResponse(ctx, g.text("group"), parameters, as[api.ShareGroupHeartbeatRequest](g.body))
+	},
+	"leaveShareGroup": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.LeaveShareGroupWithResponse(ctx, g.text("group"), g.text("member_id"))
+	},
+	"listShareGroups": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ListShareGroupsWithResponse(ctx, as[*api.ListShareGroupsParams](g.parameters))
+	},
+	"describeShareGroup": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.DescribeShareGroupWithResponse(ctx, g.text("group"), as[*api.DescribeShareGroupParams](g.parameters))
+	},
+	"deleteShareGroup": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.DeleteShareGroupWithResponse(ctx, g.text("group"), as[*api.DeleteShareGroupParams](g.parameters))
+	},
+	"getShareGroupConfig": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.GetShareGroupConfigWithResponse(ctx, g.text("group"))
+	},
+	"updateShareGroupConfig": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.UpdateShareGroupConfigWithResponse(ctx, g.text("group"), as[api.UpdateShareGroupConfigRequest](g.body))
+	},
+	"listShareGroupOffsets": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ListShareGroupOffsetsWithResponse(ctx, g.text("group"))
+	},
+	"resetShareGroupOffsets": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ResetShareGroupOffsetsWithResponse(ctx, g.text("group"), as[api.ResetShareGroupOffsetsRequest](g.body))
+	},
+	"deleteShareGroupOffsets": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		parameters := as[*api.DeleteShareGroupOffsetsParams](g.parameters)
+		return c.DeleteShareGroupOffsetsWithResponse(ctx, g.text("group"), g.text("topic"), parameters)
+	},
+	"listInFlightRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ListInFlightRecordsWithResponse(ctx, g.text("group"), as[*api.ListInFlightRecordsParams](g.parameters))
+	},
+	"redriveDeadLetters": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.RedriveDeadLettersWithResponse(ctx, g.text("group"), as[api.RedriveDeadLettersRequest](g.body))
+	},
+	"listActivity": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ListActivityWithResponse(ctx, as[*api.ListActivityParams](g.parameters))
+	},
+	"auditShareState": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.AuditShareStateWithResponse(ctx, as[*api.AuditShareStateParams](g.parameters))
+	},
+	"livez": func(ctx context.Context, c *api.ClientWithResponses, _ given) (any, error) {
+		return c.LivezWithResponse(ctx)
+	},
+	"readyz": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ReadyzWithResponse(ctx, as[*api.ReadyzParams](g.parameters))
+	},
+	"metrics": func(ctx context.Context, c *api.ClientWithResponses, _ given) (any, error) {
+		return c.MetricsWithResponse(ctx)
+	},
+}
+
+type player struct{ values object }
+
+func (p *player) play(s step) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		err := p.playOnce(s)
+		if !errors.As(err, new(unexpected)) || !s.Eventually || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (p *player) playOnce(s step) error {
+	other := make(chan error, 1)
+	if s.Meanwhile == nil {
+		other <- nil
+	} else {
+		time.AfterFunc(time.Duration(s.Meanwhile.AfterMs)*time.Millisecond, func() { other <- p.play(s.Meanwhile.Step) })
+	}
+	started := time.Now()
+	found, err := p.call(s)
+	took := time.Since(started).Milliseconds()
+	if err = errors.Join(err, <-other); err != nil || s.Expect == nil {
+		return err
+	}
+	if err := check(p.filled(s.Expect), found, ""); err != nil {
+		return err
+	}
+	if took < s.MinMs || (s.MaxMs > 0 && took > s.MaxMs) {
+		return unexpected{fmt.Sprintf("it took %d ms", took)}
+	}
+	for name, place := range s.Save {
+		value := found["answer"]
+		for part := range strings.SplitSeq(place, ".") {
+			if list, ok := value.([]any); ok {
+				index, _ := strconv.Atoi(part)
+				value = list[index]
+			} else {
+				value = value.(object)[part]
+			}
+		}
+		p.values[name] = value
+	}
+	return nil
+}
+
+// call answers what the typed answer or the typed Problem holds, with the status.
+func (p *player) call(s step) (object, error) {
+	gateway := plain
+	if s.Stub {
+		gateway = stub
+	} else if s.Token {
+		gateway = operator
+	}
+	limit := 40 * time.Second
+	if s.CancelAfterMs > 0 {
+		limit = time.Duration(s.CancelAfterMs) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	parameters := object{}
+	for _, more := range []object{s.Query, s.Headers} {
+		for name, value := range more {
+			parameters[name] = p.filled(value)
+		}
+	}
+	path, _ := p.filled(s.Path).(object)
+	raw, _ := base64.StdEncoding.DecodeString(s.Bytes)
+	answer, err := calls[s.Call](ctx, gateway, given{path, parameters, p.filled(s.Body), raw})
+	if err != nil {
+		if s.CancelAfterMs > 0 {
+			return object{}, nil
+		}
+		return nil, err
+	}
+	return found(reflect.ValueOf(answer).Elem())
+}
+
+func found(answer reflect.Value) (object, error) {
+	response := answer.FieldByName("HTTPResponse").Interface().(*http.Response)
+	found := object{"status": float64(response.StatusCode)}
+	if after := response.Header.Get("Retry-After"); after != "" {
+		found["retry_after"] = after
+	}
+	for index := range answer.NumField() {
+		name, field := answer.Type().Field(index).Name, answer.Field(index)
+		if field.Kind() != reflect.Pointer || field.IsNil() || name == "HTTPResponse" {
+			continue
+		}
+		if strings.HasPrefix(name, "JSON") {
+			found["answer"] = as[any](field.Interface())
+		} else {
+			found["problem"] = as[any](field.Interface())
+		}
+	}
+	if raw := answer.FieldByName("Body").Bytes(); found["answer"] == nil && response.StatusCode == 200 {
+		found["answer"] = string(raw)
+	}
+	if response.StatusCode >= 400 && found["problem"] == nil {
+		return nil, unexpected{fmt.Sprintf("%d is not a typed Problem", response.StatusCode)}
+	}
+	return found, nil
+}
+
+var name = regexp.MustCompile(`\$\{(\w+)\}`)
+
+func (p *player) filled(value any) any {
+	switch value := value.(type) {
+	case string:
+		if whole := name.FindStringSubmatch(value); whole != nil && whole[0] == value {
+			return p.values[whole[1]]
+		}
+		return name.ReplaceAllStringFunc(value, func(found string) string { return fmt.Sprint(p.values[found[2:len(found)-1]]) })
+	case []any:
+		made := make([]any, len(value))
+		for index, item := range value {
+			made[index] = p.filled(item)
+		}
+		return made
+	case object:
+		made := object{}
+		for name, item := range value {
+			made[name] = p.filled(item)
+		}
+		return made
+	}
+	return value
+}
+
+// work handles all records: one fails once, one takes longer than its lock.
+func (p *player) work(w work) error {
+	topic, group := p.values["topic"].(string), p.values["group"].(string)
+	if err := p.play(step{Call: "produceRecords", Path: object{"topic": topic}, Body: object{"records": w.Records}}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var handled []string
+	worker := Worker{Client: plain, Group: group, Topics: []string{topic}, LockDuration: time.Duration(w.LockDurationMs) * time.Millisecond}
+	worker.Handle = func(_ context.Context, record api.ConsumerRecord, batch api.FetchedBatch) error {
+		if record.Value == "bad" && batch.DeliveryCount == 1 {
+			return errors.New("not today")
+		}
+		if record.Value == "slow" {
+			time.Sleep(time.Duration(w.SlowMs) * time.Millisecond)
+		}
+		if handled = append(handled, fmt.Sprint(record.Value, " ", batch.DeliveryCount)); len(handled) == len(w.Records) {
+			cancel()
+		}
+		return nil
+	}
+	if err := worker.Run(ctx); err != nil {
+		return err
+	}
+	slices.Sort(handled)
+	if !slices.Equal(handled, []string{"bad 2", "good 1", "slow 1"}) {
+		return unexpected{fmt.Sprintf("handled: %v", handled)}
+	}
+	lag := object{"answer": object{"topics": []any{object{"partitions": []any{object{"lag": 0.0}}}}}}
+	return p.play(step{Call: "listShareGroupOffsets", Path: object{"group": group}, Expect: lag, Eventually: true})
+}
+
+// check fails if a value that is expected is another one. What is not expected may be anything.
+func check(expected, found any, place string) error {
+	fits := reflect.DeepEqual(expected, found)
+	switch wanted := expected.(type) {
+	case string:
+		fits = fits || (wanted == "$absent" && found == nil) || (wanted == "$any" && found != nil)
+	case []any:
+		list, ok := found.([]any)
+		if fits = ok && len(list) == len(wanted); fits {
+			for index, value := range wanted {
+				if err := check(value, list[index], fmt.Sprint(place, "/", index)); err != nil {
+					return err
+				}
+			}
+		}
+	case object:
+		members, ok := found.(object)
+		if fits = ok; fits {
+			for name, value := range wanted {
+				if err := check(value, members[name], place+"/"+name); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if fits {
+		return nil
+	}
+	is, _ := json.Marshal(found)
+	not, _ := json.Marshal(expected)
+	return unexpected{fmt.Sprintf("%s is %.300s, not %.300s", place, is, not)}
+}
+
+func main() {
+	raw, err := os.ReadFile(os.Args[1])
+	var cases []testCase
+	if err = errors.Join(err, json.Unmarshal(raw, &cases)); err != nil {
+		panic(err)
+	}
+	failed := 0
+	for _, each := range cases {
+		if err := play(each); err != nil {
+			failed++
+			fmt.Printf("FAILED %s: %v\n", each.ID, err)
+		} else {
+			fmt.Println("ok", each.ID)
+		}
+	}
+	fmt.Printf("%d passed, %d failed\n", len(cases)-failed, failed)
+	if failed > 0 {
+		os.Exit(1)
+	}
+}
+
+func play(each testCase) error {
+	name := "go-" + each.ID
+	p := player{object{"topic": name, "group": name, "large": strings.Repeat("x", 1_100_000)}}
+	for _, s := range each.Steps {
+		if err := p.play(s); err != nil {
+			return err
+		}
+	}
+	if each.Worker != nil {
+		return p.work(*each.Worker)
+	}
+	return nil
+}
