@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import click
@@ -92,29 +93,39 @@ class Consumption:
         return polling.result()
 
     async def _settle(self, records: list[Record]) -> None:
-        """Print records and choose their outcomes. Closing the consumer releases those that were not printed."""
+        """Print records and choose their outcomes."""
         if self._max_records is not None:
-            records = records[: self._max_records - self.count]
+            most = self._max_records - self.count
+            self._give_back(records[most:])
+            records = records[:most]
         if self._word is None:
             await self._settle_one_by_one(records)
             return
         printed = await outside(self._printer.print, records)
         self.count += printed
+        self._give_back(records[printed:])
         for record in records[:printed]:
             self._choose(record, self._word)
         await self._consumer.commit()
 
     async def _settle_one_by_one(self, records: list[Record]) -> None:
-        for record in records:
+        for place, record in enumerate(records):
             word = None
-            if not self._over and await outside(self._printer.print, [record]) == 1:
+            shown = not self._over and await outside(self._printer.print, [record]) == 1
+            if shown:
                 word = await self._ask(record)
             if word is None:
+                self._give_back(records[place + shown :])
                 self.stop()
                 return
             self.count += 1
             self._choose(record, word)
             await self._consumer.commit()
+
+    def _give_back(self, records: Sequence[Record]) -> None:
+        """Release records that were not printed: nobody has begun with them."""
+        for record in records:
+            self._consumer.acknowledge(record, "release", begun=False)
 
     async def _ask(self, record: Record) -> Word | None:
         """The outcome of a record; None: the user quits, or `stop` was called."""

@@ -27,6 +27,7 @@ def json_line(record: Record) -> bytes:
     }
     if record.delivery_count:  # 0: it was read without a group
         fields["delivery_count"] = record.delivery_count
+        fields["attempt"] = record.attempt
     if isinstance(record.key, bytes):
         fields["key_base64"] = base64.b64encode(record.key).decode()
     else:

@@ -14,9 +14,10 @@ import msgspec
 
 from sharequeue.client.deliveries import Delivery, OutcomeRun, Record
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure
+from sharequeue.client.outcomes import GIVEN_BACK
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, InvalidRecordState
+from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 
@@ -26,6 +27,7 @@ MAX_ACKNOWLEDGEMENTS: Final = 5000
 """One call carries no more."""
 REPEAT_PAUSE_S: Final = 0.1
 INVALID_RECORD_STATE: Final = InvalidRecordState.error.code
+INVALID_REQUEST: Final = InvalidRequest.error.code
 
 
 def doubt(acknowledgements: Iterable[OutcomeRun]) -> None:
@@ -68,6 +70,10 @@ class Settled:
             if result.status in APPLIED or (result.code == INVALID_RECORD_STATE and run.released_before):
                 self._applied(run)
             else:
+                if result.code == INVALID_REQUEST and not run.outcome.begun:
+                    run.outcome = GIVEN_BACK  # with kafka_defaults every delivery is an attempt
+                    again.append(run)
+                    continue
                 run.in_doubt = run.in_doubt or result.status == "unknown"
                 if run.give_up_at is None:
                     run.give_up_at = now + patience_s

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep
-from sharequeue.client.outcomes import GAP, GIVEN_BACK, Outcome
+from sharequeue.client.outcomes import GAP, GIVEN_BACK, NEVER_BEGUN, Outcome
 from sharequeue.protocol.messages import records as record_messages
 from sharequeue.protocol.messages.records import Acknowledgement, FetchedBatch
 
@@ -91,6 +91,11 @@ class Record:
         return self.delivery.delivery_count
 
     @property
+    def attempt(self) -> int:
+        """As `delivery_count`, without the deliveries that were never begun. The delivery limit goes by it."""
+        return self.delivery.attempt
+
+    @property
     def lock_remaining_ms(self) -> int:
         """Milliseconds until the acquisition lock ends, by this host's clock; at least 0."""
         return max(0, round((max(self.delivery.deadline, self.renewed_until) - time.monotonic()) * 1000))
@@ -107,6 +112,7 @@ class Delivery:
     """
 
     __slots__ = (
+        "attempt",
         "chosen",
         "deadline",
         "delivery_count",
@@ -128,6 +134,7 @@ class Delivery:
         self.first_offset = batch.first_offset
         self.last_offset = batch.last_offset
         self.delivery_count = batch.delivery_count
+        self.attempt = batch.attempt
         self.lock_duration_s = batch.lock_duration_ms / 1000
         self.deadline = 0.0
         self.renew_at = 0.0
@@ -161,7 +168,7 @@ class Delivery:
 
     def release_range(self) -> None:
         """Release the whole range. It was acquired and never handed out."""
-        self.chosen = dict.fromkeys(range(self.first_offset, self.last_offset + 1), GIVEN_BACK)
+        self.chosen = dict.fromkeys(range(self.first_offset, self.last_offset + 1), NEVER_BEGUN)
         self.undecided.clear()
 
     def take_chosen(self) -> list["OutcomeRun"]:
@@ -216,6 +223,7 @@ class OutcomeRun:
             type=self.outcome.type,
             reason=self.outcome.reason,
             delay_ms=self.outcome.delay_ms,
+            begun=self.outcome.begun,
         )
 
     @property

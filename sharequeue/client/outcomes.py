@@ -8,12 +8,15 @@ from sharequeue.protocol.types import ACKNOWLEDGE_TYPES
 class Outcome:
     """The outcome of a record. `type`: accept, release, reject, renew or gap. `like` compares two.
 
-    `delay_ms`: of a release; None: the group's backoff decides, 0: at once.
+    `delay_ms`: of a release; None: the group's backoff decides, 0: at once. `begun`: of a release; False: the delivery
+    is no attempt.
     """
 
-    __slots__ = ("delay_ms", "reason", "type")
+    __slots__ = ("begun", "delay_ms", "reason", "type")
 
-    def __init__(self, acknowledge_type: str, reason: str | None = None, delay_ms: int | None = None) -> None:
+    def __init__(
+        self, acknowledge_type: str, reason: str | None = None, delay_ms: int | None = None, begun: bool = True
+    ) -> None:
         if acknowledge_type not in ACKNOWLEDGE_TYPES:
             known = ", ".join(ACKNOWLEDGE_TYPES)
             raise ValueError(f"there is no acknowledge type {acknowledge_type!r}; known are {known}")
@@ -21,13 +24,19 @@ class Outcome:
             raise ValueError("delay_ms is allowed with release only")
         if reason is not None and acknowledge_type not in ("release", "reject"):
             raise ValueError("reason is allowed with release and reject only")
+        if not begun and acknowledge_type != "release":
+            raise ValueError("begun=False is allowed with release only")
         self.type = acknowledge_type
         self.reason = reason
         self.delay_ms = delay_ms
+        self.begun = begun
 
     def like(self, other: "Outcome") -> bool:
         return self is other or (
-            self.type == other.type and self.reason == other.reason and self.delay_ms == other.delay_ms
+            self.type == other.type
+            and self.reason == other.reason
+            and self.delay_ms == other.delay_ms
+            and self.begun == other.begun
         )
 
 
@@ -38,8 +47,11 @@ RENEW: Final = PLAIN["renew"]
 GIVEN_BACK: Final = Outcome("release", delay_ms=0)
 """The release of a consumer that closes: the record did not fail, so it waits for nothing."""
 
+NEVER_BEGUN: Final = Outcome("release", begun=False)
+"""The release of a record that the program never got."""
 
-def outcome_of(acknowledge_type: str, reason: str | None, delay_ms: int | None) -> Outcome:
+
+def outcome_of(acknowledge_type: str, reason: str | None, delay_ms: int | None, begun: bool) -> Outcome:
     """An outcome, shared if it has no options. Raises: ValueError: no such type, or an option it does not allow."""
-    plain = PLAIN.get(acknowledge_type) if reason is None and delay_ms is None else None
-    return plain or Outcome(acknowledge_type, reason, delay_ms)
+    plain = PLAIN.get(acknowledge_type) if reason is None and delay_ms is None and begun else None
+    return plain or Outcome(acknowledge_type, reason, delay_ms, begun)

@@ -18,7 +18,7 @@ from sharequeue.client.errors import AcknowledgementError, IllegalState
 from sharequeue.client.fetching import Fetching, FetchLimits
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.membership import Membership
-from sharequeue.client.outcomes import ACCEPT, outcome_of
+from sharequeue.client.outcomes import ACCEPT, NEVER_BEGUN, outcome_of
 from sharequeue.client.polling import Polling
 from sharequeue.client.renewing import Renewing
 from sharequeue.client.settling import CommitCallback, Committed, Settling
@@ -226,6 +226,7 @@ class ShareConsumer:
         *,
         reason: str | None = None,
         delay_ms: int | None = None,
+        begun: bool = True,
     ) -> None:
         """Choose the outcome of a record; the next poll or commit sends it. The last choice before that counts.
 
@@ -234,13 +235,14 @@ class ShareConsumer:
                 renew: start the lock again; the next poll returns the record again.
             reason: why, on release and reject; up to 1024 characters. delay_ms: on release, not before that time;
                 None: after the group's backoff (`share.retry.backoff.ms`), 0: at once.
+            begun: False on release: the program did not begin to work on the record, so its delivery is no attempt.
         Raises: IllegalState: implicit mode, or the outcome was sent already. ValueError: no such type, or an option
             that it does not allow.
         """
         self._check_open()
         if self._implicit:
             raise IllegalState("this consumer acknowledges implicitly; make it with acknowledgement='explicit'")
-        record.delivery.choose(record.offset, outcome_of(type, reason, delay_ms))
+        record.delivery.choose(record.offset, outcome_of(type, reason, delay_ms, begun))
         self._used()
 
     async def commit(self) -> Committed:
@@ -272,6 +274,8 @@ class ShareConsumer:
     async def close(self) -> None:
         """Settle what has an outcome, release everything else, close the session and the connections.
 
+        The deliveries of records that were never handed out are no attempts.
+
         Before this returns, the records are released too that a cancelled poll, or a poll whose answer was lost,
         acquired.
 
@@ -284,10 +288,13 @@ class ShareConsumer:
         try:
             await self._renewing.close()
             await self._settling.wait_for_commits()
+            never_begun = [record for record in self._ready if not record.renewed_until]
             self._ready.clear()
             try:
                 await self._settling.send_chosen()
             finally:
+                for record in never_begun:
+                    record.delivery.choose(record.offset, NEVER_BEGUN)
                 await self._settling.release_held(self._closing_deadline_s())
                 if membership is not None:
                     await membership.close(self._closing_deadline_s())

@@ -245,6 +245,7 @@ class ShareConsumer:
         *,
         reason: str | None = None,
         delay_ms: int | None = None,
+        begun: bool = True,
     ) -> None:
         """Choose the outcome of a record; the next poll or commit sends it. The last choice before that counts.
 
@@ -253,10 +254,11 @@ class ShareConsumer:
                 renew: start the lock again; the next poll returns the record again.
             reason: why, on release and reject; up to 1024 characters. delay_ms: on release, not before that time;
                 None: after the group's backoff (`share.retry.backoff.ms`), 0: at once.
+            begun: False on release: the program did not begin to work on the record, so its delivery is no attempt.
         Raises: IllegalState: implicit mode, or the outcome was sent already. ValueError: no such type, or an option
             that it does not allow.
         """
-        self._consumer.acknowledge(record, type, reason=reason, delay_ms=delay_ms)  # needs no event loop
+        self._consumer.acknowledge(record, type, reason=reason, delay_ms=delay_ms, begun=begun)  # needs no event loop
 
     def commit(self) -> Committed:
         """Settle every chosen outcome; in implicit mode, accept what was handed out. Returns when it is durable.

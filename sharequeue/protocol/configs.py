@@ -220,6 +220,13 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             50,
         ),
         Config(
+            "share.throttle.released",
+            "bool",
+            "false",
+            "Whether records that a worker released are throttled, like those whose worker died.",
+            kafka_default="true",
+        ),
+        Config(
             "errors.deadletterqueue.topic.name",
             "text",
             "dlq.<group>",
@@ -369,6 +376,9 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     retry_backoff_ms: tuple[int, ...] = ()
     retry_jitter_percent: int = 10
     partition_max_delayed_records: int = 100_000
+    throttle_released: bool = False
+    forgives: bool = True
+    """Whether deliveries that were never begun are no attempts. Kafka counts all."""
     count_span: bool = False
     """Whether the in-flight limit counts offsets of the window, as Kafka's, or records held or ARCHIVING."""
     max_runs: int = 250_000
@@ -412,6 +422,8 @@ def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults:
         hold_ms=hold_ms(values),
         retry_backoff_ms=retry_waits(values["share.retry.backoff.ms"]),
         retry_jitter_percent=int(values["share.retry.jitter.percent"]),
+        throttle_released=values["share.throttle.released"] == "true",
+        forgives=not kafka_defaults,
         count_span=kafka_defaults,
     )
 

@@ -66,10 +66,10 @@ class Call:
 
     def redeliver(self, offsets: Sequence[int], batch: Range) -> None:
         """Of one batch: all of it in batch_optimized, the rest of the limit in record_limit, less when it failed often."""
-        records, limit = self.model.records, self.model.config.delivery_count_limit
+        limit = self.model.config.delivery_count_limit
         often = max(2, (limit + 1) // 2)
         most = self.left if self.record_limit else len(offsets)
-        if all(records[o].count < often for o in offsets):
+        if all(self.failures(o) < often for o in offsets):
             for offset in offsets[:most]:
                 self.take(offset)
             return
@@ -78,7 +78,7 @@ class Call:
             return
         portion = most
         for taken, offset in enumerate(offsets):
-            count = records[offset].count
+            count = self.failures(offset)
             if count >= often and portion == most:
                 portion = min(most, max(1, (batch[1] - batch[0] + 1) >> (count - often + 1)))
             last_delivery = limit > 2 and count == limit - 1
@@ -87,6 +87,11 @@ class Call:
             self.take(offset)
             if last_delivery:
                 return
+
+    def failures(self, offset: int) -> int:
+        """The attempts that throttle a record: none if a worker gave it back and the group spares such records."""
+        record = self.model.records[offset]
+        return record.attempt if self.model.config.throttle_released or not record.released else 0
 
     def take(self, offset: int) -> None:
         record = self.model.records[offset]

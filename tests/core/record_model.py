@@ -1,8 +1,9 @@
 """One record of one group, and a write of several, as the reference model keeps them. Source: KIP-932."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sharequeue.protocol.types import DeliveryState
+from sharequeue.protocol.types import AcknowledgeType, DeliveryState
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = DeliveryState
 FINAL = (ACKNOWLEDGED, ARCHIVED)
@@ -23,7 +24,8 @@ class Refused(Exception):
 @dataclass
 class Record:
     """`batch`: the in-flight batch it belongs to. `write`: the change on its way. `delayed_to_ms`: 0 without a delay.
-    `lock_ms`: the length of its last lock."""
+    `lock_ms`: the length of its last lock. `forgiven`: deliveries that were never begun; `unseen`: those of them that no
+    client saw; `forgiving`: what `write` adds to the two. `released`: whether a worker gave it back the last time."""
 
     state: DeliveryState
     count: int
@@ -31,10 +33,18 @@ class Record:
     member: str | None = None
     lock_ends_ms: int = 0
     lock_ms: int = 0
+    forgiven: int = 0
+    unseen: int = 0
+    forgiving: tuple[int, int] = (0, 0)
+    released: bool = False
     delayed_to_ms: int = 0
     write: "Write | None" = None
     reason: str | None = None
     cause: str | None = None
+
+    @property
+    def attempt(self) -> int:
+        return self.count - self.forgiven
 
     @property
     def takeable(self) -> bool:
@@ -49,6 +59,21 @@ class Record:
         return self.state in (ACQUIRED, ARCHIVING) or self.write is not None
 
 
+@dataclass(frozen=True)
+class Settlement:
+    """One acknowledgement of first..last: a type for all or for each; options as the client gave them."""
+
+    first: int
+    last: int
+    types: Sequence[AcknowledgeType]
+    count: int | None
+    reason: str | None
+    delay_ms: int | None
+    lock_ms: int | None
+    begun: bool = True
+    seen: bool = True
+
+
 @dataclass(eq=False)
 class Write:
     """A write to the share coordinator. `moved`: offsets that wait for its outcome; none when it is best effort."""
@@ -56,7 +81,7 @@ class Write:
     start: int = 0
     finished: int = 0
     batches: dict[int, tuple[int, DeliveryState]] = field(default_factory=dict)
-    notes: dict[int, tuple[int | None, str | None]] = field(default_factory=dict)
+    notes: dict[int, tuple[int | None, str | None, int]] = field(default_factory=dict)
     moved: list[int] = field(default_factory=list)
 
 

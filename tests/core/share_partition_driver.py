@@ -15,7 +15,14 @@ from sharequeue_gateway.share_partition.machine import (
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState
-from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, OffsetRange, StateBatch
+from sharequeue.protocol.types import (
+    AcknowledgeType,
+    AcquireMode,
+    DeliveryState,
+    OffsetRange,
+    StateAnnotation,
+    StateBatch,
+)
 
 TYPES = {"Gap": 0, "Acc": 1, "Rel": 2, "Rej": 3, "Ren": 4}
 LETTERS = {
@@ -59,6 +66,7 @@ class Driver:
         *,
         hold_writes: bool = False,
         locks: Sequence[RestoredLock] = (),
+        annotations: Sequence[StateAnnotation] = (),
         state_epoch: int = 1,
         now_ms: int = 1_000_000,
         jitter_seed: int = 0,
@@ -66,6 +74,7 @@ class Driver:
     ) -> None:
         self.now_ms = now_ms
         config.setdefault("dead_letter_topic_name", "")
+        config.setdefault("throttle_released", True)
         self.config = ShareGroupConfig(**config)  # type: ignore[arg-type]
         loaded = SharePartition.load(
             self.config,
@@ -73,6 +82,7 @@ class Driver:
             leader_epoch=1,
             start_offset=start,
             state_batches=[StateBatch(*batch) for batch in state],
+            annotations=annotations,
             locks=locks,
             now_ms=self.now_ms,
             jitter_seed=jitter_seed,
@@ -120,6 +130,8 @@ class Driver:
         reason: str | None = None,
         delay_ms: int | None = None,
         lock_ms: int | None = None,
+        begun: bool = True,
+        seen: bool = True,
     ) -> Acknowledged:
         """`ack("5-9 Rel", "10-11 Acc Gap")`: one atomic request."""
         parsed = []
@@ -127,7 +139,11 @@ class Driver:
             place, *names = batch.split()
             first, _, last = place.partition("-")
             types = tuple(AcknowledgeType(TYPES[name]) for name in names)
-            parsed.append(AcknowledgementBatch(int(first), int(last or first), types, count, reason, delay_ms, lock_ms))
+            parsed.append(
+                AcknowledgementBatch(
+                    int(first), int(last or first), types, count, reason, delay_ms, begun, seen, lock_ms
+                )
+            )
         acknowledged = self.machine.acknowledge(member, parsed, self.now_ms)
         for write in acknowledged.writes:
             self.sent(write)

@@ -25,6 +25,7 @@ from tests.core.record_model import (
     Range,
     Record,
     Refused,
+    Settlement,
     Write,
 )
 
@@ -50,18 +51,19 @@ class Model:
         start: int,
         persisted: Sequence[tuple[int, int, int, int]],
         notes: dict[int, tuple[int, int | None, str | None]],
-        locks: Sequence[tuple[int, int, str, int, int, int]],
+        forgiven: dict[int, int],
+        locks: Sequence[tuple[int, int, str, int, int, int, int]],
         now_ms: int,
     ) -> tuple["Model", DeadLetters]:
-        """From (first, last, state, count), notes (count, delay, reason) by offset, locks (first, last, member, count, end,
-        length)."""
+        """From (first, last, state, count), notes (count, delay, reason) and forgiven deliveries by offset, locks (first,
+        last, member, count, end, length, forgiven)."""
         model = cls(config, start)
         state = {o: batch for batch in persisted for o in range(batch[0], batch[1] + 1)}
         cuts = {edge for first, last, *_ in [*persisted, *locks] for edge in (first, last + 1)} | {start}
-        live: dict[int, tuple[int, int, int, tuple[int, int, str, int, int, int]]] = {}
-        none = (0, 0, 0, (0, 0, "", 0, 0, 0))
+        live: dict[int, tuple[int, int, int, tuple[int, int, str, int, int, int, int]]] = {}
+        none = (0, 0, 0, (0, 0, "", 0, 0, 0, 0))
         for lock in locks:
-            first, last, _, count, end_ms, _ = lock
+            first, last, _, count, end_ms, *_ = lock
             for offset in range(max(first, start), last + 1):
                 live[offset] = max(live.get(offset, none), (count, end_ms, -last, lock))
         for offset in sorted({*state, *live}):
@@ -71,12 +73,14 @@ class Model:
             else:
                 piece = max(cut for cut in cuts if cut <= offset), min(cut for cut in cuts if cut > offset) - 1
                 record = Record(AVAILABLE, 0, piece)
-            _, _, member, count, end_ms, lock_ms = live.get(offset, none)[-1]
+            _, _, member, count, end_ms, lock_ms, forgiven_by_lock = live.get(offset, none)[-1]
+            if record.state not in FINAL:
+                record.forgiven = forgiven.get(offset, 0)
             if record.state is AVAILABLE and count > record.count:
-                record.count = count
+                record.count, record.forgiven = count, max(record.forgiven, forgiven_by_lock)
                 lock_ms = lock_ms or config.record_lock_duration_ms
                 lives = bool(member) and end_ms > now_ms
-                if lives or count >= config.delivery_count_limit:
+                if lives or record.attempt >= config.delivery_count_limit:
                     record.state, record.member, record.lock_ms = ACQUIRED, member, lock_ms
                     record.lock_ends_ms = min(end_ms, now_ms + lock_ms) if lives else now_ms
                 elif member:
@@ -85,10 +89,10 @@ class Model:
                     record.delayed_to_ms = end_ms if end_ms > now_ms else 0
             count, delayed_to_ms, reason = notes.get(offset, (-1, None, None))
             if count == record.count and record.state is not ACQUIRED:
-                record.reason = reason
+                record.reason, record.released = reason, reason is not None
                 if record.state is AVAILABLE and (delayed_to_ms or 0) > now_ms:
                     record.delayed_to_ms = delayed_to_ms or 0
-            record.cause = LIMIT_EXCEEDED if record.count >= config.delivery_count_limit else REJECTED
+            record.cause = LIMIT_EXCEEDED if record.attempt >= config.delivery_count_limit else REJECTED
             model.records[offset] = record
         model.end = max(model.records, default=start)
         model.unread = set(range(start, model.end)) - set(model.records)
@@ -122,10 +126,10 @@ class Model:
     def retry_ms(self, record: Record, ended_ms: int, now_ms: int) -> int:
         """When a record whose delivery ended may be delivered again; 0: now. Whole tenths of a second, rounded up."""
         waits = self.config.retry_backoff_ms
-        wait_ms = ([0] + [*waits] + [waits[-1]] * 100)[record.count] if waits else 0
+        wait_ms = ([0] + [*waits] + [waits[-1]] * 100)[record.attempt] if waits else 0
         if not wait_ms:
             return 0
-        chance = zlib.crc32(b"%d/%d" % (record.batch[0], record.count)) / 2**32
+        chance = zlib.crc32(b"%d/%d" % (record.batch[0], record.attempt)) / 2**32
         longer_ms = math.floor(wait_ms * self.config.retry_jitter_percent / 100 * chance)
         until_ms = math.ceil((ended_ms + min(wait_ms + longer_ms, 43_200_000)) / 100) * 100
         return until_ms if until_ms > now_ms else 0
@@ -205,14 +209,15 @@ class Model:
     def acknowledge(
         self,
         member: str,
-        batches: Sequence[tuple[int, int, Sequence[AcknowledgeType], int | None, str | None, int | None, int | None]],
+        batches: Sequence[Settlement],
         now_ms: int,
     ) -> tuple[Write, list[Write], bool, set[int]]:
-        """(first, last, types, count, reason, delay, lock) each. Returns: its write, those it joins, ignored, renewed."""
+        """Returns: its write, those it joins, ignored, renewed."""
         write, joined, ignored = Write(), [], True
         renewed: set[int] = set()
         try:
-            for first, last, types, count, reason, delay_ms, lock_ms in batches:
+            for batch in batches:
+                first, last, types = batch.first, batch.last, batch.types
                 if last < self.start:
                     continue
                 ignored = False
@@ -223,7 +228,7 @@ class Model:
                     raise Refused(INVALID_REQUEST)
                 for offset in self.between(max(first, self.start), last):
                     kind = types[0] if len(types) == 1 else types[offset - first]
-                    other = self._acknowledge_one(member, offset, kind, count, write, now_ms, reason, delay_ms, lock_ms)
+                    other = self._acknowledge_one(member, offset, kind, batch, write, now_ms)
                     if other is not None and other not in joined:
                         joined.append(other)
                     if kind is AcknowledgeType.RENEW:
@@ -239,15 +244,17 @@ class Model:
         member: str,
         offset: int,
         kind: AcknowledgeType,
-        count: int | None,
+        batch: Settlement,
         write: Write,
         now_ms: int,
-        reason: str | None,
-        delay_ms: int | None,
-        lock_ms: int | None,
     ) -> Write | None:
-        record = self.records[offset]
+        record, count = self.records[offset], batch.count
         target = self._target(kind, offset)
+        forgives = kind is AcknowledgeType.RELEASE and not batch.begun and self.config.forgives
+        if batch.seen:
+            forgives &= record.forgiven - record.unseen < self.config.delivery_count_limit
+        if forgives and offset >= self.start:
+            target = AVAILABLE
         settled = (target, ARCHIVED) if target is ARCHIVING else (target,)
         if count is not None and count == record.count and target is not None and record.state in settled:
             if record.write is write:
@@ -257,15 +264,22 @@ class Model:
         if not holds or count not in (None, record.count):
             raise Refused(INVALID_RECORD_STATE)
         if target is None:
-            record.lock_ms = lock_ms or record.lock_ms
+            record.lock_ms = batch.lock_ms or record.lock_ms
             record.lock_ends_ms = now_ms + record.lock_ms
             return None
-        record.reason = reason
-        record.cause = REJECTED if kind is AcknowledgeType.REJECT else LIMIT_EXCEEDED
-        if target is AVAILABLE and delay_ms is None:
-            record.delayed_to_ms = self.retry_ms(record, now_ms, now_ms)
+        record.reason = batch.reason
+        if forgives:
+            record.forgiving = 1, int(not batch.seen)
+            record.forgiven += 1
+            record.unseen += not batch.seen
         else:
-            record.delayed_to_ms = now_ms + delay_ms if delay_ms and target is AVAILABLE else 0
+            record.released = kind is AcknowledgeType.RELEASE
+        record.cause = REJECTED if kind is AcknowledgeType.REJECT else LIMIT_EXCEEDED
+        record.delayed_to_ms = 0
+        if target is AVAILABLE and batch.delay_ms:
+            record.delayed_to_ms = now_ms + batch.delay_ms
+        elif target is AVAILABLE and batch.delay_ms is None and batch.begun:
+            record.delayed_to_ms = self.retry_ms(record, now_ms, now_ms)
         self._begin(offset, target, write)
         return None
 
@@ -281,7 +295,7 @@ class Model:
         return ACKNOWLEDGED if kind is AcknowledgeType.ACCEPT else ARCHIVED
 
     def _released(self, offset: int) -> DeliveryState:
-        if offset >= self.start and self.records[offset].count < self.config.delivery_count_limit:
+        if offset >= self.start and self.records[offset].attempt < self.config.delivery_count_limit:
             return AVAILABLE
         return ARCHIVING if offset >= self.start and self.config.dead_letter_enabled else ARCHIVED
 
@@ -298,8 +312,9 @@ class Model:
             record = self.records[offset]
             if offset >= self.start:
                 write.batches[offset] = (record.count, record.state)
-                if record.reason is not None or record.delayed_to_ms:
-                    write.notes[offset] = (record.delayed_to_ms or None, record.reason)
+                forgiven = 0 if record.state in FINAL else record.forgiven
+                if record.reason is not None or record.delayed_to_ms or forgiven:
+                    write.notes[offset] = (record.delayed_to_ms or None, record.reason, forgiven)
         return write
 
     def complete_write(self, write: Write, ok: bool, now_ms: int) -> tuple[bool, bool, DeadLetters]:
@@ -309,6 +324,7 @@ class Model:
             for offset in mine:
                 record = self.records[offset]
                 record.write, record.member, record.lock_ends_ms = None, None, 0
+                record.forgiving = 0, 0
         else:
             self._roll_back(write, now_ms)
         available = any(self.records[offset].takeable for offset in mine)
@@ -322,9 +338,12 @@ class Model:
                 continue
             record.write, record.delayed_to_ms, record.reason, record.cause = None, 0, None, None
             record.state = ACQUIRED
+            record.forgiven -= record.forgiving[0]
+            record.unseen -= record.forgiving[1]
+            record.forgiving = 0, 0
             if record.lock_ends_ms <= now_ms:
                 ended_ms, record.member, record.lock_ends_ms = record.lock_ends_ms, None, 0
-                usable = offset >= self.start and record.count < self.config.delivery_count_limit
+                usable = offset >= self.start and record.attempt < self.config.delivery_count_limit
                 record.state = AVAILABLE if usable else ARCHIVED
                 record.delayed_to_ms = self.retry_ms(record, ended_ms, now_ms) if usable else 0
 
@@ -350,7 +369,7 @@ class Model:
             record.delayed_to_ms = 0
         for offset in ended:
             record = self.records[offset]
-            ended_ms = record.lock_ends_ms
+            ended_ms, record.released = record.lock_ends_ms, False
             record.state, record.member, record.lock_ends_ms = self._released(offset), None, 0
             record.cause = LIMIT_EXCEEDED
             record.delayed_to_ms = self.retry_ms(record, ended_ms, now_ms) if record.state is AVAILABLE else 0
@@ -361,7 +380,7 @@ class Model:
         write = Write()
         for offset, record in self.records.items():
             if record.state is ACQUIRED and record.write is None and record.member == member:
-                record.cause = LIMIT_EXCEEDED
+                record.cause, record.released = LIMIT_EXCEEDED, False
                 self._begin(offset, self._released(offset), write)
         return self._persist(write, write.moved) if write.moved else None
 

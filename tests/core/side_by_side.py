@@ -15,7 +15,7 @@ from sharequeue_share_coordinator.share_state.rows import replay
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.messages.share_state import PartitionState
-from tests.core.record_model import Write
+from tests.core.record_model import FINAL, Write
 from tests.core.share_partition_model import Model
 
 
@@ -49,6 +49,9 @@ class SideBySide(RuleBasedStateMachine):
         self.durable = replay(None, row, 3)
         self.committed: dict[int, tuple[int, int]] = {}
         self.notes: dict[int, tuple[int, int | None, str | None]] = {}
+        self.forgiven: dict[int, int] = {}
+        self.handed_out: set[tuple[int, int]] = set()
+        """Each (offset, delivery count) that a client got."""
 
     # Writing
 
@@ -58,7 +61,9 @@ class SideBySide(RuleBasedStateMachine):
             [(b.first_offset, b.last_offset, b.delivery_count, b.delivery_state) for b in write.state_batches]
         )
         assert batches == mine.batches
-        notes = spread([(n.first_offset, n.last_offset, n.available_at_ms, n.reason) for n in write.annotations])
+        notes = spread(
+            [(n.first_offset, n.last_offset, n.available_at_ms, n.reason, n.forgiven) for n in write.annotations]
+        )
         assert notes == mine.notes
         self.pending.append((write, mine))
 
@@ -99,7 +104,11 @@ class SideBySide(RuleBasedStateMachine):
             if (count, state) >= self.committed.get(offset, (-1, 0)):
                 self.committed[offset] = count, state
                 if offset in mine.notes:
-                    self.notes[offset] = count, *mine.notes[offset]
+                    self.notes[offset] = count, *mine.notes[offset][:2]
+                if state in FINAL:
+                    self.forgiven.pop(offset, None)
+            if offset in mine.notes and self.committed[offset][1] not in FINAL:
+                self.forgiven[offset] = max(self.forgiven.get(offset, 0), mine.notes[offset][2])
         self.committed = {offset: value for offset, value in self.committed.items() if offset >= start}
         self.notes = {o: note for o, note in self.notes.items() if self.committed.get(o, (-1, 0))[0] == note[0]}
         durable = [
@@ -134,6 +143,7 @@ class SideBySide(RuleBasedStateMachine):
                 record.member if record.lock_ends_ms else None,
                 record.lock_ends_ms,
                 record.lock_ms if record.lock_ends_ms else 0,
+                None if record.state in FINAL else (record.forgiven, record.unseen, record.released),
             )
             for offset, record in model.records.items()
         }
@@ -149,6 +159,7 @@ class SideBySide(RuleBasedStateMachine):
                     r.member_id,
                     r.lock_expires_at_ms,
                     r.lock_duration_ms if r.lock_expires_at_ms else 0,
+                    None if r.state in FINAL else (r.forgiven, r.unseen, r.released),
                 )
                 for r in runs
             ]

@@ -187,7 +187,7 @@ def test_rn_001_a_renewal_starts_a_full_lock_and_writes_nothing() -> None:
     d = fetched("[0]")
     d.later(20_000)
     acknowledged = d.ack("0 Ren")
-    assert acknowledged == ((), False, [(0, 0, 1, d.now_ms + 30_000, 30_000)])
+    assert acknowledged == ((), False, [(0, 0, 1, d.now_ms + 30_000, 30_000, 0)])
     assert d.later(29_000) == 0
     assert (d.states(), d.written) == ("0-0 AQ×1", [])
     assert d.later(1_000) == 1
@@ -205,7 +205,7 @@ def test_rn_003_one_request_may_renew_and_accept() -> None:
 def test_rn_005_renewing_can_be_off() -> None:
     d = fetched("[0]", renew_acknowledge_enable=False)
     refused(d, "0 Ren")
-    assert d.machine.held_by("M1", 0, 0) == [(0, 0, 1, d.now_ms + 30_000, 30_000)]
+    assert d.machine.held_by("M1", 0, 0) == [(0, 0, 1, d.now_ms + 30_000, 30_000, 0)]
 
 
 def test_rn_007_a_moved_log_start_archives_renewed_records_below_it() -> None:

@@ -19,7 +19,7 @@ def test_fa_001_a_fetch_acquires_the_produced_records() -> None:
     d = Driver()
     assert d.fetch("[0-9]") == "0-9×1"
     assert [run.lock_expires_at_ms for run in d.machine.in_flight()] == [d.now_ms + 30_000]
-    assert d.machine.held_by("M1", 0, 9) == [(0, 9, 1, d.now_ms + 30_000, 30_000)]
+    assert d.machine.held_by("M1", 0, 9) == [(0, 9, 1, d.now_ms + 30_000, 30_000, 0)]
 
 
 @pytest.mark.parametrize("acknowledgement", [pytest.param("Acc", id="FA-003"), pytest.param("Rej", id="FA-007")])
@@ -391,10 +391,10 @@ def test_tx_003_an_aborted_batch_between_commits_is_archived() -> None:
 def test_tx_009_cut_removes_offsets_from_acquired_ranges() -> None:
     acquired = [AcquiredRange(1, 5, 1, 7, 9), AcquiredRange(10, 15, 2, 7, 9), AcquiredRange(20, 25, 1, 7, 9)]
     assert cut(acquired, [OffsetRange(2, 4), OffsetRange(12, 14)]) == [
-        (1, 1, 1, 7, 9),
-        (5, 5, 1, 7, 9),
-        (10, 11, 2, 7, 9),
-        (15, 15, 2, 7, 9),
-        (20, 25, 1, 7, 9),
+        (1, 1, 1, 7, 9, 0),
+        (5, 5, 1, 7, 9, 0),
+        (10, 11, 2, 7, 9, 0),
+        (15, 15, 2, 7, 9, 0),
+        (20, 25, 1, 7, 9, 0),
     ]
     assert cut(acquired, [OffsetRange(0, 99)]) == []

@@ -44,6 +44,7 @@ WHOLE = {
 OTHERS = {
     "share.auto.offset.reset": ("earliest", "latest"),
     "share.retry.backoff.ms": ("", ""),
+    "share.throttle.released": ("false", "true"),
     "share.isolation.level": ("read_uncommitted", "read_uncommitted"),
     "share.renew.acknowledge.enable": ("true", "true"),
     "share.assignor.offload.enable": ("true", "true"),

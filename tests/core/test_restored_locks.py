@@ -23,7 +23,7 @@ def test_ld_039_a_restart_without_locks_forgets_first_deliveries() -> None:
 def test_ld_039_a_restart_with_locks_forgets_nothing() -> None:
     d = Driver([(10, 14, 2, 1)], locks=[lock(0, 9, 1)])
     assert (d.states(), d.where()) == ("0-9 AQ×1 | 10-14 AK×1", (0, 14, 15, 5))
-    assert d.machine.held_by("M1", 0, 99) == [(0, 9, 1, NOW_MS + 20_000, 30_000)]
+    assert d.machine.held_by("M1", 0, 99) == [(0, 9, 1, NOW_MS + 20_000, 30_000, 0)]
     assert d.machine.next_deadline_ms() == NOW_MS + 20_000
     d.ack("0-9 Acc")
     assert d.where() == (15, 15, 15, 0)

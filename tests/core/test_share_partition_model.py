@@ -26,9 +26,9 @@ from sharequeue_gateway.share_partition.machine import (
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, AcquireMode, DeliveryState, OffsetRange
+from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, AcknowledgeType, AcquireMode, DeliveryState, OffsetRange
 from tests.core.acquisition_model import Call
-from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused
+from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused, Settlement
 from tests.core.share_partition_driver import Batch
 from tests.core.share_partition_model import Model
 from tests.core.side_by_side import SideBySide, spread
@@ -52,6 +52,8 @@ configs = st.fixed_dictionaries(
         "record_lock_duration_ms": st.sampled_from((10_000, 30_000)),
         "retry_backoff_ms": st.sampled_from(((), (), (4_950,), (0, 7_000, 30_000))),
         "retry_jitter_percent": st.sampled_from((0, 10, 50)),
+        "throttle_released": st.booleans(),
+        "forgives": st.sampled_from((True, True, False)),
     }
 )
 layouts = st.lists(st.tuples(st.sampled_from((0, 0, 0, 1, 3)), SIZES), min_size=1, max_size=4)
@@ -77,6 +79,7 @@ WEIGHTS = {
     "settle": 6,
     "settle_all": 1,
     "acknowledge": 5,
+    "give_back": 1,
     "complete_write": 6,
     "complete_dead_letter": 2,
     "pass_time": 3,
@@ -170,7 +173,11 @@ class AnyEvents(SideBySide):
         note(f"{member} acquires {max_records} in all, {limit}, {batch_size=}: {ranges}")
         length_ms = lock_ms or self.config.record_lock_duration_ms
         ends_ms = self.now_ms + length_ms
-        assert spread(ranges) == {offset: (count, ends_ms, length_ms) for offset, count in call.taken.items()}
+        forgiven = {offset: self.model.records[offset].forgiven for offset in call.taken}
+        taken = {offset: (count, ends_ms, length_ms, forgiven[offset]) for offset, count in call.taken.items()}
+        assert spread(ranges) == taken
+        assert not self.handed_out.intersection(call.taken.items()), "one delivery was handed out twice"
+        self.handed_out.update(call.taken.items())
         if record_limit:
             assert len(call.taken) <= max_records
         self.locks += [RestoredLock(first, last, member, *rest) for first, last, *rest in ranges]
@@ -237,6 +244,7 @@ class AnyEvents(SideBySide):
                     reason=data.draw(st.sampled_from((None, None, "why"))) if alters else None,
                     delay_ms=data.draw(st.sampled_from((None, None, 0, 5_000))) if "release" in names else None,
                     lock_duration_ms=data.draw(st.sampled_from(LENGTHS)) if "renew" in names else None,
+                    begun="release" not in names or data.draw(st.booleans()),
                 )
             )
         for unit in [wanted] if atomic else [[one] for one in wanted]:
@@ -256,9 +264,30 @@ class AnyEvents(SideBySide):
             one = Acknowledgement(topic="t", partition=0, first_offset=first, last_offset=last, type=name)
             if name == "release":
                 one.delay_ms = data.draw(st.sampled_from((None, None, 0, 5_000)))
+                one.begun = data.draw(st.booleans())
             if name == "renew":
                 one.lock_duration_ms = data.draw(st.sampled_from(LENGTHS))
             self.apply(record.member or "", [one], False)
+
+    def give_back(self, data: st.DataObject) -> None:
+        """The gateway gives back what a client never saw: it hung up before the answer was written."""
+        held = [(o, r) for o, r in sorted(self.model.records.items()) if r.state is ACQUIRED and o >= self.model.start]
+        if not held:
+            return
+        offset, record = data.draw(st.sampled_from(held))
+        member, kinds = record.member or "", (AcknowledgeType.RELEASE,)
+        mine = Settlement(offset, offset, kinds, record.count, None, None, None, False, False)
+        batch = AcknowledgementBatch(offset, offset, kinds, record.count, begun=False, seen=False)
+        note(f"{member} never saw {offset}")
+        try:
+            model_write, *_ = self.model.acknowledge(member, [mine], self.now_ms)
+        except Refused:
+            with pytest.raises(ApiError):
+                self.machine.acknowledge(member, [batch], self.now_ms)
+            return
+        for write in self.machine.acknowledge(member, [batch], self.now_ms).writes:
+            if id(write) not in {id(pending) for pending, _ in self.pending}:
+                self.sent(write, model_write)
 
     def settle_all(self, data: st.DataObject) -> None:
         """Each holder acknowledges all it holds, and all writes succeed in their order."""
@@ -302,7 +331,7 @@ class AnyEvents(SideBySide):
         if atomic and any(left.last_offset >= right.first_offset for left, right in itertools.pairwise(unit)):
             raise Refused(INVALID_REQUEST)
         return [
-            (
+            Settlement(
                 one.first_offset,
                 one.last_offset,
                 [ACKNOWLEDGE_TYPES[name] for name in one.types or [one.type or ""]],
@@ -310,6 +339,7 @@ class AnyEvents(SideBySide):
                 one.reason,
                 one.delay_ms,
                 one.lock_duration_ms,
+                one.begun,
             )
             for one in unit
         ]
@@ -373,6 +403,8 @@ class AnyEvents(SideBySide):
         earlier = self.model.records
         self.locks = {"all": self.locks, "left": self.machine.locks(), "none": []}[keep]
         self.pending, self.read = [], None
+        if keep == "none":  # without Redis, deliveries whose outcome is not durable are forgotten
+            self.handed_out = {(o, n) for o, n in self.handed_out if n <= self.committed.get(o, (0, 0))[0]}
         note(f"a new leader loads {self.durable}, {self.locks=}")
         loaded = SharePartition.load(
             self.config,
@@ -387,7 +419,7 @@ class AnyEvents(SideBySide):
         self.machine = loaded.share_partition
         batches = [structs.astuple(batch) for batch in self.durable.batches.state_batches()]
         self.model, dead_letters = Model.load(
-            self.config, self.durable.start_offset, batches, self.notes, self.locks, self.now_ms
+            self.config, self.durable.start_offset, batches, self.notes, self.forgiven, self.locks, self.now_ms
         )
         self.check_dead_letters(loaded.dead_letters, dead_letters)
         if keep == "left":

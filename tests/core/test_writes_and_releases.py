@@ -63,7 +63,7 @@ def test_a_release_is_persisted_before_it_is_committed() -> None:
     refused(d, "0-4 Acc")
     d.finish(ok=False)
     assert d.states() == "0-4 AQ×1"
-    assert d.machine.held_by("M1", 0, 4) == [(0, 4, 1, d.now_ms + 30_000, 30_000)]
+    assert d.machine.held_by("M1", 0, 4) == [(0, 4, 1, d.now_ms + 30_000, 30_000, 0)]
 
 
 def test_closing_does_not_release_records_with_a_pending_acknowledgement() -> None:
@@ -143,7 +143,7 @@ def test_pw_007_a_failed_write_gives_the_lock_back() -> None:
     d.now_ms += 1000
     d.ack("5-14 Acc")
     d.finish(ok=False)
-    assert d.machine.held_by("M1", 5, 14) == [(5, 14, 1, deadline_ms, 30_000)]
+    assert d.machine.held_by("M1", 5, 14) == [(5, 14, 1, deadline_ms, 30_000, 0)]
     assert d.where() == (5, 14, 15, 0)
     d.ack("5-14 Acc")
     d.finish()

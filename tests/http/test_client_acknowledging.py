@@ -155,6 +155,7 @@ def test_acknowledgements_are_sent_once_per_run_of_offsets() -> None:
         delivery_count=2,
         lock_expires_at_ms=0,
         lock_duration_ms=30_000,
+        attempt=1,
         records=[ConsumerRecord(offset=offset, timestamp_ms=0) for offset in range(10, 20) if offset not in (14, 15)],
     )
     delivery = Delivery(batch)
@@ -245,6 +246,7 @@ def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:
         delivery_count=1,
         lock_expires_at_ms=0,
         lock_duration_ms=30_000,
+        attempt=1,
         records=[],
     )
     delivery = Delivery(batch)

@@ -20,6 +20,9 @@ DEFAULTS = {
     "share.assignment.interval.ms": "1000",
     "share.retry.backoff.ms": "",
     "share.retry.jitter.percent": "10",
+    "share.throttle.released": "false",
+    "retention.hold": "true",
+    "retention.hold.idle.ms": "604800000",
     "share.assignor.offload.enable": "true",
     "errors.deadletterqueue.copy.record.enable": "true",
     "retention.hold": "true",
@@ -283,9 +286,16 @@ def test_in_flight_lists_holders_and_deadlines(gateway: Gateway, name: str) -> N
     assert (partition["start_offset"], partition["end_offset"]) == (0, 5)
     held, released, other, rest = partition["batches"]
     assert (held["member_id"], held["delivery_state"], held["delivery_count"]) == ("m1", "ACQUIRED", 1)
-    assert released == {"first_offset": 1, "last_offset": 1, "delivery_state": "AVAILABLE", "delivery_count": 1}
+    assert released == {
+        "first_offset": 1,
+        "last_offset": 1,
+        "delivery_state": "AVAILABLE",
+        "delivery_count": 1,
+        "attempt": 1,
+    }
     assert (other["member_id"], other["first_offset"], other["last_offset"]) == ("m2", 2, 3)
     assert other["lock_expires_at_ms"] == second["batches"][0]["lock_expires_at_ms"]
+    assert rest.pop("attempt") == 0
     assert rest == {"first_offset": 4, "last_offset": 5, "delivery_state": "AVAILABLE", "delivery_count": 0}
 
 
@@ -329,6 +339,7 @@ def test_in_flight_can_be_narrowed(gateway: Gateway, name: str) -> None:
 
 def test_a_throttled_record_is_delivered_in_ever_smaller_portions(gateway: Gateway, name: str) -> None:
     """Poison isolation (TH-001): with limit 5, records delivered three times come by halves, then one by one."""
+    gateway.configure(name, share_throttle_released=True)
     gateway.produce_batches(name, 8)
     seen = []
     for _ in range(5):

@@ -5,7 +5,10 @@ Kafka takes a limit of record locks from 100 on, so the rows are scaled by ten.
 
 import pytest
 
+from sharequeue.client import ShareConsumer
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
+from tests.http.client_calls import in_event_loop
 
 BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
 
@@ -23,6 +26,7 @@ def test_settings_have_kafkas_defaults(own_gateway: Gateway, name: str) -> None:
         "share.auto.offset.reset": "latest",
         "errors.deadletterqueue.topic.name": "",
         "errors.deadletterqueue.copy.record.enable": "false",
+        "share.throttle.released": "true",
     }
     assert {setting: config[setting] for setting in changed} == changed
 
@@ -88,6 +92,21 @@ def test_the_lock_of_a_fetch_has_kafkas_bounds(own_gateway: Gateway, group: str)
         assert "15000 to 60000" in problem(refused, 422, "INVALID_REQUEST", 42)["detail"]
     (batch,) = own_gateway.fetch(group, group, lock_duration_ms=60_000)["batches"]
     assert batch["lock_duration_ms"] == 60_000
+
+
+def test_never_begun_is_refused(own_gateway: Gateway, group: str) -> None:
+    own_gateway.produce_batches(group, 1)
+    own_gateway.acquire(group, group)
+    assert own_gateway.settle(group, group, 0, 0, "release", begun=False) == 42
+    assert own_gateway.settle(group, group, 0, 0, "release", begun=True) == "applied"
+
+
+@in_event_loop
+async def test_the_client_closes_without_it(own_gateway: Gateway, stack: Stack, group: str) -> None:
+    own_gateway.produce_batches(group, 2)
+    async with ShareConsumer(stack.url, group, [group]) as consumer:
+        assert (await anext(consumer)).offset == 0
+    assert own_gateway.acquire(group, group) == ["0-1×2"]
 
 
 def test_without_a_dead_letter_queue_rejected_records_are_archived(own_gateway: Gateway, group: str) -> None:

@@ -49,6 +49,7 @@ SCENARIOS = {
         "lock_lengths",
         "retention_rule",
         "backoff",
+        "never_begun",
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),

@@ -112,7 +112,7 @@ MUTANTS = [
         ),
         (
             "7 portions halve with each delivery",
-            "max(1, size >> (run.delivery_count - threshold + 1))",
+            "max(1, size >> (failures - threshold + 1))",
             "max(1, size >> 1)",
         ),
         (

@@ -1,4 +1,4 @@
-"""Faults of what belongs to one delivery: the length of its lock, the wait after it."""
+"""Faults of what belongs to one delivery: the length of its lock, the wait after it, whether it was begun."""
 
 from tests.mutants.mutant import gateway
 
@@ -15,6 +15,26 @@ MUTANTS = [
             "        run.lock_duration_ms = self._lock_duration_ms\n        run.reason = None\n",
             "        run.lock_duration_ms = run.lock_duration_ms or self._lock_duration_ms\n        run.reason = None\n",
         ),
+        (
+            "throttle: the group says whether released records are throttled",
+            "return 0 if self._spares_released and run.released else run.attempt",
+            "return 0 if run.released else run.attempt",
+        ),
+        (
+            "throttle: released records may be spared",
+            "return 0 if self._spares_released and run.released else run.attempt",
+            "return run.attempt",
+        ),
+        (
+            "throttle: only released records are spared",
+            "return 0 if self._spares_released and run.released else run.attempt",
+            "return 0 if self._spares_released else run.attempt",
+        ),
+        (
+            "begun: throttled redelivery goes by attempts",
+            "return 0 if self._spares_released and run.released else run.attempt",
+            "return 0 if self._spares_released and run.released else run.delivery_count",
+        ),
     ),
     *gateway(
         "share_partition/machine",
@@ -30,8 +50,8 @@ MUTANTS = [
         ),
         (
             "the next leader learns the length of a lock",
-            "                run.lock_expires_at_ms or run.available_at_ms,\n                run.lock_duration_ms,\n",
-            "                run.lock_expires_at_ms or run.available_at_ms,\n",
+            "                run.lock_duration_ms,\n                run.forgiven,\n",
+            "                0,\n                run.forgiven,\n",
         ),
         (
             "backoff: the next leader learns the wait of an ended lock",
@@ -40,8 +60,63 @@ MUTANTS = [
         ),
         (
             "backoff: a release with a delay goes by it, and 0 is at once",
-            "        if delay_ms is None:\n",
-            "        if not delay_ms:\n",
+            "        if batch.delay_ms is None and batch.begun:\n",
+            "        if not batch.delay_ms and batch.begun:\n",
+        ),
+        (
+            "begun: no backoff is added to a release that was never begun",
+            "        if batch.delay_ms is None and batch.begun:\n",
+            "        if batch.delay_ms is None:\n",
+        ),
+        (
+            "begun: what no client saw does not count against the bound",
+            "run.forgiven - run.unseen < self.config.delivery_count_limit",
+            "run.forgiven < self.config.delivery_count_limit",
+        ),
+        (
+            "begun: what is forgiven is bounded",
+            "return FORGIVEN if run.forgiven - run.unseen < self.config.delivery_count_limit else NOT_FORGIVEN",
+            "return FORGIVEN",
+        ),
+        (
+            "begun: only releases are forgiven",
+            "        if acknowledge_type is not AcknowledgeType.RELEASE or not self.config.forgives:\n",
+            "        if not self.config.forgives:\n",
+        ),
+        (
+            "begun: with kafka_defaults nothing is forgiven",
+            "        if acknowledge_type is not AcknowledgeType.RELEASE or not self.config.forgives:\n",
+            "        if acknowledge_type is not AcknowledgeType.RELEASE:\n",
+        ),
+        (
+            "begun: the last attempt that was never begun is not the last one",
+            "                return AVAILABLE if forgiving and run.last >= self.start_offset else self.released_state(run)\n",
+            "                return self.released_state(run)\n",
+        ),
+        (
+            "begun: the next leader learns what is forgiven",
+            "                run.lock_duration_ms,\n                run.forgiven,\n",
+            "                run.lock_duration_ms,\n",
+        ),
+        (
+            "begun: a dead letter's cause goes by attempts",
+            "LIMIT_EXCEEDED if run.attempt >= config.delivery_count_limit else REJECTED\n                dead",
+            "LIMIT_EXCEEDED if run.delivery_count >= config.delivery_count_limit else REJECTED\n                dead",
+        ),
+        (
+            "throttle: a lock that ends does not count as a release",
+            "        run.released = False\n        state",
+            "        state",
+        ),
+        (
+            "throttle: a member that leaves does not count as a release",
+            "                part.released = False\n",
+            "",
+        ),
+        (
+            "throttle: a release that was never begun tells nothing about the record",
+            "            else:\n                part.released = acknowledge_type",
+            "            if True:\n                part.released = acknowledge_type",
         ),
         (
             "backoff: a lock that ends waits",
@@ -50,8 +125,8 @@ MUTANTS = [
         ),
         (
             "backoff: the wait of a lock counts from its deadline",
-            "        ended_at_ms = run.lock_expires_at_ms\n        run.unlock()\n        state",
-            "        ended_at_ms = now_ms\n        run.unlock()\n        state",
+            "        ended_at_ms = run.lock_expires_at_ms\n        run.unlock()\n        run.released",
+            "        ended_at_ms = now_ms\n        run.unlock()\n        run.released",
         ),
         (
             "backoff: at the limit nothing waits",
@@ -65,6 +140,26 @@ MUTANTS = [
             "backoff: a lock that ended while its write failed waits",
             "                run.available_at_ms = self.retry_at_ms(run, ended_at_ms, now_ms)\n",
             "",
+        ),
+        (
+            "begun: a failed write takes the forgiveness back",
+            "            self.forgive(run, NOT_FORGIVEN)\n",
+            "",
+        ),
+        (
+            "begun: a durable write keeps the forgiveness for good",
+            "            run.forgiving = NOT_FORGIVEN\n",
+            "",
+        ),
+        (
+            "begun: the limit goes by attempts",
+            "        if run.attempt < self.config.delivery_count_limit:\n",
+            "        if run.delivery_count < self.config.delivery_count_limit:\n",
+        ),
+        (
+            "begun: the count of what no client saw is taken back too",
+            "        run.unseen += (forgiving == UNSEEN) - (run.forgiving == UNSEEN)\n",
+            "        run.unseen += forgiving == UNSEEN\n",
         ),
         (
             "backoff: that wait counts from the deadline too",
@@ -83,6 +178,11 @@ MUTANTS = [
             "10 the records of an ended lock wait",
             "        self.waiting_count += run.size\n        if run.available_at_ms:",
             "        if run.available_at_ms:",
+        ),
+        (
+            "begun: the backoff goes by attempts",
+            "run.batch_first, run.attempt, ended_at_ms)",
+            "run.batch_first, run.delivery_count, ended_at_ms)",
         ),
         (
             "backoff: a wait that is over is none",
@@ -125,6 +225,26 @@ MUTANTS = [
             "        right.lock_duration_ms = self.lock_duration_ms\n",
             "",
         ),
+        (
+            "begun: a split leaves both sides what is forgiven",
+            "        right.forgiven = self.forgiven\n",
+            "",
+        ),
+        (
+            "begun: a split leaves both sides what their write forgives",
+            "        right.forgiving = self.forgiving\n",
+            "",
+        ),
+        (
+            "throttle: a split leaves both sides how the last delivery ended",
+            "        right.released = self.released\n",
+            "",
+        ),
+        (
+            "begun: each write carries what is forgiven",
+            "            forgiven = 0 if run.state in TERMINAL else run.forgiven\n",
+            "            forgiven = run.forgiven if run.reason else 0\n",
+        ),
     ),
     *gateway(
         "share_partition/restoring",
@@ -137,6 +257,26 @@ MUTANTS = [
             "a restored lock keeps its length",
             "            run.lock_duration_ms = lock_duration_ms\n",
             "            run.lock_duration_ms = window.config.record_lock_duration_ms\n",
+        ),
+        (
+            "begun: a restored lock keeps what is forgiven",
+            "        run.forgiven = lock.forgiven\n",
+            "",
+        ),
+        (
+            "begun: a restored lock ends its record by its attempts",
+            " or run.attempt >= window.config.delivery_count_limit:",
+            " or run.delivery_count >= window.config.delivery_count_limit:",
+        ),
+        (
+            "begun: persisted forgiveness belongs to no delivery alone",
+            "        if annotation.forgiven > run.forgiven and run.state not in TERMINAL:\n",
+            "        if annotation.forgiven > run.forgiven and annotation.delivery_count == run.delivery_count:\n",
+        ),
+        (
+            "throttle: a reason tells the next leader of a release",
+            "        part.released = annotation.reason is not None  # a lock that ends has none\n",
+            "",
         ),
         (
             "backoff: a restored lock past its deadline waits from there",

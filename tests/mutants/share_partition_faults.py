@@ -136,8 +136,8 @@ MUTANTS = [
         ),
         (
             "10 an ended lock has no holder",
-            "        run.unlock()\n        state = self.released_state(run)\n",
-            "        state = self.released_state(run)\n",
+            "        run.unlock()\n        run.released = False\n",
+            "        run.released = False\n",
         ),
         (
             "11 only the member's own records are released",
@@ -181,7 +181,7 @@ MUTANTS = [
         ),
         (
             "11.4 causes are inferred from the count at load",
-            "LIMIT_EXCEEDED if run.delivery_count >= config.delivery_count_limit else REJECTED\n                dead",
+            "LIMIT_EXCEEDED if run.attempt >= config.delivery_count_limit else REJECTED\n                dead",
             "REJECTED\n                dead",
         ),
         (
@@ -191,7 +191,7 @@ MUTANTS = [
         ),
         (
             "a delayed release waits",
-            "        return now_ms + delay_ms if delay_ms else 0\n",
+            "        return now_ms + batch.delay_ms if batch.delay_ms else 0\n",
             "        return 0\n",
         ),
         (
@@ -214,8 +214,8 @@ MUTANTS = [
         "share_partition/transitions",
         (
             "3 a release at the limit archives",
-            "        if run.delivery_count < self.config.delivery_count_limit:\n            return AVAILABLE",
-            "        if run.delivery_count <= self.config.delivery_count_limit:\n            return AVAILABLE",
+            "        if run.attempt < self.config.delivery_count_limit:\n            return AVAILABLE",
+            "        if run.attempt <= self.config.delivery_count_limit:\n            return AVAILABLE",
         ),
         (
             "3 with a dead-letter queue the limit leads to ARCHIVING",
@@ -224,8 +224,8 @@ MUTANTS = [
         ),
         (
             "10 below the start offset a record is archived",
-            "        if run.last < self.start_offset:\n            return ARCHIVED\n        if run.delivery_count <",
-            "        if run.delivery_count <",
+            "        if run.last < self.start_offset:\n            return ARCHIVED\n        if run.attempt <",
+            "        if run.attempt <",
         ),
         (
             "9 a failed write leaves an expired lock available",
@@ -234,13 +234,13 @@ MUTANTS = [
         ),
         (
             "9 past the limit a failed write leaves an expired lock archived",
-            "if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:",
+            "if run.last < self.start_offset or run.attempt >= self.config.delivery_count_limit:",
             "if run.last < self.start_offset:",
         ),
         (
             "9 a failed write below the log start leaves its records archived",
-            "if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:",
-            "if run.delivery_count >= self.config.delivery_count_limit:",
+            "if run.last < self.start_offset or run.attempt >= self.config.delivery_count_limit:",
+            "if run.attempt >= self.config.delivery_count_limit:",
         ),
         (
             "9 a roll-back across the log start has two sides",
@@ -272,8 +272,8 @@ MUTANTS = [
         "share_partition/runs",
         (
             "a delay is persisted beside its state",
-            "            if run.reason is not None or run.available_at_ms:\n",
-            "            if run.reason is not None:\n",
+            "            if run.reason is not None or run.available_at_ms or forgiven:\n",
+            "            if run.reason is not None or forgiven:\n",
         ),
     ),
 ]

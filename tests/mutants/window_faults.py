@@ -85,7 +85,7 @@ MUTANTS = [
         ),
         (
             "16 a last delivery whose lock ended without a leader is settled, not repeated",
-            " or run.delivery_count >= window.config.delivery_count_limit:",
+            " or run.attempt >= window.config.delivery_count_limit:",
             ":",
         ),
         (

@@ -28,6 +28,7 @@ def answer(led: dict[int, str | None]) -> FetchResponse:
                 delivery_count=1,
                 lock_expires_at_ms=0,
                 lock_duration_ms=30_000,
+                attempt=1,
             )
             for partition in led
         ],

@@ -25,6 +25,7 @@ def delivery(offset: int) -> Delivery:
         delivery_count=1,
         lock_expires_at_ms=0,
         lock_duration_ms=30_000,
+        attempt=1,
         records=[],
     )
     return Delivery(batch)

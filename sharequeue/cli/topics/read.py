@@ -92,6 +92,7 @@ class Reading:
                 delivery_count=0,
                 lock_expires_at_ms=0,
                 lock_duration_ms=0,
+                attempt=0,
                 records=read.records,
             )
             printed = await outside(self._printer.print, list(Delivery(batch).records.values()))

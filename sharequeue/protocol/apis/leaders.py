@@ -10,6 +10,7 @@ from sharequeue.protocol.messages.leaders import (
     DeleteTopicRecordsRequest,
     GroupTopicsRequest,
     GroupUsageResponse,
+    LeaderAcknowledgeRequest,
     LeaderFetchRequest,
     LeaderFetchResponse,
     ReleaseMemberRequest,
@@ -79,7 +80,7 @@ ACKNOWLEDGE_AT_LEADER = Api(
     "POST",
     "/v1/leader/{group}/acknowledge",
     "Apply the acknowledgements of a client's call that concern share-partitions this gateway leads.",
-    request=AcknowledgeRequest,
+    request=LeaderAcknowledgeRequest,
     response=AcknowledgeResponse,
 )
 AWAIT_RECORDS = Api(

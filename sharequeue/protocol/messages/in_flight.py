@@ -53,6 +53,8 @@ class InFlightBatch(Response):
     """What the group does with these records. Finished ones behind the window are not listed."""
     delivery_count: Count
     """How often these records were delivered to the group."""
+    attempt: Count
+    """How many of these deliveries count: all but those that were never begun."""
     member_id: str | None = None
     """The member that holds the records. Absent unless they are ACQUIRED."""
     lock_expires_at_ms: TimestampMs | None = None

@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 from sharequeue.protocol.messages.cluster import TopicIdPartitions, TopicStartOffsets
 from sharequeue.protocol.messages.fields import Request, Response
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
-from sharequeue.protocol.messages.records import Acknowledgement, PartitionLeader, TopicPartitions
+from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, PartitionLeader, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
 
 
@@ -57,6 +57,15 @@ class LeaderFetchResponse(Response):
     acknowledgement_results: list[AcknowledgementResult]
     acquisition_lock_timeout_ms: int
     leaders: list[PartitionLeader] = []
+
+
+class LeaderAcknowledgeRequest(AcknowledgeRequest):
+    """Acknowledgements of share-partitions that another gateway leads.
+
+    `seen` false: this gateway releases what its fetch acquired for a client that is gone, which never saw the records.
+    """
+
+    seen: bool = True
 
 
 class AcquiredEntry(Struct):
@@ -121,6 +130,7 @@ class HeldLock(Struct, array_like=True):
     delivery_count: int
     deadline_ms: int
     lock_duration_ms: int = 0
+    forgiven: int = 0
 
 
 class HeldSharePartition(SharePartitionName, kw_only=True):

@@ -137,6 +137,9 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] | None = None
     """How long the released records are not delivered, in milliseconds, at most 12 hours. 0: at once. Absent: as long as
     the group's `share.retry.backoff.ms` says. For `release` alone."""
+    begun: bool = True
+    """For `release`; false: the client gives the records back before it began to work on them. Their delivery is then
+    no attempt, up to `share.delivery.count.limit` times for a record. Refused with `kafka_defaults`."""
     lock_duration_ms: LockDurationMs | None = None
     """For `renew`: how long the lock lasts from now on, in milliseconds. Absent: as long as before."""
 
@@ -224,6 +227,9 @@ class FetchedBatch(Response):
     `lock_duration_ms` instead."""
     lock_duration_ms: Int32
     """How long the lock lasts, in milliseconds, from the fetch or from its renewal."""
+    attempt: Count
+    """How many of the deliveries count, this one included: all but those that were never begun. The delivery limit,
+    throttled redelivery and the backoff go by it."""
     records: list[ConsumerRecord] | None = None
     """The records of the range, by offset. Absent with `with_records` false."""
 

@@ -53,7 +53,7 @@ def test_records_are_printed_as_json(run: Run, client: httpx.Client, name: str) 
     ask(client, "POST", f"/v1/topics/{name}/records", {"records": records})
     lines = run("consume", name, "-g", name, "--json", "--max-records", "2").stdout.splitlines()
     first, second = (json.loads(line) for line in lines)
-    place = {"topic": name, "partition": 0, "delivery_count": 1}
+    place = {"topic": name, "partition": 0, "delivery_count": 1, "attempt": 1}
     assert first == {**place, **records[0], "offset": 0}
     del second["timestamp_ms"]
     assert second == {**place, **records[1], "offset": 1, "headers": {}}

@@ -86,7 +86,8 @@ def check(acknowledgement: Acknowledgement, renew: bool = True, kafka_defaults: 
         acknowledgement.delivery_count,
         acknowledgement.reason,
         acknowledgement.delay_ms,
-        acknowledgement.lock_duration_ms if AcknowledgeType.RENEW in types else None,
+        acknowledgement.begun,
+        lock_duration_ms=acknowledgement.lock_duration_ms if AcknowledgeType.RENEW in types else None,
     )
 
 
@@ -96,6 +97,11 @@ def _check_options(acknowledgement: Acknowledgement, types: Sequence[Acknowledge
         raise InvalidRequest("delay_ms goes with release alone")
     if acknowledgement.reason and not {AcknowledgeType.RELEASE, AcknowledgeType.REJECT} & set(types):
         raise InvalidRequest("reason goes with release and reject alone")
+    if not acknowledgement.begun:
+        if AcknowledgeType.RELEASE not in types:
+            raise InvalidRequest('"begun":false goes with release alone')
+        if kafka_defaults:
+            raise InvalidRequest('"begun":false is not Kafka\'s: this gateway runs with kafka_defaults; leave it out')
     if acknowledgement.lock_duration_ms is not None and AcknowledgeType.RENEW in types:
         fault = lock_duration_fault(acknowledgement.lock_duration_ms, kafka_defaults)
         if fault is not None:
@@ -168,15 +174,16 @@ class Acknowledger:
         *,
         atomic: bool,
         renew: bool = True,
+        seen: bool = True,
     ) -> list[AcknowledgementResult]:
         """Apply acknowledgements and wait until each outcome is durable.
 
         Args:
-            renew: whether the type `renew` is allowed.
+            renew: whether the type `renew` is allowed. seen: see LeaderAcknowledgeRequest.
         Returns: the results, in request order.
         """
         slices = Slices() if len(acknowledgements) > 1 else None
-        checked, results = await self._check(acknowledgements, renew, slices)
+        checked, results = await self._check(acknowledgements, renew, seen, slices)
         partitions = {item.place: (item.topic, item.place[1]) for item in checked.values()}
         loaded = await self._leader.get(group_id, list(partitions.values()), initialize=False)
         leds = dict(zip(partitions, loaded, strict=True))
@@ -206,7 +213,7 @@ class Acknowledger:
         return answers
 
     async def _check(
-        self, acknowledgements: Sequence[Acknowledgement], renew: bool, slices: Slices | None
+        self, acknowledgements: Sequence[Acknowledgement], renew: bool, seen: bool, slices: Slices | None
     ) -> tuple[dict[int, Checked], dict[int, AcknowledgementResult]]:
         """Check all. Returns: the acknowledgements to apply, and the results of the others, by index."""
         checked: dict[int, Checked] = {}
@@ -218,7 +225,8 @@ class Acknowledger:
                 await slices.pause()
             name, partition = acknowledgement.topic, acknowledgement.partition
             try:
-                batch = check(acknowledgement, renew, self._metadata.kafka_defaults)
+                batch = check(acknowledgement, renew, self._metadata.kafka_defaults and seen)
+                batch = batch if seen else batch._replace(seen=False)
                 topic = self._metadata.known_topic(name)
                 if topic is None or not 0 <= partition < topic.partitions:
                     if not asked:

@@ -293,14 +293,14 @@ class Fetcher:
             pass_on(awaited, self._record_log, self._clock.now_ms())
 
     def give_back(self, member_id: str, acquired: Sequence[AcquiredRecords]) -> None:
-        """Release records that were acquired for a client that is gone. Their delivery counts stay."""
+        """Release records that were acquired for a client that is gone. Their deliveries are forgiven."""
         now_ms = self._clock.now_ms()
         for led, ranges, _ in acquired:
             if led.fenced:
                 continue
             for first_offset, last_offset, delivery_count, *_ in ranges:
                 release = AcknowledgementBatch(
-                    first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, delay_ms=0
+                    first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, begun=False, seen=False
                 )
                 try:
                     for write in led.machine.acknowledge(member_id, [release], now_ms).writes:

@@ -57,14 +57,15 @@ def fetch_answer(
 
 def _entry(acquired: AcquiredRecords, acquired_range: AcquiredRange, with_records: bool) -> bytes:
     """An entry of `batches`: one acquired range."""
-    first_offset, last_offset, delivery_count, deadline_ms, lock_duration_ms = acquired_range
-    head = b'%b%d,"last_offset":%d,"delivery_count":%d,"lock_expires_at_ms":%d,"lock_duration_ms":%d' % (
+    first_offset, last_offset, delivery_count, deadline_ms, lock_duration_ms, forgiven = acquired_range
+    head = b'%b%d,"last_offset":%d,"delivery_count":%d,"lock_expires_at_ms":%d,"lock_duration_ms":%d,"attempt":%d' % (
         acquired.led.json_prefix,
         first_offset,
         last_offset,
         delivery_count,
         deadline_ms,
         lock_duration_ms,
+        delivery_count - forgiven,
     )
     if not with_records:
         return head + b"}"

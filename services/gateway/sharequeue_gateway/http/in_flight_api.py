@@ -150,6 +150,7 @@ class InFlightApi:
                     last_offset=run.last,
                     delivery_state=DeliveryState(run.state).name,
                     delivery_count=run.delivery_count,
+                    attempt=run.attempt,
                     member_id=run.member_id,
                     lock_expires_at_ms=run.lock_expires_at_ms or None,
                     available_at_ms=run.available_at_ms or None,

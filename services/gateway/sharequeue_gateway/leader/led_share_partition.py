@@ -107,10 +107,11 @@ class LedSharePartition(WakeUps):
         self.unanswered = None
 
     def release_in_memory(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
-        """Release ranges of an unloaded share-partition in memory, without a write. Delivery counts stay."""
+        """Release ranges of an unloaded share-partition in memory, without a write. Their deliveries are
+        forgiven: no client saw them."""
         for first_offset, last_offset, delivery_count, *_ in ranges:
             release = AcknowledgementBatch(
-                first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, delay_ms=0
+                first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, begun=False, seen=False
             )
             with contextlib.suppress(ApiError):  # the lock has ended
                 for write in self.machine.acknowledge(member_id, [release], now_ms).writes:

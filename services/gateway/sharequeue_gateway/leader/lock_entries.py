@@ -133,10 +133,10 @@ def taken(
     names = led.lock_entries = led.lock_entries or {}
     state_epoch = machine.state_epoch
     entries = {}
-    for first_offset, last_offset, delivery_count, deadline_ms, lock_duration_ms in ranges:
+    for first_offset, last_offset, delivery_count, deadline_ms, lock_duration_ms, forgiven in ranges:
         names[first_offset, last_offset] = None
         entries[first_offset, last_offset] = LockEntry(
-            member_id, delivery_count, deadline_ms, state_epoch, lock_duration_ms
+            member_id, delivery_count, deadline_ms, state_epoch, lock_duration_ms, forgiven
         )
     # most entries are over, but a lock that is held long keeps the start offset below them
     if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs):
@@ -158,7 +158,12 @@ def whole(led: LedSharePartition, now_ms: int, fetch: tuple[str, bytes, int] | N
     note(led, locks)
     entries = {
         (lock.first_offset, lock.last_offset): LockEntry(
-            lock.member_id, lock.delivery_count, lock.deadline_ms, machine.state_epoch, lock.lock_duration_ms
+            lock.member_id,
+            lock.delivery_count,
+            lock.deadline_ms,
+            machine.state_epoch,
+            lock.lock_duration_ms,
+            lock.forgiven,
         )
         for lock in locks
     }

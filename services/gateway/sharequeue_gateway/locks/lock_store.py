@@ -250,6 +250,7 @@ def _restored(answer: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
                     entry.delivery_count,
                     entry.deadline_ms,
                     entry.lock_duration_ms,
+                    entry.forgiven,
                 )
             )
     return locks

@@ -49,6 +49,7 @@ class LockEntry(msgspec.Struct, array_like=True, frozen=True):
     deadline_ms: int
     state_epoch: int
     lock_duration_ms: int = 0
+    forgiven: int = 0
 
 
 class LockWrite(NamedTuple):

@@ -15,9 +15,9 @@ from typing import Final
 from sharequeue.clock import Clock
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, RequestTimedOut
-from sharequeue.protocol.messages.leaders import LeaderFetchRequest
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest, LeaderFetchRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest
+from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
@@ -398,7 +398,7 @@ class RoutedFetch:
                     last_offset=entry.last_offset,
                     delivery_count=entry.delivery_count,
                     type="release",
-                    delay_ms=0,
+                    begun=False,
                 )
             )
         parts = [
@@ -407,7 +407,7 @@ class RoutedFetch:
             for start in range(0, len(acknowledgements), MAX_ACKNOWLEDGEMENTS)
         ]
         for node, acknowledgements in parts:
-            request = AcknowledgeRequest(member_id=asked.member_id, acknowledgements=acknowledgements)
+            request = LeaderAcknowledgeRequest(member_id=asked.member_id, acknowledgements=acknowledgements, seen=False)
             try:
                 await self._routing.gateways.acknowledge(node, asked.group_id, encode(request))
             except ApiError:

@@ -20,13 +20,17 @@ class LogBatch(Protocol):
 
 
 class AcquiredRange(NamedTuple):
-    """A range that one member holds, the time at which its lock ends, and the length of the lock."""
+    """A range that one member holds, the time at which its lock ends, and the length of the lock.
+
+    `forgiven`: how many of its deliveries were never begun. The others are its attempts.
+    """
 
     first_offset: int
     last_offset: int
     delivery_count: int
     lock_expires_at_ms: int
     lock_duration_ms: int
+    forgiven: int = 0
 
 
 class Acquisition:
@@ -46,6 +50,7 @@ class Acquisition:
         "_member_id",
         "_mode",
         "_most_new",
+        "_spares_released",
         "_window",
         "acquired",
         "left",
@@ -70,6 +75,7 @@ class Acquisition:
         self._lock_duration_ms = lock_duration_ms or window.config.record_lock_duration_ms
         self._deadline_ms = now_ms + self._lock_duration_ms
         self._limit = window.config.delivery_count_limit
+        self._spares_released = not window.config.throttle_released
         self._alone = False
         self._most_new = 0
         self.left = 0
@@ -125,10 +131,12 @@ class Acquisition:
     # Records in the window
 
     def redeliver(self, acquirable: Sequence[Run], first: int, last: int) -> None:
-        """Acquire the available records of one in-flight batch in first..last, throttled after many deliveries."""
+        """Acquire the available records of one in-flight batch in first..last, throttled after many attempts."""
         limit = self._limit
         threshold = max(2, -(-limit // 2))
-        if max(run.delivery_count for run in acquirable) >= threshold:
+        if max(run.delivery_count - run.forgiven for run in acquirable) >= threshold and any(
+            self._failures(run) >= threshold for run in acquirable
+        ):
             if self.acquired:
                 self._alone = True
                 return
@@ -144,6 +152,10 @@ class Acquisition:
             most -= end - begin + 1
             self._take(run, begin, end)
 
+    def _failures(self, run: Run) -> int:
+        """How many attempts throttle a run: 0 if a living worker released it and the group spares such records."""
+        return 0 if self._spares_released and run.released else run.attempt
+
     def _most_of_a_batch(self) -> int:
         """How many records to take of a batch: all of them in batch_optimized, up to the limit in record_limit."""
         return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64
@@ -155,13 +167,14 @@ class Acquisition:
         bounded = False
         for run in acquirable:
             begin, end = max(run.first, first), min(run.last, last)
-            if run.delivery_count == last_attempt:
+            failures = self._failures(run)
+            if failures == last_attempt:
                 if not taken:
                     self._take(run, begin, begin)
                 return
-            if not bounded and run.delivery_count >= threshold:
+            if not bounded and failures >= threshold:
                 size = run.batch_last - run.batch_first + 1
-                most = min(most, max(1, size >> (run.delivery_count - threshold + 1)))
+                most = min(most, max(1, size >> (failures - threshold + 1)))
                 bounded = True
             end = min(end, begin + most - taken - 1)
             if end < begin:
@@ -186,10 +199,13 @@ class Acquisition:
         if self.acquired:
             before = self.acquired[-1]
             same_batch = run.batch_first <= before.first_offset
-            if same_batch and before.last_offset + 1 == first and before.delivery_count == run.delivery_count:
+            same_count = (before.delivery_count, before.forgiven) == (run.delivery_count, run.forgiven)
+            if same_batch and before.last_offset + 1 == first and same_count:
                 self.acquired[-1] = before._replace(last_offset=last)
                 return
-        self.acquired.append(AcquiredRange(first, last, run.delivery_count, self._deadline_ms, self._lock_duration_ms))
+        self.acquired.append(
+            AcquiredRange(first, last, run.delivery_count, self._deadline_ms, self._lock_duration_ms, run.forgiven)
+        )
 
     # Records new to the window
 

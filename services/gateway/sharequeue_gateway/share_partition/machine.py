@@ -33,9 +33,12 @@ from sharequeue_gateway.share_partition.runs import (
     ARCHIVED,
     ARCHIVING,
     AVAILABLE,
+    FORGIVEN,
     LIMIT_EXCEEDED,
+    NOT_FORGIVEN,
     REJECTED,
     TERMINAL,
+    UNSEEN,
     DeadLetter,
     RestoredLock,
     Run,
@@ -104,7 +107,7 @@ class SharePartition(Transitions):
         dead_letters = []
         for run in machine.runs:
             if run.state is ARCHIVING:
-                run.cause = LIMIT_EXCEEDED if run.delivery_count >= config.delivery_count_limit else REJECTED
+                run.cause = LIMIT_EXCEEDED if run.attempt >= config.delivery_count_limit else REJECTED
                 dead_letters.append(machine.dead_letter(run))
         return Loaded(machine, dead_letters)
 
@@ -167,7 +170,8 @@ class SharePartition(Transitions):
     ) -> None:
         """Apply one type to first..last, which `runs` cover."""
         for run in runs:
-            target = self._target(acknowledge_type, run)
+            forgiving = NOT_FORGIVEN if batch.begun else self._forgiving(acknowledge_type, run, batch.seen)
+            target = self._target(acknowledge_type, run, forgiving)
             held = run.state is ACQUIRED and run.write is None and run.member_id == call.member_id
             if not held or batch.delivery_count not in (None, run.delivery_count):
                 self._repeat(call, batch, run, target, max(run.first, first))
@@ -177,18 +181,35 @@ class SharePartition(Transitions):
                 self._renew(call, part, batch.lock_duration_ms)
                 continue
             part.reason = batch.reason
+            if forgiving:
+                self.forgive(part, forgiving)
+            else:
+                part.released = acknowledge_type is AcknowledgeType.RELEASE
             if target is AVAILABLE:
-                part.available_at_ms = self._released_until_ms(part, batch.delay_ms, call.now_ms)
+                part.available_at_ms = self._released_until_ms(part, batch, call.now_ms)
             part.cause = REJECTED if acknowledge_type is AcknowledgeType.REJECT else LIMIT_EXCEEDED
             self.begin(part, target, call.write)
 
-    def _released_until_ms(self, run: Run, delay_ms: int | None, now_ms: int) -> int:
-        """The end of the wait after a release; 0: none. A release without a delay waits as the group's settings say."""
-        if delay_ms is None:
+    def _released_until_ms(self, run: Run, batch: AcknowledgementBatch, now_ms: int) -> int:
+        """The end of the wait after a release; 0: none. Without a delay of its own it waits as the group's settings say,
+        unless the delivery was never begun."""
+        if batch.delay_ms is None and batch.begun:
             return self.retry_at_ms(run, now_ms, now_ms)
-        return now_ms + delay_ms if delay_ms else 0
+        return now_ms + batch.delay_ms if batch.delay_ms else 0
 
-    def _target(self, acknowledge_type: AcknowledgeType, run: Run) -> DeliveryState | None:
+    def _forgiving(self, acknowledge_type: AcknowledgeType, run: Run, seen: bool) -> int:
+        """Whether an acknowledgement of records that were never begun forgives their delivery.
+
+        A client may have as many deliveries of a record forgiven as the group's limit allows attempts, so that a record
+        that nobody ever begins ends too. What no client saw is always forgiven.
+        """
+        if acknowledge_type is not AcknowledgeType.RELEASE or not self.config.forgives:
+            return NOT_FORGIVEN
+        if not seen:
+            return UNSEEN
+        return FORGIVEN if run.forgiven - run.unseen < self.config.delivery_count_limit else NOT_FORGIVEN
+
+    def _target(self, acknowledge_type: AcknowledgeType, run: Run, forgiving: int) -> DeliveryState | None:
         """The state a type leads to; None for renew. Source: KIP-932, KIP-1191, KIP-1222."""
         match acknowledge_type:
             case AcknowledgeType.GAP:
@@ -196,7 +217,7 @@ class SharePartition(Transitions):
             case AcknowledgeType.ACCEPT:
                 return ACKNOWLEDGED
             case AcknowledgeType.RELEASE:
-                return self.released_state(run)
+                return AVAILABLE if forgiving and run.last >= self.start_offset else self.released_state(run)
             case AcknowledgeType.REJECT:
                 return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED
             case AcknowledgeType.RENEW:
@@ -272,6 +293,7 @@ class SharePartition(Transitions):
             self.time_lock(right.lock_expires_at_ms, right.first, right.last)
         ended_at_ms = run.lock_expires_at_ms
         run.unlock()
+        run.released = False
         state = self.released_state(run)
         run.become(state)
         if state is ARCHIVING:
@@ -298,6 +320,7 @@ class SharePartition(Transitions):
                     self.begin(below, self.released_state(below), write)
                     part = self.runs[self.index_of(self.start_offset)]
                 part.cause = LIMIT_EXCEEDED
+                part.released = False
                 self.begin(part, self.released_state(part), write)
         if not write.runs:
             return None
@@ -359,6 +382,7 @@ class SharePartition(Transitions):
                 run.delivery_count,
                 run.lock_expires_at_ms or run.available_at_ms,
                 run.lock_duration_ms,
+                run.forgiven,
             )
             for run in self.runs
             if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)
@@ -374,7 +398,9 @@ class SharePartition(Transitions):
 
 
 def _acquired(run: Run) -> AcquiredRange:
-    return AcquiredRange(run.first, run.last, run.delivery_count, run.lock_expires_at_ms, run.lock_duration_ms)
+    return AcquiredRange(
+        run.first, run.last, run.delivery_count, run.lock_expires_at_ms, run.lock_duration_ms, run.forgiven
+    )
 
 
 __all__ = [

@@ -20,6 +20,10 @@ class AcknowledgementBatch(NamedTuple):
     reason: str | None = None
     delay_ms: int | None = None
     """For releases; None: the backoff of the group decides."""
+    begun: bool = True
+    """For releases; False: the client gives records back before it began to work on them."""
+    seen: bool = True
+    """False, beside `begun`: the gateway gives records back, because no answer about them was written."""
     lock_duration_ms: int | None = None
     """For renewals: the length of the lock from now on; None: it keeps its own."""
 

@@ -55,9 +55,10 @@ def _add(
     run = Run(first, last, state, count, batch_first, batch_last)
     if lock is not None:
         run.delivery_count = lock.delivery_count
+        run.forgiven = lock.forgiven
         lock_duration_ms = lock.lock_duration_ms or window.config.record_lock_duration_ms
         deadline_ms = max(now_ms, min(lock.deadline_ms, now_ms + lock_duration_ms)) if lock.member_id else now_ms
-        if deadline_ms > now_ms or run.delivery_count >= window.config.delivery_count_limit:
+        if deadline_ms > now_ms or run.attempt >= window.config.delivery_count_limit:
             run.become(ACQUIRED)
             run.member_id = lock.member_id
             run.lock_expires_at_ms = deadline_ms
@@ -109,10 +110,14 @@ def _pieces(
 
 def _annotate(window: Window, annotation: StateAnnotation, now_ms: int) -> None:
     for run in list(window.overlapping(annotation.first_offset, annotation.last_offset)):
+        if annotation.forgiven > run.forgiven and run.state not in TERMINAL:
+            run = window.cut_out(run, annotation.first_offset, annotation.last_offset)  # noqa: PLW2901
+            run.forgiven = annotation.forgiven
         if run.delivery_count != annotation.delivery_count or run.state is ACQUIRED:
             continue
         part = window.cut_out(run, annotation.first_offset, annotation.last_offset)
         part.reason = annotation.reason
+        part.released = annotation.reason is not None  # a lock that ends has none
         if part.state is AVAILABLE:
             window.count(part, -1)
             _delay(window, part, annotation.available_at_ms or 0, now_ms)

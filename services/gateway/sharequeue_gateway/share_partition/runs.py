@@ -50,6 +50,13 @@ REJECTED: Final = "Offset rejected by client."
 LIMIT_EXCEEDED: Final = "Offset delivery count exceeded the threshold."
 
 
+NOT_FORGIVEN: Final = 0
+FORGIVEN: Final = 1
+UNSEEN: Final = 2
+"""What a release that is being written adds to `Run.forgiven`: nothing, or a delivery, which no client ever saw or one
+that a client gave back before it began."""
+
+
 class IllegalTransition(Exception):
     """A change of state that the table does not have: a fault of this program."""
 
@@ -71,16 +78,20 @@ class StateWrite:
         self.runs: list[Run] = []
 
     def fill(self, runs: Iterable["Run"], delivery_complete_count: int) -> None:
-        """Set the content of the write: the states of `runs`, cut at the start offset, with reasons and delays."""
+        """Set the content of the write: the states of `runs`, cut at the start offset, with reasons, delays and
+        what is forgiven."""
         self.delivery_complete_count = delivery_complete_count
         for run in runs:
             if run.last < self.start_offset:
                 continue
             first = max(run.first, self.start_offset)
             self.state_batches.append(StateBatch(first, run.last, int(run.state), run.delivery_count))
-            if run.reason is not None or run.available_at_ms:
+            forgiven = 0 if run.state in TERMINAL else run.forgiven
+            if run.reason is not None or run.available_at_ms or forgiven:
                 delayed_to_ms = run.available_at_ms or None
-                self.annotations.append(StateAnnotation(first, run.last, run.delivery_count, delayed_to_ms, run.reason))
+                self.annotations.append(
+                    StateAnnotation(first, run.last, run.delivery_count, delayed_to_ms, run.reason, forgiven)
+                )
 
 
 class Run:
@@ -88,7 +99,9 @@ class Run:
 
     `batch_first`, `batch_last`: its in-flight batch. `lock_expires_at_ms`: valid while ACQUIRED, and until a change
     from ACQUIRED is durable. `lock_duration_ms`: the length of that lock, which a renewal starts again, so a lock of
-    one fetch may be longer than those of its group. `available_at_ms`: the end of the delay of a release, 0 without a delay. `write`: the
+    one fetch may be longer than those of its group. `forgiven`: how many of its deliveries were never begun, so that
+    `attempt` is what limits go by; `unseen`: those of them that no client ever saw; `forgiving`: what the write under way
+    adds to both. `released`: whether the last delivery that was begun ended by a release. `available_at_ms`: the end of the delay of a release, 0 without a delay. `write`: the
     write that makes its last change of state durable, while it is under way.
     """
 
@@ -99,12 +112,16 @@ class Run:
         "cause",
         "delivery_count",
         "first",
+        "forgiven",
+        "forgiving",
         "last",
         "lock_duration_ms",
         "lock_expires_at_ms",
         "member_id",
         "reason",
+        "released",
         "state",
+        "unseen",
         "write",
     )
 
@@ -115,6 +132,10 @@ class Run:
         self.last = last
         self.state = state
         self.delivery_count = delivery_count
+        self.forgiven = 0
+        self.unseen = 0
+        self.forgiving = NOT_FORGIVEN
+        self.released = False
         self.batch_first = batch_first
         self.batch_last = batch_last
         self.member_id: str | None = None
@@ -128,6 +149,11 @@ class Run:
     @property
     def size(self) -> int:
         return self.last - self.first + 1
+
+    @property
+    def attempt(self) -> int:
+        """How many of its deliveries count: for the limit, for throttled redelivery and for the backoff."""
+        return self.delivery_count - self.forgiven
 
     @property
     def acquirable(self) -> bool:
@@ -156,6 +182,10 @@ class Run:
     def split(self, offset: int) -> "Run":
         """Cut before `offset`. Returns: the new run, which begins at `offset`. Both runs belong to the same write."""
         right = Run(offset, self.last, self.state, self.delivery_count, self.batch_first, self.batch_last)
+        right.forgiven = self.forgiven
+        right.unseen = self.unseen
+        right.forgiving = self.forgiving
+        right.released = self.released
         right.member_id = self.member_id
         right.lock_expires_at_ms = self.lock_expires_at_ms
         right.lock_duration_ms = self.lock_duration_ms
@@ -183,6 +213,7 @@ class RestoredLock(NamedTuple):
     """An acquisition lock that an earlier leader left. Locks may overlap and may be stale.
 
     `lock_duration_ms`: its length; 0 stands for the group's, in the entry of a gateway that did not know lengths.
+    `forgiven`: as in Run.
     """
 
     first_offset: int
@@ -191,6 +222,7 @@ class RestoredLock(NamedTuple):
     delivery_count: int
     deadline_ms: int
     lock_duration_ms: int = 0
+    forgiven: int = 0
 
 
 class LeftLocks(NamedTuple):

@@ -8,7 +8,17 @@ While the write is under way, the time of the lock runs on. If the lock ends, it
 """
 
 from sharequeue.protocol.types import DeliveryState
-from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, TERMINAL, Run, StateWrite
+from sharequeue_gateway.share_partition.runs import (
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    NOT_FORGIVEN,
+    TERMINAL,
+    UNSEEN,
+    Run,
+    StateWrite,
+)
 from sharequeue_gateway.share_partition.window import Window
 
 
@@ -22,9 +32,15 @@ class Transitions(Window):
         one."""
         if run.last < self.start_offset:
             return ARCHIVED
-        if run.delivery_count < self.config.delivery_count_limit:
+        if run.attempt < self.config.delivery_count_limit:
             return AVAILABLE
         return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED
+
+    def forgive(self, run: Run, forgiving: int) -> None:
+        """Set whether the last delivery of a run is forgiven, while the write of its release is under way."""
+        run.forgiven += (forgiving != NOT_FORGIVEN) - (run.forgiving != NOT_FORGIVEN)
+        run.unseen += (forgiving == UNSEEN) - (run.forgiving == UNSEEN)
+        run.forgiving = forgiving
 
     def begin(self, run: Run, state: DeliveryState, write: StateWrite) -> None:
         """Change a run's state, flagged until `write` is durable."""
@@ -41,6 +57,7 @@ class Transitions(Window):
             if run.write is not write:
                 continue
             run.write = None
+            run.forgiving = NOT_FORGIVEN
             run.unlock()
             if run.state is AVAILABLE:
                 made_available |= self.offer(run)
@@ -63,13 +80,14 @@ class Transitions(Window):
                 self.count_terminal(run, -1)
             run.become(ACQUIRED)
             run.write = None
+            self.forgive(run, NOT_FORGIVEN)
             run.available_at_ms = 0
             run.reason = run.cause = None
             if run.lock_expires_at_ms > now_ms:
                 continue
             ended_at_ms = run.lock_expires_at_ms
             run.unlock()
-            if run.last < self.start_offset or run.delivery_count >= self.config.delivery_count_limit:
+            if run.last < self.start_offset or run.attempt >= self.config.delivery_count_limit:
                 self.held_count -= run.size
                 run.become(ARCHIVED)
                 self.count_terminal(run, 1)

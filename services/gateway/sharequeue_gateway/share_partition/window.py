@@ -253,7 +253,7 @@ class Window:
 
     def retry_at_ms(self, run: Run, ended_at_ms: int, now_ms: int) -> int:
         """The end of the wait after a delivery that ended; 0: there is none, or it is over."""
-        at_ms = backoff.retry_at_ms(self.config, self.jitter_seed, run.batch_first, run.delivery_count, ended_at_ms)
+        at_ms = backoff.retry_at_ms(self.config, self.jitter_seed, run.batch_first, run.attempt, ended_at_ms)
         return at_ms if at_ms > now_ms else 0
 
     def offer(self, run: Run) -> bool:

@@ -14,6 +14,7 @@ from sharequeue.protocol.messages.leaders import (
     AwaitRecordsRequest,
     HeldLock,
     HeldSharePartition,
+    LeaderAcknowledgeRequest,
     LeaderFetchRequest,
     ReleaseMemberRequest,
     YieldRequest,
@@ -21,7 +22,6 @@ from sharequeue.protocol.messages.leaders import (
 )
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import (
-    AcknowledgeRequest,
     AcknowledgeResponse,
     PartitionLeader,
     TopicPartitions,
@@ -127,10 +127,10 @@ class LeaderApi:
         return Asked(group_id, request.member_id, limits, now_ms, fetch_id=request.fetch_id)
 
     async def acknowledge(self, call: Call) -> Answer:
-        request: AcknowledgeRequest = call.request
+        request: LeaderAcknowledgeRequest = call.request
         group_id = call.path["group"]
         results = await self._acknowledger.acknowledge(
-            group_id, request.member_id, request.acknowledgements, atomic=request.atomic
+            group_id, request.member_id, request.acknowledgements, atomic=request.atomic, seen=request.seen
         )
         failed_count = failed_of(results)
         response = AcknowledgeResponse(

@@ -1,0 +1,65 @@
+"""Deliveries that were never begun, over HTTP: given back by a client, by one that closes, by one that hung up."""
+
+import pytest
+
+from sharequeue.client import ShareConsumer
+from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway, Json
+from tests.http.client_calls import in_event_loop, produce
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: Stack) -> Stack:
+    """The shared stack: no test here stops a service."""
+    return shared_stack
+
+
+def counts(answer: Json) -> list[tuple[int, int, int, int]]:
+    """(first, last, delivery count, attempt) of each fetched batch."""
+    names = ("first_offset", "last_offset", "delivery_count", "attempt")
+    return [tuple(batch[field] for field in names) for batch in answer["batches"]]  # type: ignore[misc]
+
+
+def test_a_record_that_was_never_begun_keeps_its_attempts(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_delivery_count_limit=2)
+    gateway.produce_batches(name, 1)
+    assert counts(gateway.fetch(name, name)) == [(0, 0, 1, 1)]
+    assert gateway.settle(name, name, 0, 0, "release", begun=False, delivery_count=1) == "applied"
+    (found,) = gateway.in_flight(name)
+    assert [(batch["delivery_count"], batch["attempt"]) for batch in found["batches"]] == [(1, 0)]
+    assert counts(gateway.fetch(name, name)) == [(0, 0, 2, 1)]
+    assert gateway.settle(name, name, 0, 0, "release") == "applied"
+    assert counts(gateway.fetch(name, name)) == [(0, 0, 3, 2)]
+    assert gateway.settle(name, name, 0, 0, "release") == "applied"
+    assert gateway.acquire(name, name) == [], "the second attempt was the last one"
+
+
+@pytest.mark.parametrize("type", ["accept", "reject", "renew", "gap"])
+def test_only_a_release_may_say_so(gateway: Gateway, name: str, type: str) -> None:
+    gateway.produce_batches(name, 1)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 0, type, begun=False) == 42
+    assert gateway.settle(name, name, 0, 0, type, begun=True) == "applied"
+
+
+@in_event_loop
+async def test_a_consumer_that_closes_gives_back_what_it_never_handed_out(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    await produce(stack, name, 0, 1, 2)
+    async with ShareConsumer(stack.url, name, [name], acknowledgement="explicit") as consumer:
+        record = await anext(consumer)
+        assert (record.offset, record.delivery_count, record.attempt) == (0, 1, 1)
+    assert counts(gateway.fetch(name, name)) == [(0, 0, 2, 2), (1, 2, 2, 1)]
+
+
+@in_event_loop
+async def test_a_program_may_say_that_it_did_not_begin(stack: Stack, gateway: Gateway, name: str) -> None:
+    await produce(stack, name, 0, 1)
+    async with ShareConsumer(stack.url, name, [name], acknowledgement="explicit") as consumer:
+        begun, waiting = await consumer.poll()
+        consumer.acknowledge(begun, "release")
+        consumer.acknowledge(waiting, "release", begun=False)
+        with pytest.raises(ValueError, match="release only"):
+            consumer.acknowledge(waiting, "accept", begun=False)
+    assert counts(gateway.fetch(name, name)) == [(0, 0, 2, 2), (1, 1, 2, 1)]
