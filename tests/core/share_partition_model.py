@@ -171,10 +171,10 @@ class Model:
             return (locks - self.span,) * 2 if locks > self.span else (self.end - fetch_offset + 1, 0)
         unfinished = sum(not record.finished for record in self.records.values())
         left = locks - self.held_count
+        if not self.span:
+            return left, max(0, left)
         new = min(left, locks + config.partition_max_delayed_records - unfinished)
-        full = (
-            self.end - self.start >= config.max_span or (self.crowded and self.records) or self.runs >= config.max_runs
-        )
+        full = self.end - self.start >= config.max_span or self.crowded or self.runs >= config.max_runs
         return left, 0 if full else max(0, new)
 
     def acquire(

@@ -83,6 +83,13 @@ def test_new_records_wait_in_a_crowded_window_that_is_not_empty() -> None:
     assert d.fetch("[10-19]") == "10-19×1"
 
 
+def test_new_records_do_not_wait_for_what_is_held_below_the_log_start() -> None:
+    d = fetched("[0-9]")
+    d.machine.crowded = True
+    d.machine.move_log_start(10, d.now_ms)
+    assert d.fetch("[10-19]") == "10-19×1"
+
+
 @pytest.mark.parametrize(
     ("runs", "most", "part"), [([], 5, None), ([3, 2], 5, None), ([3, 3], 5, 2), ([9, 1, 1], 10, 3)]
 )

@@ -21,8 +21,6 @@ DEFAULTS = {
     "share.retry.backoff.ms": "",
     "share.retry.jitter.percent": "10",
     "share.throttle.released": "false",
-    "retention.hold": "true",
-    "retention.hold.idle.ms": "604800000",
     "share.assignor.offload.enable": "true",
     "errors.deadletterqueue.copy.record.enable": "true",
     "retention.hold": "true",

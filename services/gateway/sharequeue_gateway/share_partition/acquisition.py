@@ -323,10 +323,12 @@ def room(window: Window, fetch_offset: int) -> tuple[int, int]:
     left = config.partition_max_record_locks - window.held_count
     if left <= 0:
         return 0, 0
+    if not window.span:  # it is empty, or all of it lies below the start offset, so whatever is read is new
+        return left, left
     new = left + config.partition_max_delayed_records - window.waiting_count
     if (
         new <= 0
-        or (window.crowded and window.runs)
+        or window.crowded
         or len(window.runs) >= config.max_runs
         or window.end_offset - window.start_offset >= config.max_span
     ):
