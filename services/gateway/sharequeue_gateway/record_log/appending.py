@@ -1,9 +1,9 @@
 """The fast path of appends: appends that gather while a commit is under way share the next commit.
 
 A commit is one statement. It inserts a batch only if no other gateway is appending to the partition and the partition
-ends where this gateway expects. So the database refuses a stale writer. A refused append takes the slow path,
-`locked_append`. Until that has ended, the fast path would be refused again, so the other appends to the partition wait.
-Then they gather, and the fast path continues from the end that the slow path has found.
+ends where this gateway expects. So the database refuses a stale writer. The refused appends of a commit take the slow
+path, `locked_append`. Until they have ended, the fast path would be refused because of them, so later appends to the
+partition wait. Then these gather, and the fast path continues from the end that the slow path has found.
 
 An append waits for its turn until the deadline at most; then its own deadline begins. If its turn does not come, it has
 certainly not happened.
@@ -203,18 +203,11 @@ class Appender:
             self._fall_back(waiting, deadline)
 
     def _fall_back(self, waiting: WaitingAppend, deadline: float, lost_at: int | None = None) -> None:
-        """Take the slow path, or wait behind the append to the partition that is on it.
-
-        Args:
-            lost_at: as in LockedAppend.append. Such an append may have happened, so it must not gather again.
-        """
+        """Take the slow path. `lost_at`: as in LockedAppend.append."""
         place = (waiting.append.topic_id, waiting.append.partition)
         slow = self._slow.get(place)
         if slow is None:
             slow = self._slow[place] = SlowAppends()
-        elif lost_at is None:
-            slow.behind.append(waiting)
-            return
         slow.running += 1
         background.start(self._tasks, self._append_locked(waiting, deadline, lost_at, place, slow))
 
