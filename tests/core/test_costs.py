@@ -52,6 +52,7 @@ def far_apart(between: int, settle: Callable[[Driver], object]) -> Driver:
 SETTLE: dict[str, Callable[[Driver], object]] = {
     "finished": lambda d: d.ack(f"1-4000 {'Acc Rej ' * 2000}"),
     "delayed": lambda d: d.ack("1-4000 Rel", delay_ms=60_000),
+    "delayed each for itself": lambda d: d.ack(*(f"{offset} Rel" for offset in range(1, 3501)), delay_ms=60_000),
     "held": lambda d: None,
 }
 
@@ -87,3 +88,25 @@ def test_long_texts_of_clients_are_not_cached(work: Callable[[str], object]) -> 
     finally:
         tracemalloc.stop()
     assert kept < 200_000
+
+
+def test_delays_that_end_together_end_a_thousand_runs_at_a_time() -> None:
+    d = far_apart(3500, SETTLE["delayed each for itself"])
+    d.now_ms += 60_000
+    ended, calls = 0, 0
+    while (deadline_ms := d.machine.next_deadline_ms()) is not None and deadline_ms <= d.now_ms:
+        before = d.machine.delayed_count
+        assert d.machine.expire(d.now_ms).made_available
+        assert 0 < before - d.machine.delayed_count <= 1000
+        ended, calls = ended + before - d.machine.delayed_count, calls + 1
+    assert (ended, calls, d.machine.delayed_count) == (3500, 4, 0)
+    assert d.machine.waiting_count == 3502
+
+
+def test_locks_of_one_range_that_end_together_end_a_thousand_runs_at_a_time() -> None:
+    d = Driver(partition_max_record_locks=10_000)
+    assert d.fetch("[0-4999]", max=10_000) == "0-4999×1"
+    d.ack(*(f"{offset} Acc" for offset in range(1, 5000, 2)))
+    ended = [d.later(), *(d.later(0) for _ in range(10))]
+    assert max(ended) <= 1000
+    assert (sum(ended), d.machine.held_count, d.machine.waiting_count) == (2500, 0, 2500)

@@ -46,6 +46,7 @@ SCENARIOS = {
         "dead_letters",
         "loading",
         "restored_locks",
+        "costs",
         "lock_lengths",
         "retention_rule",
         "backoff",

@@ -130,6 +130,16 @@ MUTANTS = [
             "        if state is ARCHIVED:\n            self.count_terminal(run, 1)\n",
         ),
         (
+            "10 the rest of a due range stays due",
+            "            if runs and runs[-1].last < due[1]:\n",
+            "            if False:\n",
+        ),
+        (
+            "10 a call of expire looks at a bounded number of runs",
+            "            left -= max(len(runs), 1)\n",
+            "",
+        ),
+        (
             "10 a lock across the start offset ends on each side for itself",
             "        if run.first < self.start_offset <= run.last:\n            right = run.split(self.start_offset)\n",
             "        if False:\n            right = run.split(self.start_offset)\n",

@@ -271,8 +271,15 @@ class Leader:
             self.expire(led, now_ms)
 
     def expire(self, led: LedSharePartition, now_ms: int) -> None:
-        """End the locks and delays that are due. What memory decided stands if the write fails."""
+        """End the locks and delays that are due. What memory decided stands if the write fails.
+
+        If very many are due at once, the rest of them ends after other work had its turn.
+        """
         expired = led.machine.expire(now_ms)
+        deadline_ms = led.machine.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms and not led.expiring:
+            led.expiring = True
+            asyncio.get_running_loop().call_soon(self._expire_rest, led)
         if expired.records:
             metrics.LOCK_TIMEOUTS[led_metrics.labels_of(led)].inc(expired.records)
             named = {"group_id": led.key.group_id, "topic": led.topic_name}
@@ -292,6 +299,11 @@ class Leader:
             led.wake()
         else:
             led.wake_turned_away(now_ms)
+
+    def _expire_rest(self, led: LedSharePartition) -> None:
+        led.expiring = False
+        if not led.fenced:
+            self.expire_if_due(led, self._clock.now_ms())
 
     async def expire_all_due(self) -> None:
         now_ms = self._clock.now_ms()

@@ -28,6 +28,7 @@ class LedSharePartition(WakeUps):
     __slots__ = (
         "_quiet",
         "batch_times",
+        "expiring",
         "fetch_lock_ended_s",
         "floor",
         "json_prefix",
@@ -53,6 +54,8 @@ class LedSharePartition(WakeUps):
         self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
         self._quiet: asyncio.Future[None] | None = None
+        self.expiring = False
+        """Whether more locks and delays are due than were ended at once: see `Leader.expire`."""
         self.writes = 0
         """Writes under way: of state to the share coordinator, of locks to Redis."""
         self.lock_entries: dict[tuple[int, int], None] | None = None
