@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import readers_store, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.readers import Beginning, Begun, Readers
 from sharequeue_gateway.record_log.readers_store import Floor
@@ -201,6 +201,25 @@ async def test_rd_205_raises_keep_a_row_active(module_database: str) -> None:
         await connection.execute(age, topic)
         await begin(readers, [beginning(topic, 0, chosen=False)])
         assert not (await readers.find("g", [(topic, 0)]))[topic, 0].stale
+
+
+@pytest.mark.parametrize("forced", ["force_generic_plan", "force_custom_plan"])
+async def test_rd_206_the_cost_of_a_raise_follows_its_rows_in_every_plan(module_database: str, forced: str) -> None:
+    """After five runs PostgreSQL plans for the few rows that it expects; the first form took 25 s then."""
+    topic, many = new_topic(), 5_000
+    async with opened(module_database) as (_, _readers, connection):
+        await connection.execute(
+            """INSERT INTO log.readers (topic_id, partition, group_id, state_epoch, floor)
+               SELECT $1, n % 50, 'group-' || n / 50, 1, 0 FROM generate_series(0, 4 * $2::int - 1) n""",
+            topic,
+            many,
+        )
+        await connection.execute("ANALYZE log.readers")
+        await connection.execute(f"SET plan_cache_mode = {forced}")
+        floors = [Floor(SharePartitionKey(f"group-{n // 50}", topic, n % 50), 1, 7) for n in range(many)]
+        async with asyncio.timeout(10):
+            assert len(await readers_store.raise_floors(connection, floors)) == many
+            assert await readers_store.partitions_without_a_group(connection, topic, range(51)) == {50}
 
 
 # Reset and delete

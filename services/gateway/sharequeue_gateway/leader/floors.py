@@ -12,7 +12,7 @@ archived in memory only, so a group that has caught up would hold the log and sh
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -95,19 +95,19 @@ class Floors:
         async with self._raising:  # `close` may come while `run` raises
             left, self._led.left = self._led.left, {}
             moved = await self._moved()
-            floors = [Floor(led.key, led.machine.state_epoch, led.stored_start) for led in moved]
             try:
-                found = await self._readers.raise_floors([*left.values(), *floors])
-                missing = self._note(moved, floors, found)
+                found = await self._readers.raise_floors([*left.values(), *moved.values()])
+                missing = self._note(moved, found)
                 if missing:
                     await self._enter_again(missing)
             except ApiError as error:
                 self._led.left = {**left, **self._led.left}
-                log.warning("cannot raise floors now", extra=fields(rows=len(floors), cause=error.detail))
+                log.warning("cannot raise floors now", extra=fields(rows=len(moved), cause=error.detail))
 
-    async def _moved(self) -> list[LedSharePartition]:
+    async def _moved(self) -> dict[LedSharePartition, Floor]:
+        """The floors to raise, and those of rows that are to stay active."""
         now_ms = self._clock.now_ms()
-        moved = []
+        moved = {}
         slices = Slices()
         for led in list(self._led):
             if slices.over():
@@ -116,16 +116,14 @@ class Floors:
             stale_ms = min(STALE_MS, hold_ms // 4) if hold_ms > 0 else STALE_MS
             used = led.used_at_ms > led.told_at_ms or led.waiters is not None
             if led.stored_start > led.floor or (used and now_ms - led.told_at_ms > stale_ms):
-                moved.append(led)
+                moved[led] = Floor(led.key, led.machine.state_epoch, led.stored_start)
         return moved
 
-    def _note(
-        self, moved: Sequence[LedSharePartition], floors: Sequence[Floor], found: set[SharePartitionKey]
-    ) -> list[LedSharePartition]:
+    def _note(self, moved: Mapping[LedSharePartition, Floor], found: set[SharePartitionKey]) -> list[LedSharePartition]:
         """Note which floors are raised. Returns: the share-partitions whose row is gone, or was not free."""
         now_ms = self._clock.now_ms()
         missing = []
-        for led, floor in zip(moved, floors, strict=True):
+        for led, floor in moved.items():
             if led.key in found:
                 led.floor, led.told_at_ms = floor.floor, now_ms
             elif not led.fenced:

@@ -102,21 +102,21 @@ async def enter(connection: Connection, floors: Sequence[Floor], hold_ms: int) -
 async def raise_floors(connection: Connection, floors: Sequence[Floor]) -> set[SharePartitionKey]:
     """Raise floors, in the life that each one names; note that the groups are in use.
 
-    It waits for nobody: a row that another transaction changes now is left out. Returns: the rows that were there, and
-    not left out.
+    It waits for nobody: a row that another transaction changes now is left out. Locked rows are found again by their
+    places: a join by their keys would compare each with each, where PostgreSQL expects a few. Returns: the rows that were
+    there, and not left out.
     """
     rows = await connection.fetch(
-        """WITH said AS MATERIALIZED (
-             SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[])
-               AS t(topic_id, partition, group_id, state_epoch, floor)),
-           free AS MATERIALIZED (
-             SELECT r.topic_id, r.partition, r.group_id FROM log.readers r JOIN said
+        """WITH free AS MATERIALIZED (
+             SELECT r.ctid AS place, said.state_epoch, said.floor
+             FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[])
+               AS said(topic_id, partition, group_id, state_epoch, floor)
+             JOIN log.readers r
                ON r.topic_id = said.topic_id AND r.partition = said.partition AND r.group_id = said.group_id
              FOR NO KEY UPDATE OF r SKIP LOCKED)
            UPDATE log.readers r SET active_at = now(),
-             floor = CASE WHEN r.state_epoch = said.state_epoch AND r.floor < said.floor THEN said.floor ELSE r.floor END
-           FROM free JOIN said USING (topic_id, partition, group_id)
-           WHERE r.topic_id = free.topic_id AND r.partition = free.partition AND r.group_id = free.group_id
+             floor = CASE WHEN r.state_epoch = free.state_epoch THEN greatest(r.floor, free.floor) ELSE r.floor END
+           FROM free WHERE r.ctid = free.place
            RETURNING r.group_id, r.topic_id, r.partition""",
         *_columns(floors),
     )
@@ -164,17 +164,15 @@ async def partitions_without_a_group(connection: Connection, topic_id: str, part
     The topic has grown, or the group has not come to them yet: for this group nothing of them is finished.
     """
     rows = await connection.fetch(
-        f"""WITH holding AS MATERIALIZED (
-              SELECT DISTINCT r.group_id FROM log.readers r WHERE r.topic_id = $1 AND {_HOLDS}),
-            present AS (
-              SELECT r.partition, count(*) AS groups FROM log.readers r JOIN holding USING (group_id)
-              WHERE r.topic_id = $1 GROUP BY r.partition)
-            SELECT t.partition FROM unnest($2::int[]) AS t(partition) LEFT JOIN present USING (partition)
-            WHERE coalesce(present.groups, 0) < (SELECT count(*) FROM holding)""",
+        f"""WITH marked AS MATERIALIZED (
+              SELECT r.partition, r.group_id, bool_or({_HOLDS}) OVER (PARTITION BY r.group_id COLLATE "C") AS holding
+              FROM log.readers r WHERE r.topic_id = $1)
+            SELECT partition, count(*), (SELECT count(DISTINCT group_id COLLATE "C") FROM marked WHERE holding)
+            FROM marked WHERE holding GROUP BY partition""",
         topic_id,
-        partitions,
     )
-    return {row[0] for row in rows}
+    whole = {row[0] for row in rows if row[1] == row[2]}
+    return set(partitions) - whole if rows else set()
 
 
 async def count_removed(
