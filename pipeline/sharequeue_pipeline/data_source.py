@@ -18,7 +18,7 @@ from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import check_use, sink_options, source_options
 from sharequeue_pipeline.source.group_batch import GroupBatchReader
 from sharequeue_pipeline.source.group_stream import GroupStreamReader
-from sharequeue_pipeline.source.log_readers import LogBatchReader, LogStreamReader
+from sharequeue_pipeline.source.log_readers import FilteredLogBatchReader, LogBatchReader, LogStreamReader
 from sharequeue_pipeline.source.schema import check_columns, columns
 
 
@@ -28,10 +28,13 @@ class ShareQueueDataSource(DataSource):
     report_to: ClassVar[str | None] = None
     """A directory of the driver, where members of groups leave what `query_end` needs."""
 
+    pushes_filters: ClassVar[bool] = False
+    """Whether the session pushes filters down to Python sources."""
+
     @classmethod
     def reporting_to(cls, directory: str) -> "type[ShareQueueDataSource]":
-        """A data source class for one session."""
-        return type(cls.__name__, (cls,), {"report_to": directory})
+        """A data source class for one session, which pushes filters down."""
+        return type(cls.__name__, (cls,), {"report_to": directory, "pushes_filters": True})
 
     @classmethod
     def name(cls) -> str:
@@ -48,7 +51,8 @@ class ShareQueueDataSource(DataSource):
         check_columns(schema)
         options = source_options(self.options)
         of_log = options.group is None and options.accept is None
-        reader = LogBatchReader(options, schema) if of_log else GroupBatchReader(options, schema)
+        log_reader = FilteredLogBatchReader if self.pushes_filters else LogBatchReader
+        reader = log_reader(options, schema) if of_log else GroupBatchReader(options, schema)
         check_use(self.options, stream=False, group=not of_log)
         return reader
 

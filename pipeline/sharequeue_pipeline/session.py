@@ -13,6 +13,9 @@ from sharequeue_pipeline.source.query_end import QueryEndListener
 
 _SESSION: Final = "org.apache.spark.sql.classic.SparkSession"
 
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+"""Off by default in Spark; with it the source sees filters on topic, partition, offset and timestamp."""
+
 
 def session(
     name: str = "sharequeue", master: str | None = None, config: Mapping[str, Any] | None = None
@@ -47,5 +50,6 @@ def register(spark: SparkSession) -> SparkSession:
     settling = QueryEndListener.of(spark)
     assert spark._jvm is not None
     getattr(spark._jvm, _SESSION).setActiveSession(spark._jsparkSession)
+    spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(ShareQueueDataSource.reporting_to(settling.directory))
     return spark

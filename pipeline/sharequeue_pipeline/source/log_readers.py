@@ -6,11 +6,11 @@ proportion to the records it has. `log_offsets` has the offset of a stream.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pyspark.sql import types as spark
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sharequeue_pipeline import ranges
@@ -20,7 +20,8 @@ from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceO
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source import log_offsets
 from sharequeue_pipeline.source.log_offsets import Bounds, Deleted, Log, Place
-from sharequeue_pipeline.source.log_times import offsets_at
+from sharequeue_pipeline.source.log_times import first_at, offsets_at
+from sharequeue_pipeline.source.pushed_filters import begin_ms, narrowed
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 
 log = logging.getLogger(__name__)
@@ -72,12 +73,42 @@ class LogBatchReader(DataSourceReader):
             ending = options.ending
             if options.ending_at is not None:
                 ending = offsets_at(gateway, options.ending_at, bounds, "endingOffsetsByTimestamp", fail_if_none=False)
-        ends = log_offsets.ends_of(ending, bounds, starts, fail_on_data_loss=options.fail_on_data_loss)
-        wanted = [Range(*place, start, ends[place] - 1) for place, start in sorted(starts.items())]
+            ends = log_offsets.ends_of(ending, bounds, starts, fail_on_data_loss=options.fail_on_data_loss)
+            wanted = [Range(*place, start, ends[place] - 1) for place, start in sorted(starts.items())]
+            wanted = self._narrowed(gateway, wanted)
         return [TaskRanges(share) for share in ranges.split(wanted, options.parallelism)]
+
+    def _narrowed(self, gateway: GatewayClient, wanted: list[Range]) -> list[Range]:
+        return wanted
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_ranges(self._options, self._schema, partition)
+
+
+class FilteredLogBatchReader(LogBatchReader):
+    """The same in a session that pushes filters down. Spark refuses a reader with `pushFilters` in other sessions."""
+
+    def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
+        super().__init__(options, schema)
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep the filters to narrow the read. Returns: all of them, because Spark must apply them to the records."""
+        self._filters = list(filters)
+        return filters
+
+    def _narrowed(self, gateway: GatewayClient, wanted: list[Range]) -> list[Range]:
+        found = narrowed([entry for entry in wanted if entry.size > 0], self._filters)
+        time_ms = begin_ms(self._filters)
+        if time_ms is None:
+            return found
+        late = []
+        for entry in found:
+            bounds = entry.first_offset, entry.last_offset + 1
+            first = first_at(gateway, (entry.topic, entry.partition), bounds, time_ms)
+            if first is not None:
+                late.append(entry._replace(first_offset=first))
+        return late
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
