@@ -155,12 +155,12 @@ class GatewayClient:
         }
 
     def delivered(self, group: str, topics: Iterable[str]) -> list[Range]:
-        """The records of topics that were delivered to a group before, and that nobody holds or waits for."""
+        """The records of topics that were delivered to a group before, and that nobody holds; those that wait included."""
         return [
             _range(entry, batch)
             for entry in self._in_flight_of(group, topics)
             for batch in entry.batches
-            if batch.delivery_state == "AVAILABLE" and batch.delivery_count and batch.available_at_ms is None
+            if batch.delivery_state == "AVAILABLE" and batch.delivery_count
         ]
 
     def _in_flight_of(self, group: str, topics: Iterable[str]) -> Iterator[InFlightPartition]:

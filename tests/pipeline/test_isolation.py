@@ -66,13 +66,26 @@ def test_a_piece_keeps_its_size_while_its_level_is_read() -> None:
     assert pieces == 10
 
 
-def test_a_partition_that_gives_nothing_is_passed_over() -> None:
+def test_a_partition_that_gives_nothing_is_asked_again_for_the_next_batch() -> None:
     isolation = Isolation([Range("t", 0, 0, 9, 1), Range("t", 1, 0, 4, 2)], 5)
-    piece = isolation.next()
-    assert piece is not None
-    isolation.pass_over(piece)
-    assert isolation.left == 5
-    assert isolation.next() == ("t", 1, 3)
+    first = isolation.next()
+    assert first == ("t", 0, 6)
+    isolation.pass_over(first)
+    second = isolation.next()
+    assert second == ("t", 1, 3)
+    isolation.pass_over(second)
+    assert isolation.next() is None
+    assert isolation.left == 15
+    assert isolation.look()
+    assert isolation.next() == first
+    assert not isolation.look()
+
+
+def test_records_that_others_finished_are_no_longer_left() -> None:
+    isolation = Isolation([Range("t", 0, 0, 9, 1)], 5)
+    isolation.refresh([Range("t", 0, 4, 6, 2), Range("t", 0, 20, 29, 1), Range("t", 1, 0, 9, 1)])
+    assert isolation.left == 3
+    assert isolation.next() == ("t", 0, 3)
 
 
 def test_records_that_were_never_delivered_are_not_isolated() -> None:

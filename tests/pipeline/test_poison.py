@@ -88,9 +88,15 @@ def dead_letters(gateway: Gateway, group: str) -> list[Place]:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "poison", "limit"),
-    [(1, [(0, 57)], 5), (4, [(0, 3), (0, 4), (2, 24), (3, 0)], 5), (2, [(0, 7), (1, 7)], 3), (2, [(1, 9)], 2)],
-    ids=["one", "several", "limit 3", "limit 2"],
+    ("partitions", "poison", "limit", "backoff_ms"),
+    [
+        (1, [(0, 57)], 5, ""),
+        (4, [(0, 3), (0, 4), (2, 24), (3, 0)], 5, ""),
+        (2, [(0, 7), (1, 7)], 3, ""),
+        (2, [(1, 9)], 2, ""),
+        (2, [(1, 9)], 4, "300"),
+    ],
+    ids=["one", "several", "limit 3", "limit 2", "with backoff"],
 )
 def test_only_the_record_that_fails_becomes_a_dead_letter(
     stack: Stack,
@@ -100,11 +106,18 @@ def test_only_the_record_that_fails_becomes_a_dead_letter(
     partitions: int,
     poison: list[Place],
     limit: int,
+    backoff_ms: str,
 ) -> None:
-    gateway.configure(name, share_delivery_count_limit=limit)
+    """With backoff, the records of a failed batch wait before they come again."""
+    gateway.configure(name, share_delivery_count_limit=limit, share_retry_backoff_ms=backoff_ms)
     produce(gateway, name, 100, partitions=partitions)
     queries = Queries(stack, name, poison)
-    queries.run_to_the_end(release)
+
+    def ended() -> bool:
+        queries.run_to_the_end(release)
+        return settled(gateway, name, name)
+
+    wait_for(ended, "every record is read")
     wait_for(lambda: settled(gateway, name, name), "every record is settled")
     assert dead_letters(gateway, name) == sorted(poison)
     assert sorted(queries.arrived) == sorted(

@@ -24,6 +24,8 @@ MAX_RANGES: Final = 10_000
 """Of one offset: at most about 300 KiB of text."""
 WAIT_MS: Final = 1000
 """How long a fetch waits for records before Spark hears that there are none."""
+REFRESH_S: Final = 1.0
+"""How often a query asks what is left to read in pieces, while some of it does not come."""
 LAG_S: Final = 1.0
 """How old the lag in progress reports may be."""
 GATHER_S: Final = 5.0
@@ -48,6 +50,7 @@ class GroupMember:
         self._lags_due = 0.0
         self._unfinished = False
         """Whether an earlier process left a batch that it had begun."""
+        self._refresh_due = 0.0
         self._isolation: Isolation | None = None
         """What to read in pieces, if an earlier process did not finish a batch."""
         config = self._gateway.group_config(group)
@@ -110,6 +113,9 @@ class GroupMember:
         portions that become smaller, and one of them may be the record that fails.
         """
         acquired: list[Range] = []
+        if self._isolation is not None and self._isolation.look() and time.monotonic() >= self._refresh_due:
+            self._isolation.refresh(self._gateway.delivered(self._group, self._options.topics))
+            self._refresh_due = time.monotonic() + REFRESH_S
         room = max_records
         number = 0
         enough_at = time.monotonic() + GATHER_S

@@ -11,6 +11,7 @@ the group allows a record comes alone:
 
 import math
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from sharequeue_pipeline.ranges import Range, divided
@@ -31,6 +32,8 @@ class Isolation:
         """`delivered`: available records, with the deliveries that they have had. `limit`: the group's."""
         self._left = sorted(entry for entry in delivered if entry.delivery_count > 0)
         self._limit = limit
+        self._passed: set[tuple[str, int]] = set()
+        """Partitions that gave nothing since `look`."""
         self._records: dict[int, int] = {}
         """How many records had so many deliveries at the start. A piece keeps its size while its level is read."""
         for entry in self._left:
@@ -41,19 +44,30 @@ class Isolation:
         """How many such records have not been read again."""
         return sum(entry.size for entry in self._left)
 
+    def look(self) -> bool:
+        """Begin a micro-batch: every partition may give again. Returns: whether some gave nothing for the last one."""
+        passed, self._passed = bool(self._passed), set()
+        return passed
+
+    def refresh(self, delivered: Iterable[Range]) -> None:
+        """Forget the records that others have finished since. `delivered`: as at the start."""
+        self._left, _ = divided(delivered, self._left)
+
     def next(self) -> Piece | None:
-        """The next piece, of records with one delivery count. None: all have been read again."""
-        if not self._left:
+        """The next piece, of records with one delivery count. None: nothing is left that may come now."""
+        at = next((at for at, entry in enumerate(self._left) if entry[:2] not in self._passed), None)
+        if at is None:
             return None
-        first = self._left[0]
+        first = self._left[at]
         last_offset = first.last_offset
-        for entry in self._left[1:]:
+        for entry in islice(self._left, at + 1, None):
             if entry[:2] != first[:2] or entry.delivery_count != first.delivery_count:
                 break
             if entry.first_offset != last_offset + 1:
                 break
             last_offset = entry.last_offset
-        most = piece_size(self._records[first.delivery_count], first.delivery_count + 1, self._limit)
+        records = self._records.get(first.delivery_count, first.size)
+        most = piece_size(records, first.delivery_count + 1, self._limit)
         return Piece(first.topic, first.partition, min(most, last_offset - first.first_offset + 1))
 
     def note(self, found: Iterable[Range]) -> None:
@@ -61,8 +75,8 @@ class Isolation:
         _, self._left = divided(self._left, found)
 
     def pass_over(self, piece: Piece) -> None:
-        """The partition of a piece gave nothing: another member has its records, or they are delayed."""
-        self._left = [entry for entry in self._left if entry[:2] != piece[:2]]
+        """The partition of a piece gave nothing: another member has its records, or they wait for their time."""
+        self._passed.add((piece.topic, piece.partition))
 
 
 def piece_size(records: int, delivery: int, limit: int) -> int:
