@@ -57,6 +57,7 @@ def test_every_metric_of_the_protocol_is_exported(gateway: Gateway, name: str) -
         "sharequeue_waiting_fetches": "gauge",
         "sharequeue_led_share_partitions": "gauge",
         "sharequeue_share_partition_unserved_seconds": "gauge",
+        "sharequeue_clock_jumps_total": "counter",
         "sharequeue_lock_timers_degraded": "gauge",
         "sharequeue_http_request_seconds": "histogram",
     }

@@ -31,6 +31,7 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.cluster.store_clock import keep_clock
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.dead_letters import DeadLetterWriter
 from sharequeue_gateway.delivery.fetcher import Fetcher
@@ -167,6 +168,7 @@ async def prepare(settings: Settings) -> Service:
     loops = (
         partial(record_log.run, fetcher.waited_for),
         partial(leading.persister.run, leader),
+        partial(keep_clock, clock, base.database.now_ms),
         lock_timers.run,
         partial(lock_timers.remind, due_locks),
         leading.floors.run,

@@ -109,6 +109,9 @@ SHARE_COORDINATORS_FAILING = Gauge(
     "sharequeue_share_coordinators_failing",
     "Share coordinators that take no state writes; nothing is acquired from their share-partitions.",
 )
+CLOCK_JUMPS = Counter(
+    "sharequeue_clock_jumps", "Times at which the distance to PostgreSQL's clock changed by more than a second."
+)
 LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer, or refuses.")
 
 OF_GROUP = (DEAD_LETTERS, DEAD_LETTER_WRITES, FAILED_DEAD_LETTER_WRITES, PARKED_DEAD_LETTERS)

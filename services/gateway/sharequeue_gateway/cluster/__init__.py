@@ -11,6 +11,7 @@ leaves, or when its lease runs out. Gateways learn of it from their renewals and
 The number is above every leader epoch given before, so a new leader writes with it and fences its predecessor.
 
     cluster, generation, leader_epochs    the leader of a share-partition, and its epoch
+    store_clock                           the time that all gateways share: PostgreSQL's
     metadata                              topics and group settings
     append_news                           appends, announced between gateways
     redis_client, redis_faults            Redis, and the meaning of its faults
