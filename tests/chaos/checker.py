@@ -267,6 +267,41 @@ def resets_hold(known: Known) -> Iterator[Violation]:
                         yield Violation("reset", group, place, f"not delivered after a reset to {start}")
 
 
+def trims_spare_the_unfinished(known: Known) -> Iterator[Violation]:
+    """Retention removes nothing above a group's floor: nothing that the group had begun with and not finished.
+
+    What a group had from its first delivery on is finished when it was accepted, rejected or dead-lettered. A reset gives
+    the records another life, so groups that were reset prove nothing.
+    """
+    history = known.history
+    finished_s: dict[tuple[str, Place], float] = {}
+    for ack in history.acknowledged:
+        if ack.status != "failed":
+            for place, kind in ack.places():
+                if kind in TERMINAL:
+                    key = ack.group, place
+                    finished_s[key] = min(finished_s.get(key, ack.span.started_s), ack.span.started_s)
+    dead = {(letter.group, letter.place) for letter in history.dead_letters}
+    begun: dict[tuple[str, str, int], int] = {}
+    for fetch in history.fetched:
+        for range_ in fetch.ranges:
+            where = fetch.group, range_.topic, range_.partition
+            begun[where] = min(begun.get(where, range_.first_offset), range_.first_offset)
+    for trim in history.trims:
+        if trim.log_start_offset and trim.span.ended_s < history.held_until_s:
+            place = (trim.topic, trim.partition, trim.log_start_offset - 1)
+            yield Violation("trimmed", "", place, "removed while a group held every record")
+        for group in history.groups:
+            first = begun.get((group, trim.topic, trim.partition))
+            if first is None or known.resets.get(group):
+                continue
+            for offset in range(first, trim.log_start_offset):
+                place = (trim.topic, trim.partition, offset)
+                late = finished_s.get((group, place), trim.span.ended_s) >= trim.span.ended_s
+                if late and (group, place) not in dead:
+                    yield Violation("trimmed", group, place, "removed before the group had finished it")
+
+
 RULES: Final[Sequence[Rule]] = (
     produced_is_kept,
     delivered_is_produced,
@@ -277,6 +312,7 @@ RULES: Final[Sequence[Rule]] = (
     only_the_latest_counts,
     every_group_finishes,
     resets_hold,
+    trims_spare_the_unfinished,
 )
 
 

@@ -103,6 +103,15 @@ class Reset(NamedTuple):
     starts: Mapping[tuple[str, int], int]
 
 
+class Trim(NamedTuple):
+    """Somebody saw where a partition's log starts."""
+
+    span: Span
+    topic: str
+    partition: int
+    log_start_offset: int
+
+
 class DeadLetter(NamedTuple):
     group: str
     topic: str
@@ -138,6 +147,10 @@ class History:
     without_redis: list[Span] = field(default_factory=list)
     """When a gateway ran without Redis: locks acquired then do not survive the gateway."""
     troubles: list[Trouble] = field(default_factory=list)
+    trims: list[Trim] = field(default_factory=list)
+    """In topics in which retention spares what groups have not finished."""
+    held_until_s: float = 0.0
+    """Until then a group that was created first, and finished nothing, holds every record; 0: there is none."""
     log: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
     """In the end: value by offset, by (topic, partition)."""
     dead_letters: list[DeadLetter] = field(default_factory=list)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sharequeue.stack.stack import Stack
 from tests.chaos.clients import Consumer, Gateways, Producer, reset
-from tests.chaos.history import DeadLetter, History, Range
+from tests.chaos.history import DeadLetter, History, Range, Trim
 from tests.chaos.nemesis import Nemesis, plan
 
 TOPICS: Final = {"orders": 4, "events": 3}
@@ -22,6 +22,10 @@ LEASE_MS: Final = 1500
 PAUSE_S: Final = 4.0
 FINISH_S: Final = 90.0
 PAGE: Final = 5000
+HOLDER: Final = "holder"
+"""A group that reads nothing and holds everything: retention asks for all records from the first one on."""
+TRIM_S: Final = 30.0
+LOOK_S: Final = 0.25
 
 SETTINGS: Final = {
     "SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": str(LEASE_MS),
@@ -29,6 +33,8 @@ SETTINGS: Final = {
     "SHAREQUEUE_SHARE_COORDINATOR_LEASE_MS": str(LEASE_MS),
     "SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "50",
     "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "3000",
+    "SHAREQUEUE_GATEWAY_FLOOR_INTERVAL_MS": "200",
+    "SHAREQUEUE_GATEWAY_RETENTION_INTERVAL_MS": "200",
 }
 
 
@@ -79,7 +85,8 @@ class Run:
         consumers = [asyncio.create_task(consumer.run()) for consumer in self._consumers]
         resetting = asyncio.create_task(self._reset_now_and_then())
         supervising = asyncio.create_task(self._nemesis.supervise())
-        tasks = [*producers, *consumers, resetting, supervising]
+        looking = asyncio.create_task(self._look_at_log_starts())
+        tasks = [*producers, *consumers, resetting, supervising, looking]
         try:
             await self._nemesis.run(self.steps)
             for producer in self._producers:
@@ -92,6 +99,7 @@ class Run:
                 consumer.stopping = True
             await asyncio.gather(*consumers)
             await self._note_the_end()
+            await self._release()
         finally:
             self.history.without_redis = self._nemesis.windows_without_redis(self._stack._data_dir / "logs")
             for task in tasks:
@@ -102,8 +110,11 @@ class Run:
 
     async def _prepare(self) -> None:
         for topic, partitions in TOPICS.items():
-            body = {"name": topic, "partitions": partitions}
+            body = {"name": topic, "partitions": partitions, "config": {"retention.ms": 0}}
             await self._gateways.until_answered("POST", "/v1/topics", body)
+        held = {"to": "earliest", "topics": [{"topic": topic} for topic in TOPICS]}
+        await self._gateways.until_answered("POST", f"/v1/share-groups/{HOLDER}/offsets/reset", held)
+        self.history.held_until_s = float("inf")
         settings = {"share.record.lock.duration.ms": LOCK_MS, "share.delivery.count.limit": LIMIT}
         for group in GROUPS:
             await self._gateways.until_answered("PATCH", f"/v1/share-groups/{group}/config", settings)
@@ -166,6 +177,36 @@ class Run:
                     int(headers["__dlq.errors.delivery.count"]),
                 )
                 self.history.dead_letters.append(letter)
+
+    async def _look_at_log_starts(self) -> None:
+        while True:
+            await self._note_log_starts()
+            await asyncio.sleep(LOOK_S)
+
+    async def _note_log_starts(self) -> int:
+        """Returns: how many records are removed by now."""
+        removed = 0
+        for topic in TOPICS:
+            answer = await self._gateways.ask("GET", f"/v1/topics/{topic}")
+            for partition in answer.document["partitions"] if answer.ok else ():
+                start = partition["log_start_offset"]
+                removed += start
+                if start:
+                    self.history.trims.append(Trim(answer.span, topic, partition["partition"], start))
+        return removed
+
+    async def _release(self) -> None:
+        """Nobody holds what is finished any more: retention may remove it."""
+        self.history.held_until_s = time.monotonic()
+        until_s = time.monotonic() + TRIM_S
+        while not await self._note_log_starts():
+            await self._gateways.ask("DELETE", f"/v1/share-groups/{HOLDER}?force=true")
+            if time.monotonic() > until_s:
+                self.complaints.append("nothing was removed, although every group had finished everything")
+                return
+            await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(4 * LOOK_S)
+        await self._note_log_starts()
 
     async def _read(self, topic: str, partition: int) -> list[dict[str, Any]]:
         records: list[dict[str, Any]] = []

@@ -3,7 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.chaos.history import Acknowledge, DeadLetter, Fetch, History, LetGo, Outcome, Produce, Range, Reset, Span
+from tests.chaos.history import (
+    Acknowledge,
+    DeadLetter,
+    Fetch,
+    History,
+    LetGo,
+    Outcome,
+    Produce,
+    Range,
+    Reset,
+    Span,
+    Trim,
+)
 
 TOPIC, GROUP, LIMIT, LOCK_S = "t", "g", 3, 2.0
 
@@ -53,6 +65,9 @@ class HistoryWriter:
 
     def reset(self, start: int) -> None:
         self.history.resets.append(Reset(self.span(), GROUP, {(TOPIC, 0): start}))
+
+    def trim(self, log_start_offset: int) -> None:
+        self.history.trims.append(Trim(self.span(), TOPIC, 0, log_start_offset))
 
     def dead(self, offset: int, count: int) -> None:
         self.history.dead_letters.append(DeadLetter(GROUP, TOPIC, 0, offset, count))
@@ -221,7 +236,16 @@ def finished_records_are_passed_over(writer: HistoryWriter) -> None:
     writer.acknowledge("b", 1, 1, 2, "accept")
 
 
+def trimmed_as_far_as_it_is_finished(writer: HistoryWriter) -> None:
+    writer.produce(10, 11, 12)
+    writer.fetch("a", 0, 2, 1)
+    writer.acknowledge("a", 0, 2, 1, "accept", "reject", "accept")
+    writer.dead(1, 1)
+    writer.trim(3)
+
+
 SOUND: tuple[Story, ...] = (
+    trimmed_as_far_as_it_is_finished,
     accepted_at_once,
     released_and_delivered_again,
     delivered_again_after_the_lock,

@@ -280,7 +280,33 @@ def not_delivered_after_the_reset(writer: HistoryWriter) -> None:
     writer.acknowledge("a", 1, 1, 1, "accept")
 
 
+def a_record_is_trimmed_before_it_is_accepted(writer: HistoryWriter) -> None:
+    writer.produce(10, 11, 12)
+    writer.fetch("a", 0, 2, 1)
+    writer.acknowledge("a", 0, 1, 1, "accept")
+    writer.trim(3)
+    writer.acknowledge("a", 2, 2, 1, "accept")
+
+
+def a_released_record_is_trimmed(writer: HistoryWriter) -> None:
+    writer.produce(10, 11)
+    writer.fetch("a", 0, 1, 1)
+    writer.acknowledge("a", 0, 1, 1, "release", "accept")
+    writer.trim(1)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
+
+
+def a_finished_record_is_trimmed_while_another_group_holds_it(writer: HistoryWriter) -> None:
+    accepted_at_once(writer)
+    writer.history.held_until_s = writer.now_s + 10
+    writer.trim(1)
+
+
 PLANTED: tuple[tuple[str, Story], ...] = (
+    ("trimmed", a_record_is_trimmed_before_it_is_accepted),
+    ("trimmed", a_released_record_is_trimmed),
+    ("trimmed", a_finished_record_is_trimmed_while_another_group_holds_it),
     ("durable", an_answered_record_is_lost),
     ("durable", an_answered_record_lies_elsewhere),
     ("durable", a_record_that_nobody_produced),
