@@ -124,7 +124,23 @@ def go(current: dict[str, Any]) -> Sequence[str | Path]:
     return ("generated/contract", CASES)
 
 
-LANGUAGES: Final = {"python": python, "typescript": typescript, "go": go}
+def java(current: dict[str, Any]) -> Sequence[str | Path]:
+    """Returns: the command of the suite."""
+    folder = HERE / "java"
+    document = json.dumps(current, indent=1)
+    names = ("Contract.java", "Worker.java", "pom.xml", "openapi-generator.yaml")
+    made = changed(folder, "generated", document, *((folder / name).read_text() for name in names))
+    if made is not None:
+        (folder / "openapi.json").write_text(document)
+        command = (generator(), "generate", "-i", "openapi.json", "-c", "openapi-generator.yaml", "-o", "generated")
+        run(command, folder)
+        libraries = ("dependency:copy-dependencies", "-DoutputDirectory=generated/lib")
+        run(("mvn", "--quiet", "--batch-mode", "compile", *libraries), folder)
+        made()
+    return ("java", "-cp", "generated/target/classes:generated/lib/*", "Contract", CASES)
+
+
+LANGUAGES: Final = {"python": python, "typescript": typescript, "go": go, "java": java}
 
 
 class Stub(BaseHTTPRequestHandler):

@@ -1,0 +1,296 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.File;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Parameter;
+import java.net.http.HttpRequest;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import sharequeue.ApiClient;
+import sharequeue.ApiException;
+import sharequeue.ApiResponse;
+import sharequeue.api.AuditApi;
+import sharequeue.api.GroupsApi;
+import sharequeue.api.OperationsApi;
+import sharequeue.api.RecordsApi;
+import sharequeue.api.ReportsApi;
+import sharequeue.api.TopicsApi;
+import sharequeue.model.Problem;
+
+/** Plays the cases of a file with the generated Java client. The environment says where the gateway is. */
+final class Contract {
+  private static final List<Class<?>> APIS =
+      List.of(
+          RecordsApi.class, TopicsApi.class, GroupsApi.class, ReportsApi.class, AuditApi.class, OperationsApi.class);
+  private static final ObjectMapper JSON = ApiClient.createDefaultObjectMapper();
+  private static final JsonNodeFactory MADE = JsonNodeFactory.instance;
+  private static final Pattern NAME = Pattern.compile("\\$\\{(\\w+)\\}");
+  private static final String URL = System.getenv("SHAREQUEUE_URL");
+  private static final long PATIENCE_NS = Duration.ofSeconds(20).toNanos();
+
+  /** The answer is not what the case expects. */
+  private static final class Unexpected extends Exception {
+    Unexpected(String said) {
+      super(said);
+    }
+  }
+
+  private final Map<String, JsonNode> values = new HashMap<>();
+
+  private Contract(String name) {
+    values.put("topic", MADE.textNode(name));
+    values.put("group", MADE.textNode(name));
+    values.put("large", MADE.textNode("x".repeat(1_100_000)));
+  }
+
+  private void play(JsonNode step) throws Exception {
+    for (long deadline = System.nanoTime() + PATIENCE_NS; ; Thread.sleep(100)) {
+      try {
+        playOnce(step);
+        return;
+      } catch (Unexpected fault) {
+        if (!step.path("eventually").asBoolean() || System.nanoTime() > deadline) {
+          throw fault;
+        }
+      }
+    }
+  }
+
+  private void playOnce(JsonNode step) throws Exception {
+    CompletableFuture<Void> other = CompletableFuture.completedFuture(null);
+    if (step.has("meanwhile")) {
+      JsonNode meanwhile = step.get("meanwhile");
+      var later = CompletableFuture.delayedExecutor(meanwhile.get("after_ms").asLong(), TimeUnit.MILLISECONDS);
+      other =
+          CompletableFuture.runAsync(
+              () -> {
+                try {
+                  play(meanwhile.get("step"));
+                } catch (Exception fault) {
+                  throw new IllegalStateException(fault);
+                }
+              },
+              later);
+    }
+    long started = System.nanoTime();
+    ObjectNode found = call(step);
+    long took = Duration.ofNanos(System.nanoTime() - started).toMillis();
+    other.get();
+    if (!step.has("expect")) {
+      return;
+    }
+    check(filled(step.get("expect")), found, "");
+    if (took < step.path("min_ms").asLong(0) || took > step.path("max_ms").asLong(60_000)) {
+      throw new Unexpected("it took " + took + " ms");
+    }
+    for (Iterator<Map.Entry<String, JsonNode>> saved = step.path("save").fields(); saved.hasNext(); ) {
+      Map.Entry<String, JsonNode> entry = saved.next();
+      values.put(entry.getKey(), found.at("/answer/" + entry.getValue().asText().replace('.', '/')));
+    }
+  }
+
+  /** What the typed answer or the typed Problem holds, with the status. */
+  private ObjectNode call(JsonNode step) throws Exception {
+    ApiClient client = new ApiClient();
+    client.updateBaseUri(step.path("stub").asBoolean() ? System.getenv("SHAREQUEUE_STUB_URL") : URL);
+    client.setReadTimeout(Duration.ofMillis(step.path("cancel_after_ms").asLong(40_000)));
+    if (step.path("token").asBoolean()) {
+      String token = "Bearer " + System.getenv("SHAREQUEUE_TOKEN");
+      client.setRequestInterceptor(request -> request.header("Authorization", token));
+    }
+    if (step.has("bytes")) { // generated code would send the name of a file as JSON
+      byte[] raw = Base64.getDecoder().decode(step.get("bytes").asText());
+      client.setRequestInterceptor(request -> request.POST(HttpRequest.BodyPublishers.ofByteArray(raw)));
+    }
+    Method method = method(step.get("call").asText() + "WithHttpInfo");
+    Object api = method.getDeclaringClass().getConstructor(ApiClient.class).newInstance(client);
+    ObjectNode found = MADE.objectNode();
+    try {
+      ApiResponse<?> answer = (ApiResponse<?>) method.invoke(api, arguments(method, step));
+      found.put("status", answer.getStatusCode());
+      found.set("answer", JSON.valueToTree(answer.getData()));
+      return found;
+    } catch (InvocationTargetException wrapped) {
+      ApiException fault = (ApiException) wrapped.getCause();
+      if (step.has("cancel_after_ms") && fault.getCode() == 0) {
+        return found;
+      }
+      Problem problem = Worker.problemOf(fault);
+      if (problem == null) {
+        throw new Unexpected("not a typed Problem: " + fault);
+      }
+      found.put("status", fault.getCode());
+      found.set("problem", JSON.valueToTree(problem));
+      fault.getResponseHeaders().firstValue("Retry-After").ifPresent(after -> found.put("retry_after", after));
+      return found;
+    }
+  }
+
+  /** The method of an operation that takes its parameters alone. */
+  private static Method method(String name) {
+    for (Class<?> api : APIS) {
+      for (Method method : api.getMethods()) {
+        Parameter[] parameters = method.getParameters();
+        boolean more = parameters.length > 0 && parameters[parameters.length - 1].getType() == Map.class;
+        if (method.getName().equals(name) && !more) {
+          return method;
+        }
+      }
+    }
+    throw new IllegalArgumentException(name);
+  }
+
+  private Object[] arguments(Method method, JsonNode step) throws Exception {
+    Map<String, JsonNode> given = new HashMap<>();
+    for (String part : List.of("path", "query", "headers")) {
+      filled(step.path(part)).fields().forEachRemaining(entry -> given.put(camel(entry.getKey()), entry.getValue()));
+    }
+    List<Object> arguments = new ArrayList<>();
+    for (Parameter parameter : method.getParameters()) {
+      JsonNode value = given.get(parameter.getName());
+      if (parameter.getType() == File.class) {
+        arguments.add(new File("unused"));
+      } else if (parameter.getType().getSimpleName().endsWith("Request")) {
+        arguments.add(JSON.treeToValue(filled(step.get("body")), parameter.getType()));
+      } else {
+        arguments.add(value == null ? null : JSON.treeToValue(value, parameter.getType()));
+      }
+    }
+    return arguments.toArray();
+  }
+
+  /** `page_size` and `Idempotency-Key` as names of parameters. */
+  private static String camel(String name) {
+    String[] words = name.toLowerCase().split("[-_]");
+    StringBuilder made = new StringBuilder(words[0]);
+    for (String word : Arrays.asList(words).subList(1, words.length)) {
+      made.append(Character.toUpperCase(word.charAt(0))).append(word.substring(1));
+    }
+    return made.toString();
+  }
+
+  private JsonNode filled(JsonNode value) {
+    if (value.isTextual()) {
+      Matcher whole = NAME.matcher(value.asText());
+      if (whole.matches()) {
+        return values.get(whole.group(1));
+      }
+      return MADE.textNode(
+          NAME.matcher(value.asText())
+              .replaceAll(found -> Matcher.quoteReplacement(values.get(found.group(1)).asText())));
+    }
+    if (value.isArray()) {
+      var made = MADE.arrayNode();
+      value.forEach(item -> made.add(filled(item)));
+      return made;
+    }
+    if (value.isObject()) {
+      ObjectNode made = MADE.objectNode();
+      value.fields().forEachRemaining(entry -> made.set(entry.getKey(), filled(entry.getValue())));
+      return made;
+    }
+    return value;
+  }
+
+  /** The worker handles all records: one fails once, one takes longer than its lock. */
+  private void work(JsonNode spec) throws Exception {
+    String name = values.get("topic").asText();
+    ObjectNode produce = MADE.objectNode().put("call", "produceRecords");
+    produce.putObject("path").put("topic", name);
+    produce.putObject("body").set("records", spec.get("records"));
+    play(produce);
+    List<String> handled = Collections.synchronizedList(new ArrayList<>());
+    Worker[] worker = new Worker[1];
+    Worker.Handler handler =
+        (record, batch) -> {
+          if ("bad".equals(record.getValue()) && batch.getDeliveryCount() == 1) {
+            throw new IllegalStateException("not today");
+          }
+          if ("slow".equals(record.getValue())) {
+            Thread.sleep(spec.get("slow_ms").asLong());
+          }
+          handled.add(record.getValue() + " " + batch.getDeliveryCount());
+          if (handled.size() == spec.get("records").size()) {
+            worker[0].stop();
+          }
+        };
+    Duration lock = Duration.ofMillis(spec.get("lock_duration_ms").asLong());
+    worker[0] = new Worker(URL, name, List.of(name), lock, handler);
+    CompletableFuture.delayedExecutor(30, TimeUnit.SECONDS).execute(worker[0]::stop);
+    worker[0].run();
+    Collections.sort(handled);
+    if (!handled.equals(List.of("bad 2", "good 1", "slow 1"))) {
+      throw new Unexpected("handled: " + handled);
+    }
+    ObjectNode offsets = MADE.objectNode().put("call", "listShareGroupOffsets").put("eventually", true);
+    offsets.putObject("path").put("group", name);
+    offsets.set("expect", JSON.readTree("{\"answer\":{\"topics\":[{\"partitions\":[{\"lag\":0}]}]}}"));
+    play(offsets);
+  }
+
+  /** Fails if a value that is expected is another one. What is not expected may be anything. */
+  private static void check(JsonNode expected, JsonNode found, String place) throws Unexpected {
+    boolean missing = found == null || found.isNull() || found.isMissingNode();
+    boolean fits;
+    if (expected.isNull() || expected.asText().equals("$absent")) {
+      fits = missing;
+    } else if (expected.asText().equals("$any")) {
+      fits = !missing;
+    } else if (expected.isArray()) {
+      fits = !missing && found.isArray() && found.size() == expected.size();
+      for (int index = 0; fits && index < expected.size(); index++) {
+        check(expected.get(index), found.get(index), place + "/" + index);
+      }
+    } else if (expected.isObject()) {
+      fits = !missing && found.isObject();
+      for (var fields = expected.fields(); fits && fields.hasNext(); ) {
+        var field = fields.next();
+        check(field.getValue(), found.get(field.getKey()), place + "/" + field.getKey());
+      }
+    } else if (expected.isNumber()) {
+      fits = !missing && found.isNumber() && found.asDouble() == expected.asDouble();
+    } else {
+      fits = !missing && found.isBoolean() == expected.isBoolean() && found.asText().equals(expected.asText());
+    }
+    if (!fits) {
+      throw new Unexpected(place + " is " + found + ", not " + expected);
+    }
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    int failed = 0;
+    JsonNode cases = JSON.readTree(new File(arguments[0]));
+    for (JsonNode each : cases) {
+      String id = each.get("id").asText();
+      Contract contract = new Contract("java-" + id);
+      try {
+        for (JsonNode step : each.path("steps")) {
+          contract.play(step);
+        }
+        if (each.has("worker")) {
+          contract.work(each.get("worker"));
+        }
+        System.out.println("ok " + id);
+      } catch (Exception fault) {
+        failed++;
+        System.out.println("FAILED " + id + ": " + fault);
+      }
+    }
+    System.out.println((cases.size() - failed) + " passed, " + failed + " failed");
+    System.exit(failed > 0 ? 1 : 0);
+  }
+}
