@@ -20,6 +20,7 @@ from tests.chaos.history import History, Span, Trouble
 STORES: Final = ("PostgreSQL", "Redis")
 START_S: Final = 30.0
 TURN_S: Final = 0.1
+HOUR_S: Final = 3600
 
 
 class Step(NamedTuple):
@@ -152,16 +153,17 @@ class Nemesis:
             self.complaints.append(f"{service.name} ended by itself: {entries[-1]}")
 
     def windows_without_redis(self, logs: Path) -> list[Span]:
-        """The times without Redis, from the logs of the gateways: until it was back, or the gateway had ended."""
+        """The times without Redis, from the logs of the gateways: until it was back, or the gateway had ended.
+
+        The clock of a gateway may be wrong by whole hours.
+        """
         windows = []
         for log in sorted(logs.glob("gateway*.log")):
             since_s: float | None = None
-            for line in log.read_text(errors="replace").splitlines():
-                entry = _entry(line)
-                if entry is None:
-                    continue
-                at_s = time.mktime(time.strptime(entry["time"][:19], "%Y-%m-%dT%H:%M:%S"))
-                at_s += int(entry["time"][20:]) / 1000 - self._wall_s
+            entries = [entry for line in log.read_text(errors="replace").splitlines() if (entry := _entry(line))]
+            wrong_s = round((_time_s(entries[-1]) - log.stat().st_mtime) / HOUR_S) * HOUR_S if entries else 0
+            for entry in entries:
+                at_s = _time_s(entry) - wrong_s - self._wall_s
                 if entry["message"].startswith("Redis does not answer"):
                     since_s = at_s if since_s is None else since_s
                 elif since_s is not None and entry["message"] in ("Redis is back", "registered"):
@@ -170,6 +172,12 @@ class Nemesis:
             if since_s is not None:
                 windows.append(Span(since_s, time.monotonic()))
         return windows
+
+
+def _time_s(entry: dict[str, str]) -> float:
+    """The time of a log line, by the clock of the machine that wrote it."""
+    whole_s = time.mktime(time.strptime(entry["time"][:19], "%Y-%m-%dT%H:%M:%S"))
+    return whole_s + int(entry["time"][20:]) / 1000
 
 
 def _entry(line: str) -> dict[str, str] | None:

@@ -1,4 +1,7 @@
-"""Three gateways, two coordinators of each kind, eight consumers and four producers, while any of it is broken."""
+"""Three gateways, two coordinators of each kind, eight consumers and four producers, while any of it is broken.
+
+Two of the gateways have wrong clocks.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -10,9 +13,16 @@ import pytest
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.chaos.checker import check, report
 from tests.chaos.run import SETTINGS, Run
+from tests.wrong_clocks import set_clocks
 
 SLICE_S, SOAK_S = 12.0, 180.0
 CLUSTER: dict[str, Any] = {"gateways": 3, "coordinators": 2, "share_coordinators": 2, "settings": SETTINGS}
+
+
+@pytest.fixture(autouse=True)
+def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machines of two gateways have clocks that are an hour ahead and an hour behind."""
+    set_clocks(monkeypatch, {"gateway-0": 1, "gateway-2": -1})
 
 
 @pytest.fixture
