@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 from sharequeue_share_coordinator.share_state.notes import (
@@ -251,3 +252,28 @@ def test_a_large_snapshot_does_not_count_for_a_state_that_was_replaced() -> None
         Row(kind=SNAPSHOT, snapshot_epoch=1, state_epoch=1, start_offset=0, create_timestamp_ms=NOW_MS),
     ):
         assert shard.publish(replay(None, other, 500), begun, row, NOW_MS).row is None
+
+
+def test_updates_made_while_a_large_snapshot_was_written_count_for_the_next_one() -> None:
+    begun = structs.replace(state_of(delayed(2000, random.Random(7))), updates=700, update_bytes=9000, rows=700)
+    parts, reasons = encode_parts(begun.batches)
+    later = replay(begun, Row(kind=UPDATE, delivery_complete_count=0), 500, 30)
+    row = shard.publish(later, begun, shard.large_snapshot(begun, 9, 1, parts, reasons), NOW_MS).row
+    assert row is not None
+    after = replay(later, row, 500, 1)
+    assert after is not None
+    assert (after.updates, after.update_bytes, after.rows) == (1, 30, 1)
+
+
+def test_many_updates_make_a_snapshot_due_at_half_its_bytes() -> None:
+    state = structs.replace(state_of(BatchList()), snapshot_bytes=MIB, update_bytes=MIB // 2)
+    due = [snapshot_due(structs.replace(state, updates=updates), 500) for updates in (499, 19_999, 20_000)]
+    assert due == [False, False, True]
+    assert not snapshot_due(structs.replace(state, updates=20_000, update_bytes=MIB // 2 - 1), 500)
+    assert snapshot_due(structs.replace(state, updates=500, update_bytes=2 * MIB), 500)
+
+
+def test_a_row_of_a_later_format_is_refused_by_name() -> None:
+    record = encode_row(Row(kind=UPDATE))
+    with pytest.raises(ValueError, match="the format 03, which a later release writes"):
+        decode_row(MARK[:1] + b"\x03" + record[len(MARK) :])
