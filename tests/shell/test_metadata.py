@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.offsets_api import GroupsApi
+from sharequeue_gateway.record_log.readers import Readers
 
 from sharequeue.http.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
+from sharequeue.protocol.errors import InvalidTopic, StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.messages.cluster import (
     DescribeTopicsResponse,
     InitializeSharePartitionsResponse,
@@ -263,15 +264,29 @@ def test_all_unknown_topics_are_looked_up_in_one_call() -> None:
     run(work)
 
 
-def test_a_settings_change_succeeds_though_the_later_lookup_fails() -> None:
-    """The coordinator is away when the gateway looks up the new settings; the feed will report them later."""
+@pytest.mark.parametrize("log_away", [False, True])
+def test_a_settings_change_succeeds_though_the_later_lookup_fails(log_away: bool) -> None:
+    """The coordinator is away when the gateway looks up the new settings; the feed will report them later. The log's
+    database may be away too: of a setting that it must have, the outcome is not definite then."""
+
+    async def query(*_: object) -> None:
+        if log_away:
+            raise StorageError("the record log cannot be used", definite=True)
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         nowhere: Any = None
         await know_config(coordinator, metadata)
         call = Call(nowhere, {"group": "g"}, b"{}", None, "request-1")
         client = CoordinatorClient(coordinator.url, "group")
-        updating = asyncio.create_task(GroupsApi(client, metadata, nowhere).update_config(call))
+        api = GroupsApi(client, metadata, nowhere, Readers(query), nowhere)
+        if log_away:
+            hold = Call(nowhere, {"group": "g"}, b'{"retention.hold":"false"}', None, "request-0")
+            holding = asyncio.create_task(api.update_config(hold))
+            await coordinator.answer(apis.UPDATE_SHARE_GROUP_CONFIG, {"retention.hold": "false"})
+            with pytest.raises(StorageError) as failed:
+                await holding
+            assert not failed.value.definite
+        updating = asyncio.create_task(api.update_config(call))
         await coordinator.answer(apis.UPDATE_SHARE_GROUP_CONFIG, {LIMIT: "3"})
         coordinator.away = True
         assert (await updating).body == b'{"share.delivery.count.limit":"3"}'

@@ -27,6 +27,8 @@ from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_gateway.record_log.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 
+HOLD: Final = b"retention.hold"
+"""In a change of the settings that say how long a group holds the log: it is to be in force when it is answered."""
 _config: Final = msgspec.json.Decoder(dict[str, str])
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 
@@ -59,7 +61,12 @@ class GroupsApi:
         body = await self._coordinator.exchange(
             apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, key=group_id, path={"group": group_id}
         )
-        await self._readers.set_hold(group_id, hold_ms(_config.decode(body)))
+        try:
+            await self._readers.set_hold(group_id, hold_ms(_config.decode(body)))
+        except ApiError as error:  # the change is stored; the group's next load writes the hold too
+            if HOLD in call.raw:
+                error.definite = False
+                raise
         if self._metadata.config(group_id) is not None:
             with contextlib.suppress(ApiError):  # the change is stored, and the feed brings it too
                 await self._metadata.group_changed(group_id)
