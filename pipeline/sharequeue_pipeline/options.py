@@ -42,6 +42,8 @@ class SourceOptions:
     group: str | None = None
     accept: str | None = None
     max_records_per_trigger: int | None = None
+    min_records_per_trigger: int = 1
+    max_trigger_delay_ms: int = 15 * 60_000
     parallelism: int = 1
     acquire_mode: str = AcquireMode.RECORD_LIMIT.value
     isolation: IsolationLevel = "read_uncommitted"
@@ -106,6 +108,17 @@ def _number(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
+
+def _duration(text: str) -> int:
+    """A time in ms from text with a unit, as `15m` or `500ms`."""
+    match = re.fullmatch(r"([0-9]{1,9}) *(ms|s|m|min|h)", text.strip().lower())
+    if match is None:
+        raise ValueError(f"must be a time like 500ms, 30s or 15m, not {text!r}")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def _choice(*choices: str) -> Callable[[str], str]:
@@ -178,6 +191,8 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "group": ("group", _group),
     "accept": ("accept", _choice("read")),
     "maxRecordsPerTrigger": ("max_records_per_trigger", _number(1, 100_000_000)),
+    "minRecordsPerTrigger": ("min_records_per_trigger", _number(1, 100_000_000)),
+    "maxTriggerDelay": ("max_trigger_delay_ms", _duration),
     "parallelism": ("parallelism", _number(1, 100_000)),
     "acquireMode": ("acquire_mode", _choice(*(mode.value for mode in AcquireMode))),
     "isolation": ("isolation", _choice("read_uncommitted", "read_committed")),
@@ -207,11 +222,10 @@ SINK: Final[Mapping[str, tuple[str, Reader]]] = {
 KAFKA: Final[Mapping[str, str]] = {
     "kafka.bootstrap.servers": "url names the gateway",
     "subscribe": "topics lists the topics to read",
-    "subscribepattern": "topics lists the topics to read; there are no patterns",
     "assign": "topics lists the topics, and startingOffsets the offsets of their partitions",
     "maxoffsetspertrigger": "maxRecordsPerTrigger is the most records of a micro-batch",
-    "minoffsetspertrigger": "a micro-batch begins when there are records",
-    "maxtriggerdelay": "a micro-batch begins when there are records",
+    "minoffsetspertrigger": "minRecordsPerTrigger is how many records a micro-batch waits for",
+    "subscribepattern": "topics lists the topics to read; there are no patterns",
     "minpartitions": "parallelism is the number of tasks",
     "maxrecordsperpartition": "parallelism is the number of tasks",
     "kafka.group.id": "group names the share group; mode=log reads without one",
@@ -232,6 +246,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     if "topics" not in values:
         raise PipelineError("the option topics is missing: name the topics to read, with commas between them")
     values.setdefault("parallelism", os.cpu_count() or 1)
+    _check_trigger(values)
     if values.get("value_format") == "json" and "value_schema" not in values:
         raise PipelineError("valueFormat=json needs valueSchema, e.g. 'id INT, name STRING'")
     if "value_schema" in values and values.get("value_format") != "json":
@@ -254,6 +269,18 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(gateway=gateway, **values)
 
 
+def _check_trigger(values: Mapping[str, Any]) -> None:
+    """Raises: PipelineError: the options that size micro-batches contradict each other."""
+    if "max_trigger_delay_ms" in values and "min_records_per_trigger" not in values:
+        raise PipelineError(
+            "maxTriggerDelay goes with minRecordsPerTrigger: it is the longest wait for so many records"
+        )
+    if values.get("min_records_per_trigger", 1) > values.get(
+        "max_records_per_trigger", DEFAULT_MAX_RECORDS_PER_TRIGGER
+    ):
+        raise PipelineError("minRecordsPerTrigger must not exceed maxRecordsPerTrigger")
+
+
 def _places(side: str) -> tuple[str, ...]:
     """The options that say where a read starts or ends."""
     return f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
@@ -261,7 +288,11 @@ def _places(side: str) -> tuple[str, ...]:
 
 def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
     """Raises: PipelineError: an option would have no effect on this kind of read."""
-    idle = {"accept", *_places("ending")} if stream else {"maxRecordsPerTrigger", "onError"}
+    idle = (
+        {"accept", *_places("ending")}
+        if stream
+        else {"maxRecordsPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay", "onError"}
+    )
     if group:
         idle |= {"failOnDataLoss"}
     else:

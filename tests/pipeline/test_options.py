@@ -54,6 +54,12 @@ def test_offsets_are_a_word_or_json() -> None:
         ({"topics": " , "}, "the option topics names no topic"),
         ({"url": "queue:8080"}, "the option url must be like http://127.0.0.1:8080, not 'queue:8080'"),
         ({"maxRecordsPerTrigger": "0"}, "the option maxRecordsPerTrigger must be a whole number from 1 to"),
+        (
+            {"maxTriggerDelay": "5 days"},
+            "the option maxTriggerDelay must be a time like 500ms, 30s or 15m, not '5 days'",
+        ),
+        ({"maxTriggerDelay": "15m"}, "maxTriggerDelay goes with minRecordsPerTrigger"),
+        ({"minRecordsPerTrigger": "9", "maxRecordsPerTrigger": "8"}, "minRecordsPerTrigger must not exceed maxRecords"),
         ({"parallelism": "two"}, "the option parallelism must be a whole number from 1 to 100000, not 'two'"),
         ({"onError": "ignore"}, "the option onError must be one of release, reject, not 'ignore'"),
         ({"valueFormat": "avro"}, "the option valueFormat must be one of binary, string, json, not 'avro'"),

@@ -4,6 +4,7 @@ It knows batches by their number and ranges by their offsets, and nothing of Spa
 """
 
 import logging
+import math
 import time
 from typing import Any, Final
 
@@ -47,7 +48,7 @@ class GroupMember:
         self._settled_batch = 0
         self._lost = 0
         self._lags: dict[tuple[str, int], int] = {}
-        self._lags_due = 0.0
+        self._lags_at = -math.inf
         self._unfinished = False
         """Whether an earlier process left a batch that it had begun."""
         self._refresh_due = 0.0
@@ -205,11 +206,11 @@ class GroupMember:
             shown = ", ".join(f"{r.topic}-{r.partition} {r.first_offset}..{r.last_offset}" for r in lost[:3])
             log.warning("%d ranges %s: %s%s", len(lost), what, shown, "" if len(lost) <= 3 else ", …")
 
-    def lags(self) -> dict[tuple[str, int], int]:
-        """The group's lag by partition, asked for at most every `LAG_S`."""
+    def lags(self, max_age_s: float = LAG_S) -> dict[tuple[str, int], int]:
+        """The group's lag by partition, not older than `max_age_s`. Empty: the group has not fetched yet."""
         now = time.monotonic()
-        if now >= self._lags_due:
-            self._lags_due = now + LAG_S
+        if now - self._lags_at >= max_age_s:
+            self._lags_at = now
             self._lags = self._gateway.lags(self._group, self._options.topics)
         return self._lags
 

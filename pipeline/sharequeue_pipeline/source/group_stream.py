@@ -9,6 +9,7 @@ before it acquires more. `commit` would be too late: Spark calls it after it has
 whose window is full of held records gives nothing for a next batch.
 """
 
+import time
 import uuid
 from typing import Any
 
@@ -21,8 +22,9 @@ from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
+from sharequeue_pipeline.source.admission import Admission
 from sharequeue_pipeline.source.bounded_read import BoundedRead
-from sharequeue_pipeline.source.group_member import GroupMember
+from sharequeue_pipeline.source.group_member import LAG_S, GroupMember
 from sharequeue_pipeline.source.log_readers import bounds_of
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 
@@ -41,6 +43,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report_to = report_to
         self._member: GroupMember | None = None
         self._bounded: BoundedRead | None = None
+        self._admission = Admission(options.min_records_per_trigger, options.max_trigger_delay_ms)
         self._initial: dict[str, Any] | None = None
 
     # In the driver
@@ -62,6 +65,12 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member = self._member_of(start)
         member.settle(start)
         member.isolate(start.get("isolating", 0) > 0)
+        if self._admission.waits and self._bounded is None and not member.isolating:
+            lags = member.lags(LAG_S / 2)
+            waiting = sum(lags.values()) if lags else self._options.min_records_per_trigger  # a new group: unknown
+            if not self._admission.admits(waiting, time.monotonic() * 1000):
+                time.sleep(LAG_S)  # Spark asks again every 10 ms
+                return start
         limited = limit.max_rows if isinstance(limit, ReadMaxRows) else MAX_INT32
         acquired = member.acquire(start["batch"] + 1, limited, self._bounded)
         if not acquired:

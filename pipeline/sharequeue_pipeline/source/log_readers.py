@@ -19,6 +19,7 @@ from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source import log_offsets
+from sharequeue_pipeline.source.admission import Admission
 from sharequeue_pipeline.source.log_offsets import Bounds, Deleted, Log, Place
 from sharequeue_pipeline.source.log_times import first_at, offsets_at
 from sharequeue_pipeline.source.pushed_filters import begin_ms, narrowed
@@ -120,6 +121,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._gateway: GatewayClient | None = None
         self._targets: dict[tuple[str, int], int] | None = None
         self._initial: dict[str, Any] | None = None
+        self._admission = Admission(options.min_records_per_trigger, options.max_trigger_delay_ms)
         self._ends: dict[Place, int] | None = None
         """The log ends that were seen last."""
 
@@ -137,6 +139,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = {place: end for place, (_, end) in self._log().bounds.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        options = self._options
         begun, lost = log_offsets.decode(start), start.get("lost", 0)
         for look in range(LOOKS):
             topic_ids, bounds = self._log()
@@ -147,11 +150,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._targets or {place: end for place, (_, end) in bounds.items()}
             new = {place: max(0, end - begun.get(place, 0)) for place, end in ends.items()}
             total = sum(new.values())
-            if total or self._targets is not None or look == LOOKS - 1:
+            if total >= options.min_records_per_trigger or self._targets is not None or look == LOOKS - 1:
                 break
             time.sleep(LOOK_S)  # Spark asks again every 10 ms
         room = limit.max_rows if isinstance(limit, ReadMaxRows) else total
-        if total == 0:
+        if total == 0 or (self._targets is None and not self._admission.admits(total, time.monotonic() * 1000)):
             return start
         reached = dict(begun)
         for place, size in sorted(new.items()):

@@ -1,0 +1,27 @@
+"""When a micro-batch begins: as soon as enough records wait, or the last one was long enough ago. Pure.
+
+As with Kafka's minOffsetsPerTrigger and maxTriggerDelay; the time counts from the start of the query at first.
+"""
+
+
+class Admission:
+    """Decides whether a micro-batch may begin. Times are milliseconds of any clock."""
+
+    def __init__(self, min_records: int, max_delay_ms: int) -> None:
+        self._min_records = min_records
+        self._max_delay_ms = max_delay_ms
+        self._since_ms: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a micro-batch may have to wait at all."""
+        return self._min_records > 1
+
+    def admits(self, waiting: int, now_ms: float) -> bool:
+        """Whether a micro-batch begins now. `waiting`: how many records it could read."""
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        if waiting and (waiting >= self._min_records or now_ms - self._since_ms >= self._max_delay_ms):
+            self._since_ms = now_ms
+            return True
+        return False
