@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
+from sharequeue_share_coordinator.share_state.row_format import decode_row
 
 from sharequeue.cli import main
 from sharequeue.stack.stack import temporary_stack
@@ -97,7 +98,8 @@ def changed_row(audited: Audited, group: str, **fields: Any) -> tuple[int, bytes
            WHERE group_id = $1 AND partition = 0 ORDER BY seq DESC LIMIT 1""",
         group,
     )
-    planted = msgspec.msgpack.encode({**msgspec.msgpack.decode(record), **fields})
+    row = msgspec.to_builtins(decode_row(record))
+    planted = msgspec.msgpack.encode({**row, **fields})  # as earlier releases wrote it
     audited.sql("UPDATE share_state.share_records SET record = $2 WHERE seq = $1", seq, planted)
     return seq, record
 
