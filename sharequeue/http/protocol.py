@@ -18,7 +18,8 @@ body itself. The times and sizes are defaults of `HttpLimits`.
 - Trailers are dropped (RFC 9110 6.5.1): nothing behind a body counts as a header.
 - A refused request that is not whole ends its connection. What still comes in is thrown away for a moment, because a
   closed socket would reset the connection and take the answer with it.
-- While reading is paused, the service does not learn that the client left. Its request continues.
+- While reading is paused, the socket is asked every half second whether the client has left. It cannot tell if the
+  client sent more than the socket holds; then the request continues.
 - A client that shut down its sending side gets the answers under way, but counts as gone: nothing is acquired for it.
 
 uvicorn listens, accepts and shuts down; it gets this class by its option `http`.
@@ -27,6 +28,7 @@ uvicorn listens, accepts and shuts down; it gets this class by its option `http`
 import asyncio
 import contextlib
 import logging
+import select
 import socket
 import struct
 import time
@@ -64,6 +66,8 @@ BUSY_S: Final = 0.002
 """After a read that takes longer to parse, the other connections have their turn."""
 LINGER_S: Final = 3.0
 """For this long, the bytes behind a refused request are thrown away; then the connection is closed."""
+HUNG_UP: Final = getattr(select, "POLLRDHUP", 0)
+"""Asks a socket whether its peer has shut down its sending side, even if bytes before that are unread. Linux has it."""
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets the connection, so that the client sees a failure and not an end."""
 
@@ -323,7 +327,7 @@ class HttpProtocol(asyncio.Protocol):
             if now > self._closes_at:
                 self.transport.abort()
         elif self._paused:
-            return
+            self._look_for_end()
         elif self._in_head:
             if now - self._since > limits.head_timeout_ms / 1000:
                 self._refuse(_too_slow(f"the head of the request was not complete after {limits.head_timeout_ms} ms"))
@@ -334,6 +338,18 @@ class HttpProtocol(asyncio.Protocol):
                 self._refuse(_too_slow(f"the body arrived at less than {limits.min_body_bytes_per_s} bytes a second"))
         else:
             self.edge.watched.pop(self, None)
+
+    def _look_for_end(self) -> None:
+        """Reading is paused: if the client has hung up, tell it to the requests that are whole.
+
+        The others may be whole in the socket. The end itself is read when reading goes on.
+        """
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), HUNG_UP)
+        if poll.poll(0):
+            for exchange in self._queue:
+                if exchange.whole:
+                    exchange.leave()
 
     def _takes_nothing(self, now: float) -> bool:
         """Whether an answer waits for the client to take it."""
@@ -351,6 +367,7 @@ class HttpProtocol(asyncio.Protocol):
         """Stop reading for now. The client's clock does not run."""
         if not self._paused and not self.transport.is_closing():
             self._paused = True
+            self.edge.watched[self] = None
             self.transport.pause_reading()
 
     def resume(self) -> None:

@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -77,6 +78,30 @@ def test_a_waiting_request_keeps_those_behind_it_from_being_read() -> None:
         raw.socket.settimeout(0.5)
         assert raw.send_until_refused(itertools.repeat(head("GET /headers") * 1000)) < 50_000_000
         assert alive(ConnectionExchange) - before < 1000
+
+
+@pytest.mark.parametrize("leave", [Raw.__exit__, reset], ids=["closed", "reset"])
+@pytest.mark.parametrize("ahead", [head("GET /headers") * 20, post(b"a" * 200_000)], ids=["requests", "body"])
+def test_a_client_that_leaves_while_reading_is_paused_is_noticed(
+    server: EdgeServer, ahead: bytes, leave: Callable[[Raw], None]
+) -> None:
+    """A waiting fetch would hold its place, and take records, until its time is over."""
+    server.gone.clear()
+    raw = Raw(server.port)
+    raw.send(head("GET /wait"), ahead)
+    wait_until(lambda: any(connection._paused for connection in server.server.server_state.connections))
+    assert not server.gone.is_set()
+    leave(raw)
+    assert server.gone.wait(5)
+    wait_until(lambda: is_empty(server))
+
+
+def test_requests_that_wait_in_the_socket_before_a_half_close_are_answered(server: EdgeServer) -> None:
+    """The client is seen to have left before its last requests are read."""
+    with Raw(server.port) as raw:
+        raw.send(head("GET /wait"), post(b"a" * 200_000) + post(b"last"))
+        raw.socket.shutdown(socket.SHUT_WR)
+        assert [len(raw.answer().body) for _ in range(3)] == [0, 200_000, 4]
 
 
 def test_every_request_before_a_half_close_is_answered(server: EdgeServer) -> None:
