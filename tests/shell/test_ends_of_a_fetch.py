@@ -8,13 +8,14 @@ import pytest
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
-from sharequeue_gateway.delivery.waiting import Event, WaitingFetch
+from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.clock import Clock
+from sharequeue.protocol import apis
 from sharequeue.protocol.types import AcquireMode
 from tests.shell.coordinator_wire import CoordinatorWire
 from tests.shell.test_load_registry import KEY, ORDERS, Parts, run
@@ -88,5 +89,29 @@ def test_a_share_partition_is_not_handed_over_with_a_lock_that_no_answer_names(f
         answered = [one.first_offset for item in acquired for one in item.ranges]
         assert [lock.first_offset for lock in locks_left(gateway) if lock.member_id == "n"] == answered
         waiting.close()
+
+    run(work)
+
+
+def test_a_repeat_that_waits_for_the_earlier_fetch_ends_with_its_group() -> None:
+    """Otherwise it would load the share-partition after the deletion, and so create the group again."""
+
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        fetcher = fetcher_of(gateway, BatchCache(1 << 20))
+        earlier, repeat = WaitingFetch(Client()), WaitingFetch(Client())
+        gateway.cluster._keep_lease(time.monotonic(), 60_000)
+        first = asyncio.create_task(fetcher.fetch(earlier, asked("f-1"), [(ORDERS, 0)]))
+        await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)  # which is not answered
+        second = asyncio.create_task(fetcher.fetch(repeat, asked("f-1"), [(ORDERS, 0)]))
+        async with asyncio.timeout(10):
+            while earlier.life is not Life.REPLACED:  # noqa: ASYNC110 - the event loop runs step by step
+                await asyncio.sleep(0)
+        fetcher.fetches.end("g")
+        gateway.leader.group_reset("g", None, end=True)
+        async with asyncio.timeout(10):
+            assert (await first, await second) == (([], []), ([], []))
+        assert coordinator._questions.empty(), "nothing is loaded again"
+        for waiting in (earlier, repeat):
+            waiting.close()
 
     run(work)

@@ -77,13 +77,17 @@ class Fetcher:
             self._leader.locks.check_may_acquire()
         except CoordinatorNotAvailable as away:
             return [], [PartitionFault(topic.name, partition, away) for topic, partition in partitions]
-        if asked.fetch_id is None:
-            return await self._acquire(waiting, asked, partitions)
-        async with self._repeated.under_way(asked, waiting):
-            again = await self._repeated.still_held(asked, partitions)
-            if again:
-                return again, []
-            return await self._acquire(waiting, asked._replace(now_ms=self._clock.now_ms()), partitions)
+        self.fetches.under_way[waiting] = asked.group_id
+        try:
+            if asked.fetch_id is None:
+                return await self._acquire(waiting, asked, partitions)
+            async with self._repeated.under_way(asked, waiting):
+                again = await self._repeated.still_held(asked, partitions)
+                if again or waiting.over:
+                    return again, []
+                return await self._acquire(waiting, asked._replace(now_ms=self._clock.now_ms()), partitions)
+        finally:
+            del self.fetches.under_way[waiting]
 
     async def _acquire(
         self, waiting: WaitingFetch, asked: Asked, partitions: Partitions
@@ -93,13 +97,11 @@ class Fetcher:
             partitions = rotate(partitions, asked.turn)
         faults: list[PartitionFault] = []
         leds, missing = self._leader.find(asked.group_id, partitions)
-        self.fetches.under_way[waiting] = asked.group_id
         try:
             acquired = [] if missing else await self.look(waiting, asked, leds, faults, asked.now_ms)
             if not acquired:
                 acquired, faults = await self.delayed.fetch(waiting, asked, partitions, leds, missing, faults)
         finally:
-            del self.fetches.under_way[waiting]
             self._pass_on(leds)
         if waiting.life is not Life.ENDED:  # else the group may be deleted by now
             metrics.ACQUIRE_SECONDS.observe(time.perf_counter() - started_s)

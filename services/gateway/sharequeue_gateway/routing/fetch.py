@@ -95,12 +95,12 @@ class RoutedFetch:
     async def _fetch_from_leaders(
         self, waiting: WaitingFetch, asked: Asked, partitions: Partitions
     ) -> Fetched | RelayedAnswer:
-        if asked.fetch_id is not None:
-            found = await self._repeat(waiting, asked, partitions)
-            if found.has_records or found.faults or waiting.over:
-                return found
         self._fetcher.fetches.routed[waiting] = asked.group_id
         try:
+            if asked.fetch_id is not None:
+                found = await self._repeat(waiting, asked, partitions)
+                if found.has_records or found.faults or waiting.over:
+                    return found
             return await self._fetch(waiting, asked, partitions)
         finally:
             del self._fetcher.fetches.routed[waiting]
