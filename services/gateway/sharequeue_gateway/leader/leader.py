@@ -255,13 +255,23 @@ class Leader:
 
     # Locks
 
-    def release_member(
+    async def release_member(
         self, leds: Iterable[LedSharePartition], member_id: str
     ) -> list[asyncio.Future[ApiError | None]]:
-        """Release the records that a member holds. Returns: the outcomes of the writes, which need not be awaited."""
-        now_ms = self._clock.now_ms()
-        writes = [(led, led.machine.release_member(member_id, now_ms)) for led in leds]
-        return [self.persist(led, write) for led, write in writes if write is not None]
+        """Release the records that a member holds, in slices. One that is unloaded in a pause is left to its next
+        leader.
+
+        Returns: the outcomes of the writes, which need not be awaited.
+        """
+        slices = Slices()
+        outcomes = []
+        for led in leds:
+            if slices.over():
+                await slices.pause()
+            write = None if led.fenced else led.machine.release_member(member_id, self._clock.now_ms())
+            if write is not None:
+                outcomes.append(self.persist(led, write))
+        return outcomes
 
     # Time
 

@@ -101,7 +101,7 @@ class Sessions:
             if (topic := self._metadata.known_topic_id(topic_id)) is not None
         ]
         mine, others = self._routing.split(session.group_id, partitions)
-        self.release_here(session.group_id, session.member_id, mine)
+        await self.release_here(session.group_id, session.member_id, mine)
         released = await asyncio.gather(
             *(
                 self._routing.gateways.release(node, session.group_id, session.member_id, led_there)
@@ -118,14 +118,14 @@ class Sessions:
             elif failure is not None:
                 raise failure
 
-    def release_here(self, group_id: str, member_id: str, partitions: Partitions) -> None:
+    async def release_here(self, group_id: str, member_id: str, partitions: Partitions) -> None:
         """Release the records that a member holds in partitions that this gateway leads."""
         leds = [
             led
             for topic, partition in partitions
             if (led := self._leader.loaded(SharePartitionKey(group_id, topic.topic_id, partition))) is not None
         ]
-        self._leader.release_member(leds, member_id)
+        await self._leader.release_member(leds, member_id)
 
     def count(self, group_id: str) -> int:
         """The number of sessions of a group at this gateway."""

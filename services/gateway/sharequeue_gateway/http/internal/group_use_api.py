@@ -14,6 +14,7 @@ from sharequeue.protocol.messages.leaders import (
 )
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
@@ -80,8 +81,13 @@ class GroupUse:
         """Close the member's share session and release what it holds of these; durable when this returns."""
         had_session = self._sessions.drop(group_id, member_id)
         leds = await self._with_locks(group_id, topics)
-        held = sum(run.size for led in leds for run in led.machine.in_flight() if run.member_id == member_id)
-        outcomes = await asyncio.gather(*self._leader.release_member(leds, member_id))
+        held = 0
+        slices = Slices()
+        for led in leds:
+            if slices.over():
+                await slices.pause()
+            held += sum(run.size for run in led.machine.in_flight() if run.member_id == member_id)
+        outcomes = await asyncio.gather(*await self._leader.release_member(leds, member_id))
         refused = [error for error in outcomes if error is not None]
         if refused:
             raise refused[0]

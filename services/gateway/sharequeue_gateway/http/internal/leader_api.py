@@ -160,7 +160,7 @@ class LeaderApi:
         request: ReleaseMemberRequest = call.request
         group_id = call.path["group"]
         partitions, _ = await self._led(group_id, request.topic_partitions)
-        self._sessions.release_here(group_id, request.member_id, partitions)
+        await self._sessions.release_here(group_id, request.member_id, partitions)
         return Empty()
 
     async def yield_share_partitions(self, call: Call) -> YieldResponse:
