@@ -7,7 +7,7 @@ takes long.
 import asyncio
 import itertools
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeVar, Unpack
 
 from sharequeue.http.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats
@@ -174,26 +174,32 @@ class CoordinatorClient:
         api: Api,
         request: Any = None,
         *,
-        key: str | None = None,
+        key: str | Callable[[], str] | None = None,
         path: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
         retry: bool = True,
     ) -> bytes:
-        """As `call`, but the answer's body stays bytes."""
+        """As `call`, but the answer's body stays bytes.
+
+        `key`: a function gives it after the first attempt, which is sent to any instance: there was one alone.
+        """
         deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
         if request is not None and not isinstance(request, bytes) and not api.query_parameters:
             request = encode(request)
         repeats = None
         while True:
             try:
-                url = self._only_url or await self._url_for(key)
+                name = None if callable(key) else key
+                url = self._only_url or await self._url_for(name)
                 left_s = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
                 client = self._clients.get(url) or self._client(url)
                 asking = client.relay(api, request, path=path, headers=headers, deadline_s=left_s, retry=False)
-                body, _ = await (self._while_owned(key, url, asking) if self._others else asking)
+                body, _ = await (self._while_owned(name, url, asking) if self._others else asking)
                 return body
             except ApiError as error:
+                if callable(key):
+                    key = key()
                 repeats = repeats or Repeats(api, deadline, 0.5)
                 await self._before_repeat(repeats, error, deadline, retry=retry)
 

@@ -139,7 +139,11 @@ class ShareStateClient(CoordinatorClient):
         """
         if self._only_url is None:
             return await self._write_to_owners(request, deadline_s)
-        key = share_key(_entries(request)[0].key) if self._others else None
+
+        def first() -> str:
+            return share_key(_entries(request)[0].key)
+
+        key = first() if self._others else first
         body = await self.exchange(apis.WRITE_STATE_BATCH, request, key=key, deadline_s=deadline_s)
         results = _results(request, _decode_write(body))
         for result in results:

@@ -33,6 +33,8 @@ class CoordinatorWire:
         self.url = ""
         self.away = False
         """Closes the connection at every call, except those of the feed."""
+        self.shards: ShardsResponse | None = None
+        """Who owns what, if it is not this one alone."""
         self._questions: asyncio.Queue[Question] = asyncio.Queue()
         self._feed: asyncio.Queue[Question] = asyncio.Queue()
 
@@ -82,6 +84,8 @@ class CoordinatorWire:
 
     async def _answer(self, call: str) -> Any:
         if call == f"{apis.SHARDS.method} {apis.SHARDS.path}":
+            if self.shards is not None:
+                return self.shards
             owners = [ShardOwner(shard=n, node_id="a", url=self.url, owner_epoch=1) for n in (CLUSTER_SHARD, 0)]
             return ShardsResponse(shards=owners, count=1)
         feed = call.startswith(f"{apis.METADATA_CHANGES.method} {apis.METADATA_CHANGES.path}")

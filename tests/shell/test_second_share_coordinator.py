@@ -1,0 +1,53 @@
+"""A write under way while a second share coordinator takes over."""
+
+import asyncio
+
+from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
+from sharequeue.protocol.messages.share_state import (
+    GroupState,
+    GroupStateResult,
+    PartitionState,
+    PartitionStateResult,
+    TopicState,
+    TopicStateResult,
+    WriteBatchRequest,
+    WriteBatchResponse,
+)
+from sharequeue.protocol.shards import shard_of, share_key
+from sharequeue.protocol.types import SharePartitionKey
+from tests.shell.coordinator_wire import CoordinatorWire
+
+SHARDS = 2
+KEY = SharePartitionKey("g", "id-1", 0)
+WRITE = WriteBatchRequest(
+    groups=[GroupState(group_id="g", topics=[TopicState(topic_id="id-1", partitions=[PartitionState(partition=0)])])]
+)
+DONE = PartitionStateResult(partition=0, error_code=0, error_message=None)
+WRITTEN = WriteBatchResponse(
+    groups=[GroupStateResult(group_id="g", results=[TopicStateResult(topic_id="id-1", partitions=[DONE])])]
+)
+
+
+def test_a_repeated_write_goes_to_the_owner_that_took_over_during_the_call() -> None:
+    """One share coordinator was known when the call began. It keeps a shard, and is paused from then on."""
+
+    async def work() -> None:
+        async with CoordinatorWire().listening() as one, CoordinatorWire().listening() as other:
+            first, second = sorted((one, other), key=lambda wire: wire.url)
+            owned = shard_of(share_key(KEY), SHARDS)
+            alone = [ShardOwner(shard=shard, node_id="a", url=first.url, owner_epoch=1) for shard in range(SHARDS)]
+            first.shards = ShardsResponse(shards=alone, count=SHARDS)
+            client = ShareStateClient(first.url, deadline_s=20)
+            await client.learn()
+            writing = asyncio.create_task(client.write_batch(WRITE))
+            lost = await first.expect(apis.WRITE_STATE_BATCH)
+            moved = ShardOwner(shard=owned, node_id="b", url=second.url, owner_epoch=2)
+            first.shards = second.shards = ShardsResponse(shards=[alone[1 - owned], moved], count=SHARDS)
+            lost.set_result(None)
+            await second.answer(apis.WRITE_STATE_BATCH, WRITTEN)
+            assert [result.error_code for result in await writing] == [0]
+            await client.close()
+
+    asyncio.run(work())
