@@ -24,7 +24,7 @@ class TrimmingSuite:
             await log.appender.append([batch_of(topic, "f", timestamps=[400])])
             for timestamp_ms, offset in [(0, 0), (100, 0), (101, 1), (300, 1), (301, 5), (400, 5), (401, None)]:
                 assert await log.offset_for_timestamp(topic, 0, timestamp_ms) == offset, timestamp_ms
-            await log.delete_records(topic, 0, 2)
+            await log.delete_records(topic, {0: 2})
             for timestamp_ms, offset in [(0, 2), (200, 2), (201, 5), (150, 2)]:
                 assert await log.offset_for_timestamp(topic, 0, timestamp_ms) == offset, timestamp_ms
 
@@ -35,7 +35,7 @@ class TrimmingSuite:
         async with record_log.open() as log:
             await append(log, topic, range(5))
             await append(log, topic, range(5, 10))
-            assert await log.delete_records(topic, 0, 3) == 3
+            assert await log.delete_records(topic, {0: 3}) == {0: 3}
             assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
             assert await read_all(log, topic) == list(range(3, 10))
             with pytest.raises(OffsetOutOfRange) as raised:
@@ -43,17 +43,17 @@ class TrimmingSuite:
             assert raised.value.log_start_offset == 3
             with pytest.raises(OffsetOutOfRange):
                 log.read_cached(topic, 0, 2, 1 << 20, 100)
-            assert await log.delete_records(topic, 0, 1) == 3, "the log start never goes back"
+            assert await log.delete_records(topic, {0: 1}) == {0: 3}, "the log start never goes back"
             with pytest.raises(OffsetOutOfRange):
-                await log.delete_records(topic, 0, 11)
+                await log.delete_records(topic, {0: 11})
             assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
 
     async def test_an_emptied_partition_continues_its_offsets(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, range(5))
-            assert await log.delete_records(topic, 0, -1) == 5
-            assert await log.delete_records(topic, 0, -1) == 5
+            assert await log.delete_records(topic, {0: -1}) == {0: 5}
+            assert await log.delete_records(topic, {0: -1}) == {0: 5}
             for reader in (log, other):
                 assert (await reader.offsets(topic, [0]))[0] == Offsets(5, 5, 5)
                 assert await read_all(reader, topic) == []
@@ -66,7 +66,7 @@ class TrimmingSuite:
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, range(10))
             assert len(await read_all(other, topic)) == 10
-            await log.delete_records(topic, 0, 6)
+            await log.delete_records(topic, {0: 6})
 
             async def refused() -> None:
                 while True:
@@ -116,7 +116,7 @@ class TrimmingSuite:
                 await append(log, topic, ["x" * 1000, number])
             await log.apply_retention(topic, range(1), RetentionRule(-1, limit), NOW_MS)
             assert await read_all(log, topic) == ["x" * 1000, 2]
-            await log.delete_records(topic, 0, -1)
+            await log.delete_records(topic, {0: -1})
             await log.apply_retention(topic, range(1), RetentionRule(-1, limit), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(6, 6, 6)
 
@@ -147,7 +147,7 @@ class TrimmingSuite:
             await append(stale, topic, range(10))
             for _ in range(5):
                 await append(other, topic, range(10))
-            await other.delete_records(topic, 0, -1)
+            await other.delete_records(topic, {0: -1})
             assert await append(stale, topic, ["late"]) == 60
             assert await read_all(other, topic) == ["late"]
 
@@ -228,7 +228,7 @@ class TrimmingSuite:
             await append(writer, topic, "abc")
             await reader.offsets(topic, [0])
             heard.take_changes()
-            await writer.delete_records(topic, 0, 2)
+            await writer.delete_records(topic, {0: 2})
             assert await asyncio.wait_for(heard.changes.get(), 5) == (topic, 0)
 
     async def test_a_local_append_is_reported_at_once(self, record_log: RecordLogs) -> None:
@@ -240,7 +240,7 @@ class TrimmingSuite:
             assert heard.take_changes() == [(topic, 0), (topic, 1)]
             await append(log, topic, "de", 2)
             assert heard.take_changes() == [(topic, 2)]
-            await log.delete_records(topic, 2, 1)
+            await log.delete_records(topic, {2: 1})
             assert heard.take_changes() == [(topic, 2)]
         assert heard.appends == [(topic, 2, 1, 1), (topic, 0, 1, 1), (topic, 1, 1, 1), (topic, 2, 3, 2)]
 

@@ -102,7 +102,7 @@ async def test_invalid_ranges_and_protected_batches_are_refused(module_database:
                 await log.compaction.replace(topic, 0, [Replacement(0, 0, ranges)])
         with pytest.raises(InvalidUpdateVersion, match="there is no batch at 1: list the batches again"):
             await log.compaction.replace(topic, 0, [Replacement(1, 0, [(1, 1)])])
-        await log.delete_records(topic, 0, 7)
+        await log.delete_records(topic, {0: 7})
         with pytest.raises(InvalidUpdateVersion, match="was deleted"):
             await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 0)])])
         await log.compaction.replace(topic, 0, [Replacement(5, 0, [(8, 8)])])

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sharequeue_gateway.record_log import dead_letter_log, store
+from sharequeue_gateway.record_log import dead_letter_log, store, trimming
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
@@ -189,6 +191,47 @@ async def test_concurrent_polls_of_the_log_share_queries(module_database: str) -
             known = log.read_cached(topic, 0, 2, 1, 1)
             assert known is not None
             assert known.log_end_offset == 2
+
+
+def count_queries(log: PostgresRecordLog, counted: Callable[..., object]) -> list[int]:
+    """Returns: the size of the last argument of each call of a store function from now on."""
+    query = log.database.query
+    sizes: list[int] = []
+
+    async def counting(function: Any, *arguments: Any) -> Any:
+        if function is counted:
+            sizes.append(len(arguments[-1]))
+        return await query(function, *arguments)
+
+    log.database.query = counting  # type: ignore[method-assign]
+    return sizes
+
+
+async def test_the_ends_of_many_topics_are_learned_with_one_query(module_database: str) -> None:
+    places = [(new_topic(), partition) for _ in range(20) for partition in range(2)]
+    async with PostgresRecordLogs(module_database).open() as log:
+        asked = count_queries(log, store.bounds)
+        await log.learn_ends(places)
+        await log.learn_ends(places)
+        assert asked == [40]
+
+
+async def test_records_of_many_partitions_are_deleted_a_bounded_number_at_a_time(module_database: str) -> None:
+    """A transaction for each would take minutes, and one for all would lock more than PostgreSQL has room for."""
+    topic = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, "abcd", 7)
+        await append(log, topic, "abcd", 599)
+        transactions = count_queries(log, trimming.delete_records)
+        before = dict.fromkeys(range(600), -1) | {7: 3}
+        log_starts = await log.delete_records(topic, before)
+        assert log_starts == dict.fromkeys(range(600), 0) | {7: 3, 599: 4}
+        assert transactions == [250, 250, 100]
+        offsets = await log.offsets(topic, [6, 7, 599])
+        assert offsets == {6: Offsets(0, 0, 0), 7: Offsets(3, 4, 4), 599: Offsets(4, 4, 4)}
+        with pytest.raises(OffsetOutOfRange):
+            await log.delete_records(topic, {7: 4, 8: 1})
+        assert (await log.offsets(topic, [7]))[7] == Offsets(3, 4, 4), "all of a transaction, or none"
 
 
 # Offsets without records

@@ -17,7 +17,7 @@ async def test_rows_are_purged_some_time_after_the_log_start_passed_them(module_
             await append(log, topic, "abc")
         await purging.remove_rows(admin, 1000, 0)
         assert await rows_of(admin, topic) == [0, 3, 6, 9]
-        await log.delete_records(topic, 0, 7)
+        await log.delete_records(topic, {0: 7})
         await purging.remove_rows(admin, 1000, 60)
         assert await rows_of(admin, topic) == [0, 3, 6, 9], "a reader may still be at them"
         assert await purging.remove_rows(admin, 1, 0) == 1
@@ -41,7 +41,7 @@ async def test_a_log_start_that_moves_often_does_not_delay_the_purge(module_data
         for _ in range(6):
             await append(log, topic, "abc")
         for trimmed, kept in [(3, [0, 3, 6, 9, 12, 15]), (7, [3, 6, 9, 12, 15]), (12, [6, 9, 12, 15]), (12, [12, 15])]:
-            await log.delete_records(topic, 0, trimmed)
+            await log.delete_records(topic, {0: trimmed})
             await purging.remove_rows(admin, 1000, 60)
             await purging.renew_marks(admin, 1000, 60)
             assert await rows_of(admin, topic) == kept, "only what was below the log start a minute ago"
@@ -57,8 +57,8 @@ async def test_rows_trimmed_while_older_ones_waited_are_purged_without_another_t
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         for _ in range(4):
             await append(log, topic, "abc")
-        await log.delete_records(topic, 0, 3)
-        await log.delete_records(topic, 0, -1)
+        await log.delete_records(topic, {0: 3})
+        await log.delete_records(topic, {0: -1})
         for kept in ([3, 6, 9], []):
             await age_marks(admin, topic)
             await purging.remove_rows(admin, 1000, 60)
@@ -73,7 +73,7 @@ async def test_a_purged_partition_continues_its_offsets(module_database: str) ->
         await append(stale, topic, range(10))
         async with PostgresRecordLogs(module_database).open() as other:
             await append(other, topic, range(20))
-            await other.delete_records(topic, 0, -1)
+            await other.delete_records(topic, {0: -1})
         await purging.remove_rows(admin, 1000, 0)
         assert await rows_of(admin, topic) == []
         assert await append(stale, topic, ["stale"]) == 30

@@ -118,7 +118,7 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "append at the tail": (lambda c: log_store.append(c, [(*PLACE, some_batch(END), uuid.uuid4())]), 10),
     "refused append": (lambda c: log_store.append(c, [(*PLACE, some_batch(END - 10), uuid.uuid4())]), 10),
     "look up a lost append": (lambda c: log_store.appended(c, *PLACE, uuid.uuid4(), END - 100), 20),
-    "move the log start": (lambda c: log_store.raise_log_start(c, *PLACE, 100, END), 10),
+    "move the log start": (lambda c: log_store.raise_log_starts(c, PLACE[0], [(PLACE[1], 100, END)]), 10),
     "purge nothing": (lambda c: purging.remove_rows(c, 1000, 60), 10),
     "no mark to renew": (lambda c: purging.renew_marks(c, 1000, 60), 10),
     "no topic to forget": (lambda c: purging.forget_deleted(c, 1000, 60), 10),

@@ -82,7 +82,7 @@ async def test_rd_101_a_chosen_start_is_not_below_the_log_start_of_its_transacti
             begun = asyncio.create_task(begin(readers, [beginning(topic, 0, chosen=True)]))
             await until_waiting(connection)
             await store.make_partitions(connection, [(topic, 0)])
-            await store.raise_log_start(connection, topic, 0, 6, 10)
+            await store.raise_log_starts(connection, topic, [(0, 6, 10)])
         assert await begun == {key(topic): Begun(6, 6)}
         assert await rows(connection, topic) == {"g": (1, 6)}
 
@@ -91,7 +91,7 @@ async def test_rd_102_a_stored_start_is_the_floor_even_below_the_log_start(modul
     topic = new_topic()
     async with opened(module_database) as (log, readers, _):
         await append(log, topic, range(10))
-        await log.delete_records(topic, 0, 6)
+        await log.delete_records(topic, {0: 6})
         assert await begin(readers, [beginning(topic, 2, chosen=False)]) == {key(topic): Begun(2, 2)}
 
 
@@ -239,7 +239,7 @@ async def test_rd_401_a_reset_reserves_the_lower_floor_before_the_state_is_set(
     topic = new_topic()
     async with opened(module_database) as (log, readers, connection):
         await append(log, topic, range(10))
-        await log.delete_records(topic, 0, 3)
+        await log.delete_records(topic, {0: 3})
         await begin(readers, [beginning(topic, 6, chosen=False)])
         assert await reserve(readers, topic, target, 2) == start
         assert await rows(connection, topic) == {"g": (2, floor)}
@@ -265,7 +265,7 @@ async def test_rd_403_a_reset_reads_the_log_start_under_the_lock(module_database
         async with partition_locked(connection, topic):
             reserving = asyncio.create_task(reserve(readers, topic, 0, 2))
             await until_waiting(connection)
-            await store.raise_log_start(connection, topic, 0, 5, 10)
+            await store.raise_log_starts(connection, topic, [(0, 5, 10)])
         assert await reserving == 5
 
 
@@ -299,7 +299,7 @@ async def test_rd_501_the_back_fill_adds_what_is_missing_and_changes_no_row(modu
     topic = new_topic()
     async with opened(module_database) as (log, readers, connection):
         await append(log, topic, range(10))
-        await log.delete_records(topic, 0, 3)
+        await log.delete_records(topic, {0: 3})
         await begin(readers, [beginning(topic, 7, chosen=False, group_id="new")])
         old, unresolved = key(topic, "old"), key(topic, "unresolved")
         await readers.fill([Floor(key(topic, "new"), -1, 0), Floor(old, -1, 5), Floor(unresolved, -1, -1)], HOLD_MS)

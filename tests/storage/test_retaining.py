@@ -191,7 +191,7 @@ async def test_rt_110_deleting_records_goes_over_floors(module_database: str) ->
     async with scene(module_database) as it:
         await it.fill()
         await it.begin("g")
-        assert await it.log.delete_records(it.topic, 0, 9) == 9
+        assert await it.log.delete_records(it.topic, {0: 9}) == {0: 9}
 
 
 # Pauses

@@ -80,13 +80,11 @@ class TopicsApi:
             end = offsets[partition].log_end_offset
             if before_offset > end:
                 raise OffsetOutOfRange(f"before_offset {before_offset} is behind the log end {end}", 0)
+        log_starts = await self._record_log.delete_records(topic.topic_id, wanted)
         return DeletedRecords(
             partitions=[
-                DeletedRecordsPartition(
-                    partition=partition,
-                    log_start_offset=await self._record_log.delete_records(topic.topic_id, partition, before_offset),
-                )
-                for partition, before_offset in wanted.items()
+                DeletedRecordsPartition(partition=partition, log_start_offset=log_starts[partition])
+                for partition in wanted
             ]
         )
 

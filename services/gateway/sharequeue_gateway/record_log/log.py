@@ -185,8 +185,14 @@ class RecordLog(Protocol):
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
         """The first offset with a timestamp at or after `timestamp_ms`, or None."""
 
-    async def delete_records(self, topic_id: str, partition: int, before_offset: int) -> int:
-        """Move the log start up to `before_offset` (-1: the end). Returns: the log start. Raises: OffsetOutOfRange."""
+    async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Move log starts of a topic up, a bounded number in one transaction. After a failure some may have moved.
+
+        Args:
+            before: partitions, each with its new log start (-1: the end).
+        Returns: the log start of each partition.
+        Raises: OffsetOutOfRange.
+        """
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
         """Refuse further appends and remove all records. A repeat succeeds."""

@@ -37,6 +37,9 @@ READ_AHEAD_BYTES: Final = 1 << 20
 READ_AHEAD_BATCHES: Final = 256
 WATCH_PAUSE_S: Final = 0.5
 WATCHED_AT_ONCE: Final = 2000
+ENDS_AT_ONCE: Final = 1000
+TRIMMED_AT_ONCE: Final = 250
+"""The most partitions whose records one transaction deletes: appends to them wait for it."""
 PURGE_PAUSE_S: Final = 15.0
 
 Interest = Callable[[], Iterable[TopicIdPartition]]
@@ -106,7 +109,15 @@ class PostgresRecordLog:
         return ReadResult(_within(batches, offset, max_bytes, max_records), log_start_offset, log_end_offset)
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
-        places = [(topic_id, partition) for partition in partitions]
+        answer: dict[int, Offsets] = {}
+        for start in range(0, len(partitions), ENDS_AT_ONCE):
+            places = [(topic_id, partition) for partition in partitions[start : start + ENDS_AT_ONCE]]
+            read = await self._read_ends(places)
+            answer.update((partition, offsets) for (_, partition), offsets in read.items())
+        return answer
+
+    async def _read_ends(self, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Offsets]:
+        """The bounds of partitions, read with one query."""
         bounds = await self.database.query(store.bounds, places)
         answer = {}
         for place in places:
@@ -116,17 +127,17 @@ class PostgresRecordLog:
             if found is None or not found.deleted:
                 self._cache.set_replacements(place, 0 if found is None else found.replacements)
                 self._known.learn(place, start, end)
-            answer[place[1]] = Offsets(start, end, end)
+            answer[place] = Offsets(start, end, end)
         return answer
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
-        unknown: dict[str, list[int]] = {}
+        unknown = []
         for place in places:
             known = self._cache.partition(place)
             if known is None or not known.known or known.log_start_offset < 0:
-                unknown.setdefault(place[0], []).append(place[1])
-        for topic_id, partitions in unknown.items():
-            await self.offsets(topic_id, partitions)
+                unknown.append(place)
+        if unknown:
+            await self._read_ends(unknown)
 
     def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
         if self._cache.partition((topic_id, partition)) is not None:
@@ -150,13 +161,17 @@ class PostgresRecordLog:
 
     # Trim
 
-    async def delete_records(self, topic_id: str, partition: int, before_offset: int) -> int:
-        trimmed: trimming.Trimmed = await self.database.query(
-            trimming.delete_records, topic_id, partition, before_offset
-        )
-        self._cache.set_ends((topic_id, partition), trimmed.log_start_offset, trimmed.log_end_offset)
-        self._listener.changed(topic_id, partition, trimmed.log_end_offset)
-        return trimmed.log_start_offset
+    async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
+        log_starts: dict[int, int] = {}
+        wanted = sorted(before.items())
+        for start in range(0, len(wanted), TRIMMED_AT_ONCE):
+            some = wanted[start : start + TRIMMED_AT_ONCE]
+            trimmed: list[trimming.Trimmed] = await self.database.query(trimming.delete_records, topic_id, some)
+            for partition, log_start_offset, log_end_offset in trimmed:
+                self._cache.set_ends((topic_id, partition), log_start_offset, log_end_offset)
+                self._listener.changed(topic_id, partition, log_end_offset)
+                log_starts[partition] = log_start_offset
+        return log_starts
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
         for first in range(0, partitions, MOST_PARTITIONS):

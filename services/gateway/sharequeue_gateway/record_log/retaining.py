@@ -44,7 +44,7 @@ async def trim(
         if target <= start:
             return None
         unfinished = await readers_store.count_removed(connection, topic_id, partition, start, target)
-        await store.raise_log_start(connection, topic_id, partition, target, end)
+        await store.raise_log_starts(connection, topic_id, [(partition, target, end)])
     return Removed(partition, target, end, unfinished)
 
 

@@ -239,19 +239,20 @@ async def first_batch_since(
     return found
 
 
-async def raise_log_start(
-    connection: Connection, topic_id: str, partition: int, log_start_offset: int, end: int
-) -> None:
-    """Move the log start up and store the end. The purge removes the rows below it later: see `purging`."""
+async def raise_log_starts(connection: Connection, topic_id: str, to: Sequence[tuple[int, int, int]]) -> None:
+    """Move log starts up and store the ends. The purge removes the rows below them later: see `purging`.
+
+    `to`: partitions, each with its log start and its log end.
+    """
     await connection.execute(
-        """UPDATE log.partitions SET log_start_offset = greatest(log_start_offset, $3),
-             end_floor = greatest(end_floor, $4), trimmed_at = coalesce(trimmed_at, clock_timestamp()),
-             purge_before = CASE WHEN trimmed_at IS NULL THEN greatest(log_start_offset, $3) ELSE purge_before END
-           WHERE topic_id = $1 AND partition = $2""",
+        """UPDATE log.partitions p SET log_start_offset = greatest(p.log_start_offset, t.log_start),
+             end_floor = greatest(p.end_floor, t.log_end), trimmed_at = coalesce(p.trimmed_at, clock_timestamp()),
+             purge_before = CASE WHEN p.trimmed_at IS NULL THEN greatest(p.log_start_offset, t.log_start)
+                            ELSE p.purge_before END
+           FROM unnest($2::int[], $3::bigint[], $4::bigint[]) AS t(partition, log_start, log_end)
+           WHERE p.topic_id = $1 AND p.partition = t.partition""",
         topic_id,
-        partition,
-        log_start_offset,
-        end,
+        *([entry[index] for entry in to] for index in range(3)),
     )
 
 

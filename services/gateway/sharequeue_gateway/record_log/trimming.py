@@ -1,6 +1,7 @@
 """Moves log starts and deletes partitions, one function per transaction. The purge removes rows later: see
 `purging`."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sharequeue_gateway.record_log import readers_store, store
@@ -10,25 +11,29 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange
 class Trimmed(NamedTuple):
     """The new bounds of a partition."""
 
+    partition: int
     log_start_offset: int
     log_end_offset: int
 
 
-async def delete_records(connection: Any, topic_id: str, partition: int, before_offset: int) -> Trimmed:
-    """See RecordLog.delete_records."""
-    place = (topic_id, partition)
+async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[int, int]]) -> list[Trimmed]:
+    """See RecordLog.delete_records. All of these partitions, or none."""
+    places = [(topic_id, partition) for partition, _ in before]
+    trimmed = []
     async with connection.transaction():
-        await store.lock(connection, [place])
-        await store.make_partitions(connection, [place])
-        bounds = (await store.bounds(connection, [place]))[place]
-        target = bounds.log_end_offset if before_offset == -1 else before_offset
-        if target > bounds.log_end_offset:
-            raise OffsetOutOfRange(
-                f"before_offset {target} is behind the log end {bounds.log_end_offset}", bounds.log_start_offset
-            )
-        target = max(target, bounds.log_start_offset)
-        await store.raise_log_start(connection, topic_id, partition, target, bounds.log_end_offset)
-    return Trimmed(target, bounds.log_end_offset)
+        await store.lock(connection, places)
+        await store.make_partitions(connection, places)
+        all_bounds = await store.bounds(connection, places)
+        for place, (partition, before_offset) in zip(places, before, strict=True):
+            bounds = all_bounds[place]
+            target = bounds.log_end_offset if before_offset == -1 else before_offset
+            if target > bounds.log_end_offset:
+                raise OffsetOutOfRange(
+                    f"before_offset {target} is behind the log end {bounds.log_end_offset}", bounds.log_start_offset
+                )
+            trimmed.append(Trimmed(partition, max(target, bounds.log_start_offset), bounds.log_end_offset))
+        await store.raise_log_starts(connection, topic_id, trimmed)
+    return trimmed
 
 
 async def delete_partitions(connection: Any, topic_id: str, part: range) -> None:
