@@ -9,7 +9,8 @@ imports this room.
                  group_admin_api, redrive_api, in_flight_api
     services ──▶ internal/                                           ──▶ leader, delivery
     jobs     ──▶ jobs/                                               ──▶ the stored data
+    browsers ──▶ pages/                                              ──▶ files of this package and of Swagger UI
 
-`named_partitions`, `paths` and `page_tokens` read parts of requests; `fetch_answer` and `arrow_answer` write answers;
+`named_partitions`, `paths`, `page_tokens` and `media_types` read parts of requests; `fetch_answer` and `arrow_answer` write answers;
 `readiness` answers `/readyz`.
 """

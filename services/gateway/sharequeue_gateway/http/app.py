@@ -21,6 +21,7 @@ from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
 from sharequeue_gateway.http.members_api import MembershipApi
 from sharequeue_gateway.http.offsets_api import GroupsApi
+from sharequeue_gateway.http.pages import serve_pages
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
@@ -123,4 +124,5 @@ def create_gateway_app(
     serve(app, apis.AUDIT_LOG, handlers.audit.log, cluster_token=cluster_token, protect=True)
     serve_operations(app, ready, series)
     serve_openapi(app, DESCRIPTION)
+    serve_pages(app)
     return app

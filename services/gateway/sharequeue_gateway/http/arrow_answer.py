@@ -7,7 +7,6 @@ tombstone is null. The metadata of the schema has `next_offset`, `log_start_offs
 
 import base64
 import importlib.util
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,9 +16,9 @@ from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import ConsumerRecord
+from sharequeue_gateway.http import media_types
 
 CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
-_WEIGHT: Final = re.compile(r"[01](\.[0-9]{0,3})?")
 _records: Final = msgspec.json.Decoder(list[ConsumerRecord])
 
 
@@ -30,10 +29,10 @@ def arrow_wanted(accept: str | None) -> bool:
 
     Raises: InvalidRequest (406): only Arrow is accepted, and this gateway runs without the package pyarrow.
     """
-    qualities = _qualities(accept or "")
-    arrow = qualities.get(ARROW_STREAM, 0.0)
-    json = max(qualities.get(kind, 0.0) for kind in ("application/json", "application/*", "*/*"))
-    if arrow == 0 or qualities.get("application/json", 0.0) >= arrow:
+    weights = media_types.qualities(accept or "")
+    arrow = weights.get(ARROW_STREAM, 0.0)
+    json = max(weights.get(kind, 0.0) for kind in ("application/json", "application/*", "*/*"))
+    if arrow == 0 or weights.get("application/json", 0.0) >= arrow:
         return False
     if importlib.util.find_spec("pyarrow") is not None:
         return True
@@ -42,20 +41,6 @@ def arrow_wanted(accept: str | None) -> bool:
     raise InvalidRequest(
         f"this gateway cannot answer {ARROW_STREAM}: it runs without pyarrow (install sharequeue[arrow])", status=406
     )
-
-
-def _qualities(accept: str) -> dict[str, float]:
-    """The media types of an Accept header, in lower case, with their weights; an invalid weight counts as 0."""
-    qualities = {}
-    for entry in accept.lower().split(","):
-        media_type, *parameters = (part.strip() for part in entry.split(";"))
-        quality = 1.0
-        for parameter in parameters:
-            if parameter.startswith("q="):
-                weight = parameter.removeprefix("q=")
-                quality = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
-        qualities[media_type] = quality
-    return qualities
 
 
 def arrow_stream(records: bytes, next_offset: int, log_start_offset: int, log_end_offset: int) -> bytes:

@@ -1,0 +1,13 @@
+// Shows this gateway's document. Nothing in the address of the page chooses another one (queryConfigEnabled), nothing is
+// sent to a validator elsewhere, and a token that is typed in is forgotten with the page.
+SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#reference",
+  deepLinking: true,
+  filter: true,
+  displayRequestDuration: true,
+  defaultModelsExpandDepth: 0,
+  queryConfigEnabled: false,
+  persistAuthorization: false,
+  validatorUrl: null,
+});

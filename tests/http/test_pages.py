@@ -1,0 +1,154 @@
+"""The pages for people: `/` and `/docs`. A browser gets all of them from the gateway, and shows them in no frame."""
+
+import re
+from html.parser import HTMLParser
+from urllib.parse import urljoin
+
+import httpx
+import pytest
+from sharequeue_gateway.http import pages
+
+from sharequeue.http.app import create_app
+from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway, good, problem
+from tests.http.client_calls import in_event_loop
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+PAGES = ("/", "/docs")
+ASSETS = ("/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/docs/pages.css", "/docs/docs.js")
+LARGEST = 3 << 20
+
+
+class Links(HTMLParser):
+    """The src and href of a page, and what a policy without 'unsafe-inline' would not run."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.inline: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.targets += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.inline += [name for name, _ in attrs if name == "style" or name.startswith("on")]
+        if tag == "style" or (tag == "script" and "src" not in dict(attrs)):
+            self.inline.append(tag)
+
+
+def policy(header: str) -> dict[str, str]:
+    return dict(entry.strip().partition(" ")[::2] for entry in header.split(";"))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_everything_that_a_page_names_comes_from_the_gateway(gateway: Gateway, path: str) -> None:
+    """So the pages work without the internet, and behind a proxy at any path."""
+    page = gateway.http.get(path, headers=BROWSER)
+    links = Links(page.text)
+    assert links.inline == []
+    targets = [target for target in links.targets if target != "data:,"]
+    assert len(targets) >= 4
+    for target in targets:
+        assert not target.startswith("/"), "absolute links would miss a proxy's prefix"
+        assert "//" not in target
+        assert gateway.http.get(urljoin(path, target)).status_code == 200, target
+
+
+def test_the_reference_asks_for_the_document_alone(gateway: Gateway) -> None:
+    """Swagger UI could take another document from the address of the page, and show it to a validator elsewhere."""
+    script = gateway.http.get("/docs/docs.js").text
+    assert re.search(r'\burl: "openapi\.json"', script)
+    for option in ("queryConfigEnabled: false", "validatorUrl: null", "persistAuthorization: false"):
+        assert option in script
+    assert "//" not in re.sub(r"^//.*$", "", script, flags=re.MULTILINE)
+    styles = gateway.http.get("/docs/swagger-ui.css").text + gateway.http.get("/docs/pages.css").text
+    assert not re.search(r"""url\(["']?(?!["']?data:)|@import""", styles)
+    assert "openapi" in good(gateway.http.get(urljoin("/docs", "openapi.json")))
+
+
+@pytest.mark.parametrize("path", [*PAGES, *ASSETS])
+def test_pages_run_nothing_else_and_are_in_no_frame(gateway: Gateway, path: str) -> None:
+    headers = gateway.http.get(path, headers=BROWSER).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    allowed = policy(headers["content-security-policy"])
+    assert allowed["default-src"] == "'none'"
+    assert allowed["frame-ancestors"] == "'none'"
+    assert allowed["script-src"] == allowed["connect-src"] == allowed["style-src"] == "'self'"
+    assert (allowed["base-uri"], allowed["form-action"]) == ("'none'", "'none'")
+    assert "unsafe" not in str(allowed)
+    assert "*" not in str(allowed)
+    assert "access-control-allow-origin" not in headers
+
+
+def test_the_root_names_what_there_is(gateway: Gateway) -> None:
+    version = good(gateway.http.get("/openapi.json"))["info"]["version"]
+    answer = gateway.http.get("/")
+    assert answer.headers["content-type"] == "application/json"
+    assert (answer.json()["name"], answer.json()["version"]) == ("sharequeue", version)
+    for link in answer.json()["links"].values():
+        assert gateway.http.get(link).status_code == 200, link
+    page = gateway.http.get("/", headers=BROWSER)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert version in page.text
+    assert answer.headers["vary"] == page.headers["vary"] == "Accept"
+    shown = {urljoin("/", target) for target in Links(page.text).targets}
+    assert set(answer.json()["links"].values()) <= shown
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "application/json"),
+        ("", "application/json"),
+        ("application/json, text/plain, */*", "application/json"),
+        ("text/html;q=0, */*", "application/json"),
+        ("TEXT/HTML;level=1", "text/html"),
+        ("text/html" + ", text/x" * 500, "text/html"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_the_root_is_a_page_for_those_who_name_html(gateway: Gateway, accept: str, kind: str) -> None:
+    answer = gateway.http.get("/", headers={"Accept": accept})
+    assert answer.headers["content-type"].partition(";")[0] == kind
+
+
+@pytest.mark.parametrize("path", [*PAGES, *ASSETS])
+def test_pages_take_get_and_head_alone(gateway: Gateway, path: str) -> None:
+    whole = gateway.http.get(path, headers={"X-Request-Id": "page-1"})
+    assert 0 < len(whole.content) < LARGEST
+    assert whole.headers["x-request-id"] == "page-1"
+    head = gateway.http.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers.get("content-length") in (None, str(len(whole.content)))
+    for method in ("POST", "PUT", "DELETE"):
+        refused = gateway.http.request(method, path)
+        problem(refused, 405, "INVALID_REQUEST", 42)
+        assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
+
+
+@pytest.mark.parametrize("path", ["__init__.py", "main.py", "..%2f__init__.py", "%2e%2e/app.py", "docs.html", ""])
+def test_no_other_file_is_served(gateway: Gateway, path: str) -> None:
+    problem(gateway.http.get(f"/docs/{path}"), 404, "UNKNOWN_PATH", 42)
+
+
+def test_coordinators_have_no_pages(gateway: Gateway, shared_stack: Stack) -> None:
+    for name in ("group coordinator", "share coordinator"):
+        for path in PAGES:
+            problem(gateway.http.get(shared_stack.service(name).url + path), 404, "UNKNOWN_PATH", 42)
+
+
+def test_the_pages_say_nothing_to_a_rebound_host(gateway: Gateway) -> None:
+    for path in PAGES:
+        problem(gateway.http.get(path, headers={"Host": "attacker.example"}), 421, "HOST_NOT_ALLOWED", 42)
+
+
+@in_event_loop
+async def test_a_gateway_without_swagger_ui_has_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts all the same, and its root does not name what is missing."""
+    monkeypatch.setattr(pages, "PACKAGE", "a-package-that-nobody-has")
+    app = create_app("sharequeue", "")
+    pages.serve_pages(app)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        assert "docs" not in (await client.get("/")).json()["links"]
+        assert (await client.get("/docs")).status_code == 404
+        assert Links((await client.get("/", headers=BROWSER)).text).targets[1] == "docs/pages.css"
+        assert (await client.get("/docs/pages.css")).status_code == 200
