@@ -87,7 +87,6 @@ UNFIT = {
     "produce: no value": (RECORDS, record(key="k")),
     "produce: value and value_base64": (RECORDS, record(value=1, value_base64="AQ==")),
     "produce: value and tombstone": (RECORDS, record(value=1, tombstone=True)),
-    "produce: null and tombstone": (RECORDS, record(value=None, tombstone=True)),
     "produce: key and key_base64": (RECORDS, record(value=1, key="k", key_base64="aw==")),
     "produce: bad base64 of a value": (RECORDS, record(value_base64="A*==")),
     "produce: base64 without its padding": (RECORDS, record(value_base64="AQ")),
