@@ -107,7 +107,7 @@ def test_a_last_lock_that_ends_in_the_middle_of_the_window_wakes_a_fetch(
     gateway.settle(name, name, 0, 9, "release")
     assert gateway.acquire(name, name, max_records=5, acquire_mode="record_limit") == ["0-4×2"]
     gateway.configure(name, share_record_lock_duration_ms=60_000)
-    assert gateway.settle(name, name, 0, 2, "renew") == "applied"
+    assert gateway.settle(name, name, 0, 2, "renew", lock_duration_ms=60_000) == "applied"
     assert gateway.acquire(name, name) == ["5-9×2"]
     answer = waiting.fetch_for_a_time(name, name)
     assert acquired(answer)[0].startswith("10-1")
