@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 
 import httpx
 from sharequeue_gateway.cluster.generation import Generation, Node
@@ -50,6 +51,14 @@ class GatewayCluster:
             return []
         known: list[str] = answer.get("gateways", [])
         return known
+
+    @staticmethod
+    def wait_until(happened: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + READY_S
+        while not happened():
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.05)
 
     def wait_until_waiting(self, there: bool = True) -> None:
         """Wait until some fetch waits at any gateway that answers; with False, until none does."""
