@@ -324,6 +324,36 @@ def test_rd_315_offsets_say_until_when_a_group_holds_and_what_it_lost(
     assert (warnings("much longer"), warnings("does not spare")) == (1, 1), "once a day"
 
 
+def test_rd_326_heartbeats_hold_the_topics_that_members_subscribe_to(
+    own_gateway: Gateway, database: str, name: str
+) -> None:
+    """Nobody fetches. The member has left the other topic, so its hold goes on to end."""
+    gateway = own_gateway
+    other = f"{name}-other"
+    for topic in (name, other):
+        gateway.create_topic(topic, retention_ms=10**12)
+        gateway.produce_batches(topic, 5)
+    gateway.configure(name, retention_hold_idle_ms=100_000_000)
+    for topic in (name, other):
+        gateway.acquire(name, topic)
+        assert gateway.settle(name, topic, 0, 4, "accept") == "applied"
+    member = {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": [name]}
+    good(gateway.http.post(f"/v1/share-groups/{name}/heartbeat", json=member))
+    sql(database, "UPDATE log.readers SET active_at = now() - interval '60000 seconds' WHERE group_id = $1", name)
+
+    def ages() -> dict[str, float]:
+        found = sql(
+            database,
+            "SELECT topic_id, extract(epoch FROM now() - active_at)::float FROM log.readers WHERE group_id = $1",
+            name,
+        )
+        return {str(topic_id): age for topic_id, age in found}
+
+    subscribed, left = (gateway.describe_topic(topic)["topic_id"] for topic in (name, other))
+    wait_until(lambda: ages()[subscribed] < 30_000)
+    assert ages()[left] >= 60_000
+
+
 def test_rd_316_lag_counts_only_what_the_log_has_left(own_gateway: Gateway, name: str) -> None:
     """Whether or not the group fetches again: 6, 7, 10 and 11 are finished behind the start."""
     gateway = own_gateway

@@ -77,6 +77,7 @@ from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.readers import Readers
 from sharequeue_gateway.retention.back_fill import BackFill
+from sharequeue_gateway.retention.heartbeats import Heartbeats
 from sharequeue_gateway.retention.housekeeping import Housekeeping
 from sharequeue_gateway.retention.sweeps import Retention
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
@@ -300,6 +301,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
             readers,
             BackFill(base.coordinator, readers),
             Housekeeping(base.coordinator, readers, clock),
+            Heartbeats(base.coordinator, readers, clock),
             clock,
             interval_ms=settings.retention_interval_ms,
         ),

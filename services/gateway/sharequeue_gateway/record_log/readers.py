@@ -153,6 +153,15 @@ class Readers:
         found: dict[TopicIdPartition, Hold] = await self._query(readers_store.holds_of, group_id)
         return found
 
+    async def half_idle_groups(self, topic_id: str) -> list[str]:
+        """Groups that have used half of the time for which they hold a topic, or all of it: the first 1,000."""
+        found: list[str] = await self._query(readers_store.half_idle_groups, topic_id, MOST_ENDING)
+        return found
+
+    async def renew(self, group_id: str, topic_id: str) -> None:
+        """The group uses the topic."""
+        await self._query(readers_store.renew, group_id, topic_id)
+
     async def ending_holds(self, topic_id: str) -> list[EndingHold]:
         """Groups whose hold of a topic ends soon, or has ended, with something unfinished: the first 1,000."""
         found: list[EndingHold] = await self._query(readers_store.ending_holds, topic_id, MOST_ENDING)

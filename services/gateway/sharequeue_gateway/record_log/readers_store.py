@@ -268,6 +268,30 @@ async def holds_of(connection: Connection, group_id: str) -> dict[TopicIdPartiti
     return {(str(row[0]), row[1]): Hold(*row[2:]) for row in rows}
 
 
+async def half_idle_groups(connection: Connection, topic_id: str, limit: int) -> list[str]:
+    """Groups that have used half of the time for which they hold a topic, or all of it; those that still hold first."""
+    rows = await connection.fetch(
+        f"""SELECT r.group_id FROM log.readers r
+            WHERE r.topic_id = $1 AND r.hold_ms > 0 AND r.active_at < now() - r.hold_ms / 2 * interval '1 ms'
+            GROUP BY r.group_id ORDER BY bool_or(NOT {_HOLDS}), min({_EXPIRES_AT_MS}) LIMIT $2""",
+        topic_id,
+        limit,
+    )
+    return [row[0] for row in rows]
+
+
+async def renew(connection: Connection, group_id: str, topic_id: str) -> None:
+    """The group uses the topic. It waits for nobody: who changes a row now renews it, or the next sweep does."""
+    await connection.execute(
+        """UPDATE log.readers r SET active_at = now() FROM (
+             SELECT topic_id, partition, group_id FROM log.readers
+             WHERE group_id = $1 AND topic_id = $2 FOR NO KEY UPDATE SKIP LOCKED) free
+           WHERE (r.topic_id, r.partition, r.group_id) = (free.topic_id, free.partition, free.group_id)""",
+        group_id,
+        topic_id,
+    )
+
+
 async def ending_holds(connection: Connection, topic_id: str, limit: int) -> list[EndingHold]:
     """Groups whose hold of a topic ends soon, or has ended, with something unfinished; the first to end first."""
     rows = await connection.fetch(

@@ -19,6 +19,7 @@ from sharequeue_gateway.record_log.readers import Readers
 from sharequeue_gateway.record_log.retaining import Removed
 from sharequeue_gateway.record_log.retention_rule import rule_of
 from sharequeue_gateway.retention.back_fill import BackFill
+from sharequeue_gateway.retention.heartbeats import Heartbeats
 from sharequeue_gateway.retention.housekeeping import Housekeeping
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Retention:
         readers: Readers,
         back_fill: BackFill,
         housekeeping: Housekeeping,
+        heartbeats: Heartbeats,
         clock: Clock,
         *,
         interval_ms: int,
@@ -46,6 +48,7 @@ class Retention:
         self._readers = readers
         self._back_fill = back_fill
         self._housekeeping = housekeeping
+        self._heartbeats = heartbeats
         self._filled_since = -1
         self._warned_at_ms: dict[tuple[str, str, bool], int] = {}
         self.waits_for: str | None = None
@@ -73,6 +76,8 @@ class Retention:
         ruled = [(topic, rule_of(topic.config)) for topic in self._metadata.topics()]
         ruled = [(topic, rule) for topic, rule in ruled if not rule.idle]
         self.waits_for = await self._missing() if any(rule.by_readers for _, rule in ruled) else None
+        spared = [topic for topic, rule in ruled if rule.by_readers]
+        await self._heartbeats.renew([topic for topic in spared if self._cluster.sweeps(topic.topic_id, 0)])
         for topic, full_rule in ruled:
             spares = full_rule.by_readers and self.waits_for is not None
             rule = full_rule.without_readers() if spares else full_rule
@@ -83,7 +88,7 @@ class Retention:
                 log.warning(
                     "cannot apply retention; trying again later", extra=fields(topic=topic.name, cause=error.detail)
                 )
-        await self._warn([topic for topic, rule in ruled if rule.by_readers])
+        await self._warn(spared)
         if ruled and self._cluster.sweeps("readers", 0):
             try:
                 await self._housekeeping.look()
