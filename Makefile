@@ -5,7 +5,7 @@ SEED ?=
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks monitoring-test hostile nightly compose-test example clean
+.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks monitoring-test hostile nightly compose-test site example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,13 @@ nightly: soak mutants fuzz hostile ## What takes hours, in order; `SEED=7 make -
 
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run
+
+.venv/site-installed: pyproject.toml constraints.txt | .venv/bin/pip
+	$(PIP_INSTALL) '.[site]'
+	@touch $@
+
+site: .venv/site-installed ## Build the site of docs/ into dist/site; a link that leads nowhere fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 example: install ## All flights of 2013 through the stack that `make up` runs (URL=… names another)
 	$(BIN)/python examples/flights.py --url "$(or $(URL),http://127.0.0.1:8080)"

@@ -1,10 +1,16 @@
-"""The commands of docs/dead-letters.md work, and print what the page shows."""
+"""The commands and programs of the pages for newcomers work, and print what the page shows.
+
+A page is played from its first block to its last, against one stack: `sh` is run by a shell, `python` as a program, and
+a block below of another language is what it prints. A program whose first line is `# NAME.py` is a file that the reader
+saves. Blocks without a language are what the reader did before: `make up`.
+"""
 
 import itertools
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -17,11 +23,11 @@ from tests.system.test_readme import PRINTED_URL, blocks, matches
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def run(stack: Stack, command: str) -> str:
+def run(stack: Stack, command: str, shell: Sequence[str] = ("bash", "-ec")) -> str:
     """What a block of commands prints. `sharequeue` is that of this Python, and its gateway the stack's."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-ec", command.replace(PRINTED_URL, stack.url)],
+        [*shell, command.replace(PRINTED_URL, stack.url)],
         env={**os.environ, "PATH": path, "SHAREQUEUE_URL": stack.url},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -44,6 +50,91 @@ def test_the_page_of_dead_letters_prints_what_it_shows(stack: Stack) -> None:
         assert all(matches(*line) for line in lines), f"{command}printed\n{printed}\nand not\n{shown}"
         if place == 0:  # a reader is slower than the gateway, a script is faster
             wait_until(lambda: len(httpx.get(letters).json().get("records", ())) == 3)
+
+
+def play(stack: Stack, page: str, *, files: int = 0) -> None:
+    """Run each block of a page and compare what it prints with what the page shows; `files`: so many are programs to save."""
+    found = blocks((DOCS / page).read_text())
+    saved = 0
+    assert found
+    for (language, content), (kind, shown) in itertools.pairwise([*found, ("sh", "")]):
+        if language == "python" and re.match(r"# \w+\.py\n", content):
+            saved += 1
+        elif language in ("sh", "python"):
+            printed = run(stack, content, ("bash", "-ec") if language == "sh" else (sys.executable, "-c"))
+            expected = "" if kind in ("sh", "python") else shown
+            lines = expected.splitlines(), printed.splitlines()
+            same = all(itertools.starmap(matches, itertools.zip_longest(*lines, fillvalue="")))
+            assert same or matches(expected, printed), f"{content}printed\n{printed}\nand not\n{expected}"
+    assert saved == files
+
+
+def test_the_start_page_takes_five_minutes(stack: Stack) -> None:
+    """All of its commands take seconds, and print what it shows. Each step follows from the one before."""
+    play(stack, "start.md")
+
+
+def test_the_programs_of_the_worker_page_print_what_it_shows(stack: Stack) -> None:
+    play(stack, "worker.md", files=1)
+
+
+def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_path: Path) -> None:
+    """The worker of docs/worker.md: done, hopeless, failed; and a SIGTERM gives back what it did not begin."""
+    (program,) = [
+        content for _, content in blocks((DOCS / "worker.md").read_text()) if content.startswith("# worker.py\n")
+    ]
+    file = tmp_path / "worker.py"
+    failing = 'print("a mail to", address, flush=True)'
+    assert program.count(failing) == 1
+    slow = f'{failing}\n    if address == "slow":\n        stopping.wait()\n    if address == "fails":\n        raise OSError(address)'
+    names = {"senders": "page-senders", "mails": "page-mails", PRINTED_URL: stack.url, failing: slow}
+    for shown, ours in names.items():
+        assert shown in program
+        program = program.replace(shown, ours)
+    file.write_text(program)
+    addresses = [{"to": "ann"}, {}, {"to": "fails"}, {"to": "slow"}, {"to": "later"}]
+    with httpx.Client(base_url=f"{stack.url}/v1") as http:
+        later = {"config": {"share.retry.backoff.ms": "3600000"}}
+        assert http.patch("/share-groups/page-senders/config", json=later).status_code == 200
+        records = {"records": [{"value": address} for address in addresses]}
+        assert http.post("/topics/page-mails/records", json=records).status_code == 200
+        worker = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert worker.stdout is not None
+            lines = [worker.stdout.readline() for _ in range(3)]
+            assert lines == ["a mail to ann\n", "a mail to fails\n", "a mail to slow\n"]
+            worker.terminate()
+            assert worker.communicate(timeout=60)[0] == ""
+            assert worker.returncode == 0
+        finally:
+            worker.kill()
+            worker.wait()
+
+        def settled() -> dict[int, tuple[str, int]] | None:
+            (partition,) = http.get("/share-groups/page-senders/in-flight").json()["partitions"]
+            found = {
+                offset: (batch["delivery_state"], batch["attempt"])
+                for batch in partition["batches"]
+                for offset in range(batch["first_offset"], batch["last_offset"] + 1)
+            }
+            return found if 1 not in found else None  # until its dead letter is written
+
+        by_offset = wait_until(settled)
+        assert 0 not in by_offset
+        assert by_offset[2] == ("AVAILABLE", 1)
+        assert by_offset[3][0] == "ACKNOWLEDGED"
+        assert by_offset[4][0] == "AVAILABLE"
+        fetched = http.post(
+            "/share-groups/page-senders/fetch", json={"topics": ["page-mails"], "max_wait_ms": 0}
+        ).json()
+        assert [(batch["first_offset"], batch["attempt"]) for batch in fetched["batches"]] == [(4, 1)]
+        (letter,) = http.get("/topics/dlq.page-senders/partitions/0/records").json()["records"]
+        assert letter["headers"]["__dlq.errors.reason"] == "no address: 'to'"
+
+
+@pytest.mark.parametrize("page", ["concepts.md", "is-it-for-me.md", "index.md"])
+def test_pages_without_programs_show_no_commands_that_nobody_ran(page: str) -> None:
+    assert {language for language, _ in blocks((DOCS / page).read_text())} <= {"text"}
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
