@@ -161,7 +161,7 @@ def test_a_restored_lock_whose_wait_is_over_too_is_available() -> None:
 
 def test_each_leader_finds_the_same_time_for_a_lock() -> None:
     config = {"retry_backoff_ms": (10_000,), "retry_jitter_percent": 50, "jitter_seed": 99}
-    seen = fetched("[7-9]", start=7, **config)
+    seen = fetched("[7-9]", start=7, hold_writes=True, **config)
     (lock,) = seen.machine.locks()
     seen.later(30_000)
     (wait,) = delays(seen)

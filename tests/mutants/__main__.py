@@ -48,6 +48,7 @@ SCENARIOS = {
         "restored_locks",
         "costs",
         "lock_lengths",
+        "lock_entries",
         "retention_rule",
         "backoff",
         "never_begun",

@@ -201,6 +201,11 @@ MUTANTS = [
             "most = min(self.left, self._most_new)",
         ),
         (
+            "16 a new delivery is not durable",
+            "        run.durable = False\n",
+            "",
+        ),
+        (
             "a record that is taken waits no longer",
             "        window.waiting_count -= run.size\n",
             "",

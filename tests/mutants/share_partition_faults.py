@@ -211,13 +211,28 @@ MUTANTS = [
         ),
         (
             "16 the count of a lock that memory ended is left to the next leader",
-            "if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)",
-            "if run.member_id is not None",
+            "            if run.delivery_count and not run.durable\n",
+            "            if run.member_id is not None\n",
         ),
         (
             "16 a lock whose end is not durable is left to the next leader",
-            "if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)",
-            "if run.delivery_count and run.state is not ACKNOWLEDGED",
+            "            if run.delivery_count and not run.durable\n",
+            "            if run.delivery_count and not run.durable and not run.write\n",
+        ),
+        (
+            "16 an end that is durable leaves no lock",
+            "        if ok and not write.runs:\n            self._note_durable(write)\n",
+            "",
+        ),
+        (
+            "16 what was released in memory alone is left to the next leader",
+            "self.commit(write, durable=False)",
+            "self.commit(write)",
+        ),
+        (
+            "16 a record that was taken again keeps its lock",
+            "inside and run.delivery_count == batch.delivery_count and run.state is not ACQUIRED",
+            "inside",
         ),
     ),
     *gateway(

@@ -202,6 +202,11 @@ MUTANTS = [
             "            pass\n        if count == len(runs):",
         ),
         (
+            "16 the start offset passes an end that only memory knows: its lock stays",
+            "                self.memory_start = run.last + 1\n",
+            "                pass\n",
+        ),
+        (
             "14 finished records below the start offset do not count",
             "sign * max(0, run.last - max(run.first, self.start_offset) + 1)",
             "sign * run.size",

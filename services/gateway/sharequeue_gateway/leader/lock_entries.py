@@ -12,6 +12,7 @@ changes, `whole` a write of all locks. The next write removes the entries of loc
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 REMIND_AGAIN_MS: Final = 30_000
 LOCK_ENTRY_SLACK: Final = 64
+MOST_OVER: Final = 1000
+"""The most entries that one write takes out because they lie below the start offset."""
 
 
 class Recorded(Enum):
@@ -129,7 +132,7 @@ def taken(
 ) -> LockWrite:
     """The write of ranges that a member acquired or renewed."""
     machine = led.machine
-    over = take_over(led) if led.lock_entries else []
+    over = take_over(led, 2 * len(ranges) + 2) if led.lock_entries else []
     names = led.lock_entries = led.lock_entries or {}
     state_epoch = machine.state_epoch
     entries = {}
@@ -139,7 +142,7 @@ def taken(
             member_id, delivery_count, deadline_ms, state_epoch, lock_duration_ms, forgiven
         )
     # most entries are over, but a lock that is held long keeps the start offset below them
-    if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs):
+    if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs) and machine.memory_start <= led.stored_start:
         return whole(led, clock.now_ms(), fetch)
     next_deadline_ms = machine.next_deadline_ms() or _remind_at_ms(led, clock.now_ms())
     return LockWrite(led.key, machine.leader_epoch, next_deadline_ms, entries, over, fetch)
@@ -177,17 +180,32 @@ def note(led: LedSharePartition, locks: Sequence[AcquiredRange] | Sequence[Resto
         names[first_offset, last_offset] = None
 
 
-def take_over(led: LedSharePartition) -> list[tuple[int, int]]:
-    """Take out the entries below the start offset: their locks have durably ended."""
+def take_over(led: LedSharePartition, looks: int = MOST_OVER) -> list[tuple[int, int]]:
+    """Take out entries that the next leader does not need: what ended their locks is durable.
+
+    Those below the start offset are the first ones, in most cases. If many stay behind, because a record holds the start
+    offset back, `looks` others are looked at too, in turn. Where the start offset has passed an end that only memory
+    knows, entries stay until that start offset is durable.
+    Returns: at most MOST_OVER + `looks` names.
+    """
     names = led.lock_entries or {}
-    start_offset = led.machine.start_offset
-    over = []
+    machine = led.machine
+    start_offset = machine.start_offset
+    kept_below = machine.memory_start if machine.memory_start > led.stored_start else 0
+    over: list[tuple[int, int]] = []
     for name in names:
-        if name[1] >= start_offset:
+        if name[1] >= start_offset or name[0] < kept_below or len(over) == MOST_OVER:
             break
         over.append(name)
     for name in over:
         del names[name]
+    if len(names) > LOCK_ENTRY_SLACK:
+        for name in list(islice(names, looks)):
+            del names[name]
+            if name[0] >= kept_below and (name[1] < start_offset or not machine.needs_lock(*name)):
+                over.append(name)
+            else:
+                names[name] = None
     return over
 
 

@@ -189,6 +189,7 @@ class Acquisition:
         window.waiting_count -= run.size
         run.become(ACQUIRED)
         run.delivery_count += 1
+        run.durable = False
         run.member_id = self._member_id
         run.lock_expires_at_ms = self._deadline_ms
         run.lock_duration_ms = self._lock_duration_ms

@@ -255,6 +255,8 @@ class SharePartition(Transitions):
     def complete_write(self, write: StateWrite, *, ok: bool, now_ms: int) -> Completed:
         """Commit the changes of a durable write, or roll them back: to ACQUIRED, or further if the lock has ended."""
         made_available = self.commit(write) if ok else self.roll_back(write, now_ms)
+        if ok and not write.runs:
+            self._note_durable(write)
         start_moved = self.advance()
         dead_letters = [self.dead_letter(run) for run in write.runs if ok and run.state is ARCHIVING]
         if not start_moved:
@@ -262,6 +264,19 @@ class SharePartition(Transitions):
                 self.merge_finished(run)
         write.runs = []
         return Completed(made_available, start_moved, dead_letters)
+
+    def stand_in_memory(self, write: StateWrite) -> None:
+        """The changes of a write that nobody sends stand. The next leader learns of them from the locks."""
+        self.commit(write, durable=False)
+        write.runs = []
+
+    def _note_durable(self, write: StateWrite) -> None:
+        """A write of what memory had decided is durable: those records need no lock, unless they were taken again."""
+        for batch in write.state_batches:
+            for run in self.overlapping(batch.first_offset, batch.last_offset):
+                inside = batch.first_offset <= run.first and run.last <= batch.last_offset
+                if inside and run.delivery_count == batch.delivery_count and run.state is not ACQUIRED:
+                    run.durable = True
 
     # Locks that end
 
@@ -396,8 +411,12 @@ class SharePartition(Transitions):
                 run.forgiven,
             )
             for run in self.runs
-            if run.member_id is not None or (run.delivery_count and run.state is not ACKNOWLEDGED)
+            if run.delivery_count and not run.durable
         ]
+
+    def needs_lock(self, first_offset: int, last_offset: int) -> bool:
+        """Whether the next leader must restore a lock of any record of a range."""
+        return any(run.delivery_count and not run.durable for run in self.overlapping(first_offset, last_offset))
 
     def held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:
         """The parts of a range that a member still holds."""

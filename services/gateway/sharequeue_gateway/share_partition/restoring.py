@@ -53,6 +53,7 @@ def _add(
     count = 0 if batch is None else batch.delivery_count
     batch_first, batch_last = (first, last) if batch is None else (batch.first_offset, batch.last_offset)
     run = Run(first, last, state, count, batch_first, batch_last)
+    run.durable = lock is None
     if lock is not None:
         run.delivery_count = lock.delivery_count
         run.forgiven = lock.forgiven

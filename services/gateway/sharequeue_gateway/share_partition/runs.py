@@ -101,8 +101,10 @@ class Run:
     from ACQUIRED is durable. `lock_duration_ms`: the length of that lock, which a renewal starts again, so a lock of
     one fetch may be longer than those of its group. `forgiven`: how many of its deliveries were never begun, so that
     `attempt` is what limits go by; `unseen`: those of them that no client ever saw; `forgiving`: what the write under way
-    adds to both. `released`: whether the last delivery that was begun ended by a release. `available_at_ms`: the end of the delay of a release, 0 without a delay. `write`: the
-    write that makes its last change of state durable, while it is under way.
+    adds to both. `released`: whether the last delivery that was begun ended by a release. `durable`: whether a durable
+    write has its delivery count, so that the next leader knows it without a lock. `available_at_ms`: the end of the
+    delay of a release, 0 without a delay. `write`: the write that makes its last change of state durable, while it is
+    under way.
     """
 
     __slots__ = (
@@ -111,6 +113,7 @@ class Run:
         "batch_last",
         "cause",
         "delivery_count",
+        "durable",
         "first",
         "forgiven",
         "forgiving",
@@ -132,6 +135,7 @@ class Run:
         self.last = last
         self.state = state
         self.delivery_count = delivery_count
+        self.durable = False
         self.forgiven = 0
         self.unseen = 0
         self.forgiving = NOT_FORGIVEN
@@ -182,6 +186,7 @@ class Run:
     def split(self, offset: int) -> "Run":
         """Cut before `offset`. Returns: the new run, which begins at `offset`. Both runs belong to the same write."""
         right = Run(offset, self.last, self.state, self.delivery_count, self.batch_first, self.batch_last)
+        right.durable = self.durable
         right.forgiven = self.forgiven
         right.unseen = self.unseen
         right.forgiving = self.forgiving

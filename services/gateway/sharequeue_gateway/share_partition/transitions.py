@@ -50,13 +50,14 @@ class Transitions(Window):
         if state in TERMINAL:
             self.count_terminal(run, 1)
 
-    def commit(self, write: StateWrite) -> bool:
-        """The write is durable: its changes stand. Returns: whether records can be acquired again."""
+    def commit(self, write: StateWrite, *, durable: bool = True) -> bool:
+        """The changes of a write stand. Returns: whether records can be acquired again."""
         made_available = False
         for run in write.runs:
             if run.write is not write:
                 continue
             run.write = None
+            run.durable = durable
             run.forgiving = NOT_FORGIVEN
             run.unlock()
             if run.state is AVAILABLE:

@@ -36,6 +36,7 @@ class Window:
         "gap_start",
         "held_count",
         "jitter_seed",
+        "memory_start",
         "runs",
         "start_offset",
         "waiting_count",
@@ -47,6 +48,8 @@ class Window:
         self.jitter_seed = jitter_seed
         self.start_offset = start_offset
         self.end_offset = start_offset
+        self.memory_start = start_offset
+        """Ends below it may stand in memory alone, until a start offset of at least this is durable."""
         self.runs: list[Run] = []
         self.delivery_complete_count = 0
         self.held_count = 0
@@ -329,6 +332,8 @@ class Window:
             count += 1
             expected = run.last + 1
         for run in runs[:count]:
+            if run.delivery_count and not run.durable:
+                self.memory_start = run.last + 1
             self.count_terminal(run, -1)
         if count == len(runs):
             self.start_offset = self.end_offset = max(expected, start_offset)
@@ -348,7 +353,11 @@ class Window:
         for neighbour in (index + 1, index - 1):
             if 0 <= neighbour < len(self.runs):
                 left, right = sorted((self.runs[index], self.runs[neighbour]), key=_first)
-                same = (left.state, left.delivery_count) == (right.state, right.delivery_count)
+                same = (left.state, left.delivery_count, left.durable) == (
+                    right.state,
+                    right.delivery_count,
+                    right.durable,
+                )
                 if same and left.last + 1 == right.first and left.finished and right.finished:
                     left.last = right.last
                     left.batch_first = min(left.batch_first, right.batch_first)
