@@ -5,7 +5,7 @@ SEED ?=
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks monitoring-test hostile nightly compose-test site example clean
+.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks monitoring-test browser-test hostile nightly compose-test site example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ sdks: install ## Generate clients in several languages, compile them, and play o
 
 monitoring-test: install ## The alerts and the board of monitoring/ with promtool and a real Prometheus (Debian's package)
 	$(BIN)/python -m tests.monitoring
+
+browser-test: install ## The pages of a gateway in a real Chromium (Debian's package)
+	$(BIN)/python -m tests.browser
 
 fuzz: install ## Call the HTTP API as its OpenAPI document allows, and as it does not, on a stack of its own
 	SEED=$(SEED) $(BIN)/python -m tests.fuzz

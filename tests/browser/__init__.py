@@ -1,0 +1,1 @@
+"""The pages of a gateway in a real browser: `make browser-test`."""

@@ -1,0 +1,130 @@
+"""`make browser-test`: the pages of a gateway in a real Chromium, Debian's.
+
+The reference shows every call of the document and makes one, under its own policy and without a request to anybody
+else. A page of another site cannot show it in a frame, and the address of the page cannot make it load another document.
+"""
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sharequeue.stack.stack import temporary_stack
+from tests.browser.chromium import Page, browser
+from tests.compose.engine import EngineError, install_packages
+
+METHODS = ("get", "post", "put", "patch", "delete")
+
+
+def chromium() -> str:
+    """The program. Raises: EngineError: there is none."""
+    found = shutil.which("chromium")
+    if found is None:
+        if os.geteuid() != 0:
+            raise EngineError("Chromium is needed: put chromium into PATH, or install Debian's package")
+        install_packages("chromium")
+        found = shutil.which("chromium")
+        assert found is not None
+    return found
+
+
+class Stranger:
+    """Another site. `asked`: the paths that a browser asked it for."""
+
+    def __init__(self, page: str) -> None:
+        asked: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Access-Control-Allow-Origin", "*")
+                self.end_headers()
+                self.wfile.write(page.encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.asked = asked
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://localhost:{self.server.server_port}"
+
+
+@contextmanager
+def stranger(page: str) -> Iterator[Stranger]:
+    site = Stranger(page)
+    threading.Thread(target=site.server.serve_forever, daemon=True).start()
+    try:
+        yield site
+    finally:
+        site.server.shutdown()
+        site.server.server_close()
+
+
+def check_reference(page: Page, url: str) -> None:
+    """`/docs` shows each call; one of them is tried."""
+    document = httpx.get(f"{url}/openapi.json").json()
+    calls = sum(method in METHODS for methods in document["paths"].values() for method in methods)
+    page.open(f"{url}/docs")
+    page.wait("document.querySelectorAll('.opblock').length", lambda shown: shown == calls)
+    at = "#operations-Topics-listTopics"
+    for button in (".opblock-summary-control", ".try-out__btn", ".execute"):
+        page.wait(f"document.querySelector('{at} {button}') !== null")
+        page.run(f"document.querySelector('{at} {button}').click()")
+    answered = f"{at} .live-responses-table tbody .response-col_status"
+    status = page.wait(f"document.querySelector('{answered}')?.innerText")
+    assert status.startswith("200"), status
+    elsewhere = [asked for asked in page.requested() if not asked.startswith((f"{url}/", "data:"))]
+    assert f"{url}/v1/topics" in [asked.partition("?")[0] for asked in page.requested()]
+    assert elsewhere == [], elsewhere
+    assert page.complaints() == [], page.complaints()
+    print(f"/docs shows {calls} calls and makes one; {len(page.requested())} requests, all to the gateway")
+
+
+def check_root(page: Page, url: str) -> None:
+    page.open(f"{url}/")
+    links = page.wait("[...document.querySelectorAll('a')].map(link => link.href)")
+    assert f"{url}/docs" in links
+    assert all(httpx.get(link).status_code == 200 for link in links)
+    assert page.complaints() == [], page.complaints()
+    print(f"/ has {len(links)} links, and each leads somewhere")
+
+
+def check_strangers(page: Page, url: str) -> None:
+    """No frame, and no other document."""
+    with stranger(f'<iframe src="{url}/docs"></iframe><p id="whole"></p>') as site:
+        page.open(site.url)
+        page.wait("document.querySelector('#whole') !== null")
+        page.wait("document.readyState", lambda state: state == "complete")
+        page.gather(1.0)
+        assert any("frame-ancestors" in complaint for complaint in page.complaints()), page.complaints()
+        before = len(site.asked)
+        for parameter in ("url", "configUrl", "urls.primaryName"):
+            page.open(f"{url}/docs?{parameter}={site.url}/other.json")
+            page.wait("document.querySelector('.title')?.innerText", lambda title: "sharequeue" in (title or ""))
+            page.gather(0.5)
+        assert site.asked[before:] == [], site.asked
+    print("a page of another site shows no /docs in a frame, and no address makes /docs load its document")
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="sharequeue-browser-") as home:
+        folder = Path(home)
+        with temporary_stack(folder / "stack") as stack, browser(chromium(), folder / "profile") as page:
+            check_root(page, stack.url)
+            check_reference(page, stack.url)
+            check_strangers(page, stack.url)
+    print("3 passed, 0 failed")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
