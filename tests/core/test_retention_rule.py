@@ -34,6 +34,21 @@ def test_log_starts(rule: RetentionRule, limits: int, ceiling: int, floor: int |
     assert new_log_start(rule, START, END, Asked(limits, ceiling), floor) == expected
 
 
+@pytest.mark.parametrize(
+    ("rule", "limits", "floor", "pointed", "expected"),
+    [
+        pytest.param(CLEAN, 0, 22, 15, 15, id="RT-016 cleaning stops at what a dead letter points to"),
+        pytest.param(CLEAN, 0, 22, 30, 22, id="RT-017 a dead letter behind the floor allows no more than the floor"),
+        pytest.param(CLEAN, 0, None, 15, 10, id="RT-018 nobody holds: a dead letter removes nothing"),
+        pytest.param(KEEP._replace(cleanup=True), 18, 22, 15, 18, id="RT-019 the limits go beyond dead letters"),
+    ],
+)
+def test_log_starts_beside_dead_letters(
+    rule: RetentionRule, limits: int, floor: int | None, pointed: int, expected: int
+) -> None:
+    assert new_log_start(rule, START, END, Asked(limits), floor, pointed) == expected
+
+
 OFFSETS = st.integers(0, 60)
 
 

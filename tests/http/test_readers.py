@@ -181,6 +181,38 @@ def test_rd_310_settled_records_are_cleaned_up_without_a_limit(own_gateway: Gate
     wait_until(lambda: gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 7)
 
 
+@pytest.mark.parametrize("ends", ["redriven", "deleted"])
+def test_rd_327_cleaning_keeps_the_record_of_a_dead_letter_without_a_copy(
+    own_gateway: Gateway, name: str, rows: Rows, ends: str
+) -> None:
+    gateway = own_gateway
+    gateway.create_topic(name, cleanup_settled=True)
+    gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
+    gateway.fetch(name, name, max_wait_ms=0)
+    gateway.produce_batches(name, 10)
+    gateway.fetch(name, name)
+    assert gateway.settle(name, name, 4, 4, "reject") == "applied"
+    assert gateway.settle(name, name, 0, 3, "accept") == "applied"
+    assert gateway.settle(name, name, 5, 9, "accept") == "applied"
+    wait_until(lambda: floor(rows) == 10)
+    wait_until(lambda: log_start(gateway, name) == 4)
+    for marker in f"{name}-one", f"{name}-two":  # a sweep has ended when the next one cleans
+        gateway.create_topic(marker, cleanup_settled=True)
+        gateway.produce_batches(marker, 1)
+        gateway.fetch(marker, marker)
+        assert gateway.settle(marker, marker, 0, 0, "accept") == "applied"
+        wait_until(lambda marker=marker: log_start(gateway, marker) == 1)
+    assert log_start(gateway, name) == 4
+    if ends == "redriven":
+        assert good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={}))["redriven"] == 1
+        redriven = gateway.fetch(name, name)["batches"]
+        assert [(batch["first_offset"], batch["records"][0]["value"]) for batch in redriven] == [(10, 4)]
+    else:
+        body = {"partitions": [{"partition": 0, "before_offset": -1}]}
+        good(gateway.http.post(f"/v1/topics/dlq.{name}/delete-records", json=body))
+    wait_until(lambda: log_start(gateway, name) == 10)
+
+
 # Resets, deletions, upgrades
 
 

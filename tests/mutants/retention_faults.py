@@ -6,7 +6,16 @@ MUTANTS = [
     *gateway(
         "record_log/retention_rule",
         ("keep stops at the lowest floor", "            target = min(target, floor)\n", "            pass\n"),
-        ("cleaning goes to the lowest floor", "            target = max(target, floor)\n", "            pass\n"),
+        (
+            "cleaning goes to the lowest floor",
+            "            target = max(target, floor if pointed is None else min(floor, pointed))\n",
+            "            pass\n",
+        ),
+        (
+            "cleaning stops at what a dead letter points to",
+            "floor if pointed is None else min(floor, pointed)",
+            "floor",
+        ),
         (
             "no row is not all have finished",
             "    if floor is not None:\n",

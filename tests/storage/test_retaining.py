@@ -14,7 +14,7 @@ from sharequeue_gateway.record_log.readers_store import Floor
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.types import SharePartitionKey
-from tests.storage.record_logs import append, batch_of, new_topic
+from tests.storage.record_logs import append, batch_of, dead_letter, new_topic
 from tests.storage.test_readers import HOLD_MS, opened, partition_locked, rows, until_waiting
 
 NOW_MS = 1_763_640_000_000
@@ -103,6 +103,49 @@ async def test_rt_103_cleaning_needs_no_limit_and_stops_at_the_slowest_group(mod
         await it.finish("b", 11)
         assert await it.sweep(CLEAN) == {0: 11}
         assert await it.sweep(RetentionRule(keep=True)) == {}, "without a limit keep removes nothing"
+
+
+async def test_rt_120_cleaning_keeps_what_an_open_dead_letter_without_a_copy_points_to(module_database: str) -> None:
+    """Until it is redriven, or deleted from its topic; parked ones until they are redriven."""
+    async with scene(module_database) as it:
+        await it.fill()
+        await it.begin("g")
+        letters, queue = it.log.dead_letters, new_topic()
+        bare = [dead_letter(it.topic, offset)._replace(copied=False) for offset in (4, 7, 9)]
+        await letters.append(queue, 0, [dead_letter(it.topic, 2), *bare], leader_epoch=1)
+        parked = [dead_letter(it.topic, offset)._replace(copied=False) for offset in (11, 12)]
+        await letters.park(parked, 1)
+        await it.finish("g", 20)
+        assert await it.sweep(CLEAN) == {0: 4}
+        assert await it.sweep(CLEAN) == {}
+        place = SharePartitionKey("g", queue, 0)
+        redriven = dead_letter(it.topic, 0)._replace(source=place, state_epoch=-1, offset=1, delivery_count=0)
+        await letters.append(it.topic, 0, [redriven])
+        assert await it.sweep(CLEAN) == {0: 7}
+        await it.log.delete_records(queue, {0: 3})
+        assert await it.sweep(CLEAN) == {0: 9}
+        await it.log.delete_topic(queue, 1)
+        assert await it.sweep(CLEAN) == {0: 11}
+        await letters.unpark([parked[0].key])
+        assert await it.sweep(CLEAN) == {0: 12}
+        await letters.unpark([parked[1].key])
+        assert await it.sweep(CLEAN) == {0: 20}
+        left = "SELECT count(*) FROM log.dead_letter_sources WHERE topic_id = $1"
+        assert await it.connection.fetchval(left, it.topic) == 0
+
+
+async def test_rt_121_what_leaves_the_log_otherwise_is_pointed_to_no_more(module_database: str) -> None:
+    async with scene(module_database) as it:
+        await it.fill()
+        await it.begin("g")
+        bare = [dead_letter(it.topic, offset)._replace(copied=False) for offset in (4, 7)]
+        await it.log.dead_letters.append(new_topic(), 0, bare, leader_epoch=1)
+        await it.log.delete_records(it.topic, {0: 10})
+        assert await it.connection.fetchval("SELECT count(*) FROM log.dead_letter_sources") == 0
+        late = dead_letter(it.topic, 8)._replace(copied=False)
+        await it.log.dead_letters.append(new_topic(), 0, [late], leader_epoch=1)
+        await it.finish("g", 20)
+        assert await it.sweep(CLEAN) == {0: 20}
 
 
 @pytest.mark.parametrize("rule", [KEEP, CLEAN], ids=["keep", "clean"])

@@ -305,11 +305,13 @@ class DeadLetterWriter:
             headers["__dlq.errors.reason"] = letter.reason
         now_ms = self._clock.now_ms()
         tail = _tail(now_ms, source, {**headers, **self._source_headers(source)})
+        copied = led.config.dead_letter_copy_record
         if limit is not None and len(tail) > limit:
             bare = _tail(now_ms, None, headers)
-            tail = bare if len(bare) <= limit else tail
+            if len(bare) <= limit:
+                tail, copied = bare, source is None
         state_epoch = led.machine.state_epoch
-        return DeadLetterRow(led.key, state_epoch, offset, letter.delivery_count, tail, now_ms, letter.cause)
+        return DeadLetterRow(led.key, state_epoch, offset, letter.delivery_count, tail, now_ms, letter.cause, copied)
 
     def _source_headers(self, source: SourceRecord | None) -> dict[str, str]:
         """The headers of the source record, under names of their own. Redriving restores them."""

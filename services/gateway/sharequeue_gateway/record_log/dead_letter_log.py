@@ -7,6 +7,7 @@ from typing import Any, Final
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS
+from sharequeue_gateway.record_log import dead_letter_sources
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, Parked, ParkedDeadLetter, PartitionAppend
@@ -93,6 +94,12 @@ class PostgresDeadLetterLog:
                 timestamp_ms = max(row.timestamp_ms for row in wanted)
                 append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
                 inserted = await self._locked_append.insert(connection, [append], uuid.uuid4(), [])
+                if leader_epoch is None:
+                    await dead_letter_sources.redriven(connection, [row.key for row in wanted])
+                else:
+                    first = inserted[0][1].base_offset
+                    places = [(topic_id, partition, first + index) for index in range(len(wanted))]
+                    await dead_letter_sources.point(connection, wanted, places)
         except FAULTS as fault:
             raise self._database.health.error(fault, "dead letters cannot be written") from fault
         self._locked_append.publish(inserted)
@@ -131,6 +138,8 @@ class PostgresDeadLetterLog:
                    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING""",
                 [(*row.source, row.offset, row.delivery_count, row.cause, row.tail) for row in rows],
             )
+            place = (rows[0].source.topic_id, rows[0].source.partition, dead_letter_sources.PARKED)
+            await dead_letter_sources.point(connection, rows, [place] * len(rows))
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
         async with self._database.connection() as connection:
@@ -160,7 +169,8 @@ class PostgresDeadLetterLog:
         ]
 
     async def unpark(self, keys: Sequence[DeadLetterKey]) -> None:
-        async with self._database.connection() as connection:
+        async with self._database.connection() as connection, connection.transaction():
+            await dead_letter_sources.unparked(connection, keys)
             await connection.execute(
                 """DELETE FROM log.parked_dead_letters p
                    USING unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])

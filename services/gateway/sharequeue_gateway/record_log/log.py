@@ -107,6 +107,8 @@ class DeadLetterRow(NamedTuple):
     tail: bytes
     timestamp_ms: int
     cause: str
+    copied: bool = True
+    """Whether it holds what redriving needs. If not, cleaning keeps its record in the log."""
 
     @property
     def key(self) -> "DeadLetterKey":

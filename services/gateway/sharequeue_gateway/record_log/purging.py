@@ -76,8 +76,9 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
         return 0
     gone = [row[0] for row in topics]
     # no index: these tables are small, and this happens once for each topic
-    for table in ("dead_letter_keys", "dead_letter_writers", "parked_dead_letters", "readers"):
+    for table in ("dead_letter_keys", "dead_letter_writers", "parked_dead_letters", "readers", "dead_letter_sources"):
         await connection.execute(f"DELETE FROM log.{table} WHERE topic_id = ANY($1::uuid[])", gone)
+    await connection.execute("DELETE FROM log.dead_letter_sources WHERE letter_topic_id = ANY($1::uuid[])", gone)
     status: str = await connection.execute(
         """DELETE FROM log.partitions WHERE topic_id = ANY($1::uuid[])
            AND deleted_at < now() - make_interval(secs => $2) AND trimmed_at IS NULL""",

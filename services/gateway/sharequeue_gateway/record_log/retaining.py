@@ -10,7 +10,7 @@ No coordinator is asked. Any gateway may sweep any partition: it is the same tra
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sharequeue_gateway.record_log import readers_store, store
+from sharequeue_gateway.record_log import dead_letter_sources, readers_store, store
 from sharequeue_gateway.record_log.retention_rule import Asked, RetentionRule, new_log_start
 from sharequeue_gateway.record_log.store import Bounds
 
@@ -40,11 +40,15 @@ async def trim(
             return None
         start, end = bounds.log_start_offset, bounds.log_end_offset
         floor = await readers_store.lowest_floor(connection, topic_id, partition)
-        target = new_log_start(rule, start, end, asked, start if absent else floor)
+        pointed = None  # asked behind the floor: a dead letter is written before the floor passes its record
+        if rule.cleanup:
+            pointed = (await dead_letter_sources.lowest(connection, topic_id, {partition: start})).get(partition)
+        target = new_log_start(rule, start, end, asked, start if absent else floor, pointed)
         if target <= start:
             return None
         unfinished = await readers_store.count_removed(connection, topic_id, partition, start, target)
         await store.raise_log_starts(connection, topic_id, [(partition, target, end)])
+        await dead_letter_sources.leave(connection, topic_id, {partition: target})
     return Removed(partition, target, end, unfinished)
 
 
@@ -67,12 +71,16 @@ class Retaining:
         if rule.keep or rule.cleanup:
             floors = await self._query(readers_store.lowest_floors, topic_id)
             absent = await self._query(readers_store.partitions_without_a_group, topic_id, partitions)
+        pointed: Mapping[int, int] = {}
+        if rule.cleanup:
+            starts = {place[1]: found.log_start_offset for place, found in bounds.items()}
+            pointed = await self._query(dead_letter_sources.lowest, topic_id, starts)
         for (_, partition), (start, end, deleted, _) in bounds.items():
             if deleted or start == end:
                 continue
             floor = start if partition in absent else floors.get(partition)
             asked = await self._asked(topic_id, partition, rule, start, end, floor, now_ms)
-            if new_log_start(rule, start, end, asked, floor) > start:
+            if new_log_start(rule, start, end, asked, floor, pointed.get(partition)) > start:
                 trimmed = await self._query(trim, topic_id, partition, rule, asked, partition in absent)
                 if trimmed is not None:
                     removed.append(trimmed)

@@ -64,18 +64,24 @@ class Asked(NamedTuple):
 
 
 def new_log_start(
-    rule: RetentionRule, log_start_offset: int, log_end_offset: int, asked: Asked, floor: int | None
+    rule: RetentionRule,
+    log_start_offset: int,
+    log_end_offset: int,
+    asked: Asked,
+    floor: int | None,
+    pointed: int | None = None,
 ) -> int:
     """The log start after a sweep.
 
     Args:
         floor: the lowest floor of the groups that hold the partition. None: no group holds it. That is not "all have
             finished it": the limits remove then, cleaning does not.
+        pointed: the first record that an open dead letter without a copy points to. Cleaning stops there.
     """
     target = asked.limits
     if floor is not None:
         if rule.keep:
             target = min(target, floor)
         if rule.cleanup:
-            target = max(target, floor)
+            target = max(target, floor if pointed is None else min(floor, pointed))
     return min(max(target, asked.ceiling, log_start_offset), log_end_offset)

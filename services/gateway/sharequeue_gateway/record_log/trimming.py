@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sharequeue_gateway.record_log import readers_store, store
+from sharequeue_gateway.record_log import dead_letter_sources, readers_store, store
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
 
 
@@ -33,6 +33,7 @@ async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[
                 )
             trimmed.append(Trimmed(partition, max(target, bounds.log_start_offset), bounds.log_end_offset))
         await store.raise_log_starts(connection, topic_id, trimmed)
+        await dead_letter_sources.leave(connection, topic_id, {partition: start for partition, start, _ in trimmed})
     return trimmed
 
 
