@@ -1,7 +1,7 @@
-"""Draws docs/pictures/sharequeue.svg, the picture of README.md: `python docs/pictures/draw.py`.
+"""Draws the pictures of README.md and docs/concepts.md: `python docs/pictures/draw.py`.
 
-The upper half shows the three services and the two stores, the lower half the life of a record in one group. A test
-compares the file with what this program draws, and the arrows of a record's life with the state machine's own table.
+`window.svg` shows what a group remembers of a partition. In `sharequeue.svg` the upper half shows the three services and the two stores, the lower half the life of a record in one group. A test
+compares the files with what this program draws, and the arrows of a record's life with the state machine's own table.
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
 TARGET: Final = Path(__file__).with_name("sharequeue.svg")
+WINDOW: Final = Path(__file__).with_name("window.svg")
 WIDTH: Final = 920
 HEIGHT: Final = 545
 
@@ -120,21 +121,69 @@ def arrow(drawn: Arrow) -> list[str]:
     return [line, text(drawn.x, drawn.y, "small", drawn.label)] if drawn.label else [line]
 
 
+CELLS: Final = (
+    *(("good", "done"),) * 3,
+    ("held", "held"),
+    *(("good", "done"),) * 2,
+    ("held", "held"),
+    ("state", "waits"),
+    ("good", "done"),
+    *(("store", "new"),) * 4,
+)
+"""The state of each record of a partition for one group, from offset 0 on."""
+CELL: Final = 64
+START_OFFSET: Final = 3
+NEXT_OFFSET: Final = 9
+
+
 def picture() -> str:
-    """The whole picture as SVG. It brings its own background, so it is legible on any page, light or dark."""
+    """The services and the life of a record."""
+    return svg(
+        "The services of sharequeue, and the life of a record in one group",
+        HEIGHT,
+        [
+            text(20, 34, "title", "Three services, two stores"),
+            *(line for drawn in CALLS for line in arrow(drawn)),
+            *(line for drawn in SERVICES for line in box(drawn)),
+            text(20, 274, "title", "The life of a record in one group"),
+            *(line for drawn in LIFE.values() for line in arrow(drawn)),
+            *(line for drawn in STATES.values() for line in box(drawn)),
+        ],
+    )
+
+
+def window() -> str:
+    """The records of a partition as one group knows them."""
+    left = (WIDTH - CELL * len(CELLS)) // 2
+    cells = [
+        Box(left + CELL * offset, 56, CELL - 4, 44, kind, str(offset), says)
+        for offset, (kind, says) in enumerate(CELLS)
+    ]
+    marks = []
+    for offset, words in (START_OFFSET, f"start offset = {START_OFFSET}"), (NEXT_OFFSET, "new records begin here"):
+        middle = left + CELL * offset + (CELL - 4) // 2
+        marks += [*arrow(Arrow(f"M{middle} 132 V110")), text(middle, 150, "small", words)]
+    return svg(
+        "What a group remembers of a partition: its window",
+        172,
+        [
+            text(20, 34, "title", "One partition, as one group knows it"),
+            *(line for drawn in cells for line in box(drawn)),
+            *marks,
+        ],
+    )
+
+
+def svg(title: str, height: int, drawn: list[str]) -> str:
+    """A whole picture. It brings its own background, so it is legible on any page, light or dark."""
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title">',
-        '<title id="title">The services of sharequeue, and the life of a record in one group</title>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="title">',
+        f'<title id="title">{escape(title)}</title>',
         f"<style>{STYLE}</style>",
         '<defs><marker id="head" viewBox="0 0 10 10" refX="2" refY="5" markerWidth="8" markerHeight="8" orient="auto">'
         '<path class="head" d="M0 0 L10 5 L0 10 z"/></marker></defs>',
-        f'<rect class="page" x="1" y="1" width="{WIDTH - 2}" height="{HEIGHT - 2}" rx="10"/>',
-        text(20, 34, "title", "Three services, two stores"),
-        *(line for drawn in CALLS for line in arrow(drawn)),
-        *(line for drawn in SERVICES for line in box(drawn)),
-        text(20, 274, "title", "The life of a record in one group"),
-        *(line for drawn in LIFE.values() for line in arrow(drawn)),
-        *(line for drawn in STATES.values() for line in box(drawn)),
+        f'<rect class="page" x="1" y="1" width="{WIDTH - 2}" height="{height - 2}" rx="10"/>',
+        *drawn,
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -142,3 +191,4 @@ def picture() -> str:
 
 if __name__ == "__main__":
     TARGET.write_text(picture())
+    WINDOW.write_text(window())

@@ -188,6 +188,7 @@ def test_every_file_named_in_a_document_exists(document: Path) -> None:
 
 def test_the_picture_equals_the_output_of_its_program() -> None:
     assert draw.TARGET.read_text() == draw.picture(), "run python docs/pictures/draw.py"
+    assert draw.WINDOW.read_text() == draw.window(), "run python docs/pictures/draw.py"
 
 
 def test_the_picture_has_every_change_of_state() -> None:
