@@ -1,235 +1,204 @@
-"""`python -m sdks [python …]`: generates the clients, compiles them, and plays the contract suite on a real stack.
+"""`python -m sdks [python …]`: makes the clients by the commands of docs/sdks.md, and plays the contract suite with each.
 
-A client is generated and installed again only if the document or its configuration changed.
+All languages are made side by side on one real stack. Each begins in an empty folder, `sdks/.made/<language>`; it is made
+again only if the document, the page or one of its files changed.
 """
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from shutil import copy, rmtree
+from typing import Final
+from urllib.request import urlopen
 
-from sharequeue.http.openapi import to_3_0
+from sdks.page import PAGE, Section, section
+from sdks.stub import Stub
 from sharequeue.stack.stack import Stack
-from tests.openapi.public import public_document
 
 HERE: Final = Path(__file__).parent
 CASES: Final = HERE / "cases.json"
-OAPI_CODEGEN: Final = "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.5.0"
 STEP_S: Final = 900
+SHORT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that ends within seconds compiles its code more often than it uses it; see `java -XX:TieredStopAtLevel`."""
+ENVIRONMENT: Final = {
+    **os.environ,
+    "JDK_JAVA_OPTIONS": SHORT_JVM,
+    "MAVEN_OPTS": SHORT_JVM,
+    "MAVEN_ARGS": "--quiet --batch-mode",
+    "npm_config_audit": "false",
+    "npm_config_fund": "false",
+    "npm_config_package_lock": "false",
+    "npm_config_prefer_offline": "true",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_COMPILE": "1",
+    "PIP_QUIET": "1",
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+}
 
 
-def run(command: Sequence[str | Path], folder: Path, environment: dict[str, str] | None = None) -> None:
-    """Run a command; its output is shown if it fails. Raises: CalledProcessError."""
+@dataclass(frozen=True)
+class Language:
+    """`programs`: what joins the files of the page. `example`: around the example of the page, and its file.
+
+    `compiled`: commands that compile the programs. `suite`: the command that plays the cases.
+    """
+
+    title: str
+    programs: tuple[str, ...]
+    example: tuple[str, str, str]
+    compiled: str
+    suite: Sequence[str]
+
+
+MYPY: Final = (
+    "MYPYPATH=generated mypy contract.py worker.py example.py --strict --follow-imports=silent --config-file= "
+    "--cache-dir=.mypy --python-executable .venv/bin/python"
+)
+LANGUAGES: Final = {
+    "python": Language(
+        "Python",
+        ("contract.py",),
+        ("example.py", "", ""),
+        MYPY,
+        (".venv/bin/python", "contract.py"),
+    ),
+    "typescript": Language(
+        "TypeScript",
+        ("contract.ts",),
+        ("example.ts", "", ""),
+        "npx tsc",
+        ("node", "generated/js/contract.js"),
+    ),
+    "go": Language(
+        "Go",
+        ("contract.go",),
+        (
+            "example.go",
+            'package main\n\nimport (\n"context"\n"fmt"\n\napi "sharequeue.example/generated"\n)\n'
+            "func example(ctx context.Context, client *api.ClientWithResponses) error {\n",
+            "return err\n}\n",
+        ),
+        "go vet ./... && go build -o generated/contract .",
+        ("generated/contract",),
+    ),
+    "java": Language(
+        "Java",
+        ("Contract.java",),
+        ("Example.java", "import java.util.List;\nfinal class Example { static void main() {\n", "}}\n"),
+        "javac --release 17 -proc:none -nowarn -parameters -d generated/target/classes "
+        "-cp 'generated/target/classes:generated/lib/*' Contract.java Example.java",
+        ("java", "-cp", "generated/target/classes:generated/lib/*", "Contract"),
+    ),
+}
+
+
+def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[bool, str]:
+    """Run a command. Returns: whether it succeeded, and what it wrote."""
     done = subprocess.run(
-        [str(part) for part in command],
+        command,
         cwd=folder,
-        env={**os.environ, **(environment or {})},
+        env=environment,
         check=False,
         timeout=STEP_S,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         stdin=subprocess.DEVNULL,
     )
-    if done.returncode:
-        print(done.stdout[-8000:], done.stderr[-8000:], file=sys.stderr)
-    done.check_returncode()
+    return done.returncode == 0, done.stdout
 
 
-def changed(folder: Path, name: str, *parts: str) -> Callable[[], None] | None:
-    """Whether a step must be done again because `parts` changed. Returns: what to call when it is done; None: it need not."""
-    mark = folder / ".made" / name
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    if mark.exists() and mark.read_text() == digest:
-        return None
+class Runner:
+    """Makes and plays one language after the other, or several at once. `url`: of a gateway."""
 
-    def made() -> None:
-        mark.parent.mkdir(exist_ok=True)
+    def __init__(self, url: str, environment: Mapping[str, str]) -> None:
+        self._url = url
+        self._environment = environment
+        self._page = PAGE.read_text()
+        with urlopen(f"{url}/openapi.json") as answer:
+            self._document: bytes = answer.read()
+
+    def play(self, name: str) -> bool:
+        """Make a language's client and play the suite. Returns: whether all of it succeeded."""
+        language, folder = LANGUAGES[name], HERE / ".made" / name
+        if not self._make(name, language, section(language.title, self._page), folder):
+            return False
+        environment = {**self._environment, "PYTHONPATH": str(folder / "generated")}
+        started = time.monotonic()
+        succeeded, said = run((*language.suite, str(CASES)), folder, environment)
+        lines = [line for line in said.splitlines() if not line.startswith("ok ")]
+        tell(name, "cases", started, "; ".join(lines[-1:]) if succeeded else "\n".join(lines[-60:]))
+        return succeeded
+
+    def _make(self, name: str, language: Language, page: Section, folder: Path) -> bool:
+        copied, added = ([HERE / name / file for file in files] for files in (page.files, language.programs))
+        file, head, tail = language.example
+        parts = [source.read_bytes() for source in (*copied, *added)]
+        recipe = f"{page}{language}".encode()
+        digest = hashlib.sha256(b"\0".join([self._document, recipe, *parts])).hexdigest()
+        mark = folder / "made"
+        if mark.exists() and mark.read_text() == digest:
+            return True
+        rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for source in copied:
+            copy(source, folder)
+        if not all(self._step(name, command, folder) for command in page.commands_for(self._url)):
+            return False
+        for source in added:
+            copy(source, folder)
+        (folder / file).write_text(head + page.example + tail)
+        if not self._step(name, language.compiled, folder):
+            return False
         mark.write_text(digest)
+        return True
 
-    return made
-
-
-def generator() -> Path:
-    """openapi-generator, in an environment of its own."""
-    folder = HERE / "python"
-    wanted = (folder / "requirements.txt").read_text()
-    made = changed(folder, "environment", wanted)
-    if made is not None:
-        run((sys.executable, "-m", "venv", ".venv"), folder)
-        run((".venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"), folder)
-        made()
-    return folder / ".venv" / "bin" / "openapi-generator-cli"
+    def _step(self, name: str, command: str, folder: Path) -> bool:
+        started = time.monotonic()
+        succeeded, said = run(("sh", "-ec", command), folder, self._environment)
+        tell(name, command[:60], started, "" if succeeded else f"FAILED\n{said[-8000:]}")
+        return succeeded
 
 
-def python(current: dict[str, Any]) -> Sequence[str | Path]:
-    """Returns: the command of the suite."""
-    folder = HERE / "python"
-    tool = generator()
-    document = json.dumps(current, indent=1)
-    made = changed(folder, "generated", document, (folder / "openapi-generator.yaml").read_text())
-    if made is not None:
-        (folder / "openapi.json").write_text(document)
-        command = (tool, "generate", "-i", "openapi.json", "-c", "openapi-generator.yaml", "-o", "generated")
-        run(command, folder)
-        made()
-    programs = [(folder / name).read_text() for name in ("contract.py", "worker.py")]
-    made = changed(folder, "checked", document, *programs)
-    if made is not None:
-        check = ("contract.py", "worker.py", "--strict", "--follow-imports=silent", "--cache-dir=.made/mypy")
-        run((".venv/bin/mypy", *check), folder, {"MYPYPATH": str(folder / "generated")})
-        made()
-    return (folder / ".venv/bin/python", "contract.py", CASES)
-
-
-def typescript(current: dict[str, Any]) -> Sequence[str | Path]:
-    """Returns: the command of the suite."""
-    folder = HERE / "typescript"
-    made = changed(folder, "environment", (folder / "package.json").read_text())
-    if made is not None:
-        run(("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"), folder)
-        made()
-    document = json.dumps(current, indent=1)
-    sources = [(folder / name).read_text() for name in ("contract.ts", "worker.ts", "tsconfig.json")]
-    made = changed(folder, "generated", document, *sources)
-    if made is not None:
-        (folder / "openapi.json").write_text(document)
-        (folder / "generated").mkdir(exist_ok=True)
-        run(("npx", "openapi-typescript", "openapi.json", "-o", "generated/schema.d.ts"), folder)
-        run(("npx", "tsc"), folder)
-        made()
-    return ("node", "generated/js/contract.js", CASES)
-
-
-def go(current: dict[str, Any]) -> Sequence[str | Path]:
-    """Returns: the command of the suite."""
-    folder = HERE / "go"
-    document = json.dumps(to_3_0(current), indent=1)
-    sources = [(folder / name).read_text() for name in ("contract.go", "worker.go", "go.mod", "oapi-codegen.yaml")]
-    made = changed(folder, "generated", document, OAPI_CODEGEN, *sources)
-    if made is not None:
-        (folder / "openapi.json").write_text(document)
-        (folder / "generated").mkdir(exist_ok=True)
-        run(("go", "run", OAPI_CODEGEN, "-config", "oapi-codegen.yaml", "openapi.json"), folder)
-        run(("go", "vet", "./..."), folder)
-        run(("go", "build", "-o", "generated/contract", "."), folder)
-        made()
-    return ("generated/contract", CASES)
-
-
-def java(current: dict[str, Any]) -> Sequence[str | Path]:
-    """Returns: the command of the suite."""
-    folder = HERE / "java"
-    document = json.dumps(current, indent=1)
-    names = ("Contract.java", "Worker.java", "pom.xml", "openapi-generator.yaml")
-    made = changed(folder, "generated", document, *((folder / name).read_text() for name in names))
-    if made is not None:
-        (folder / "openapi.json").write_text(document)
-        command = (generator(), "generate", "-i", "openapi.json", "-c", "openapi-generator.yaml", "-o", "generated")
-        run(command, folder)
-        libraries = ("dependency:copy-dependencies", "-DoutputDirectory=generated/lib")
-        run(("mvn", "--quiet", "--batch-mode", "compile", *libraries), folder)
-        made()
-    return ("java", "-cp", "generated/target/classes:generated/lib/*", "Contract", CASES)
-
-
-LANGUAGES: Final = {"python": python, "typescript": typescript, "go": go, "java": java}
-
-
-class Stub(BaseHTTPRequestHandler):
-    """Refuses createTopic with the status in the topic's name, as a gateway would: no caller can make a stack do so at will."""
-
-    PROBLEMS: Final = {
-        415: ("INVALID_REQUEST", 42, False, True),
-        429: ("THROTTLING_QUOTA_EXCEEDED", 89, True, True),
-        503: ("REQUEST_TIMED_OUT", 7, True, False),
-    }
-
-    def do_POST(self) -> None:
-        """Answer any POST."""
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        status = int(body["name"].rsplit("-", 1)[1])
-        code, number, retriable, definite = self.PROBLEMS[status]
-        problem = {
-            "type": "urn:sharequeue:problem:stub",
-            "title": "Refused",
-            "status": status,
-            "detail": "refused by the stub",
-            "code": code,
-            "kafka_code": number,
-            "retriable": retriable,
-            "definite": definite,
-            "request_id": "stub",
-        }
-        raw = json.dumps(problem).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/problem+json")
-        self.send_header("Content-Length", str(len(raw)))
-        if status != 415:
-            self.send_header("Retry-After", "7")
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def log_message(self, *_: Any) -> None:
-        """Write nothing."""
+def tell(name: str, step: str, started: float, more: str) -> None:
+    """Print how long a step took."""
+    words = [f"{name}:", step, f"{time.monotonic() - started:.1f} s", more]
+    print(" ".join(word for word in words if word), flush=True)
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Returns: 1 if a client does not compile, or fails a case."""
-    current = public_document()
-    commands = {}
-    for name in wanted or LANGUAGES:
-        started = time.monotonic()
-        commands[name] = LANGUAGES[name](current)
-        print(f"{name}: generated and compiled in {time.monotonic() - started:.0f} s", flush=True)
+    """Returns: 1 if a client cannot be made, or fails a case."""
+    began = time.monotonic()
     stub = ThreadingHTTPServer(("127.0.0.1", 0), Stub)
     threading.Thread(target=stub.serve_forever, daemon=True).start()
-    failed = False
+    languages = [name for name in reversed(LANGUAGES) if not wanted or name in wanted]  # Java takes longest
     with tempfile.TemporaryDirectory(prefix="sharequeue-sdks-") as folder:
-        stack = Stack(
-            Path(folder) / "stack", gateway_port=0, coordinator_port=0, share_coordinator_port=0, tell=lambda _: None
-        )
+        stack = Stack(Path(folder) / "stack", temporary=True)
         try:
             stack.start()
+            tell("stack", "started", began, "")
             environment = {
-                **os.environ,
+                **ENVIRONMENT,
                 "SHAREQUEUE_URL": stack.url,
                 "SHAREQUEUE_STUB_URL": f"http://127.0.0.1:{stub.server_port}",
                 "SHAREQUEUE_TOKEN": (Path(folder) / "stack/cluster.token").read_text().strip(),
             }
-            for name, command in commands.items():
-                environment["PYTHONPATH"] = str(HERE / name / "generated")
-                started = time.monotonic()
-                done = subprocess.run(
-                    [str(part) for part in command],
-                    cwd=HERE / name,
-                    env=environment,
-                    check=False,
-                    timeout=STEP_S,
-                    capture_output=True,
-                    text=True,
-                    stdin=subprocess.DEVNULL,
-                )
-                lines = done.stdout.splitlines()
-                for line in lines[:-1]:
-                    if not line.startswith("ok "):
-                        print(f"{name}: {line}")
-                print(
-                    f"{name}: {lines[-1] if lines else 'no output'}, in {time.monotonic() - started:.0f} s", flush=True
-                )
-                if done.returncode:
-                    print(done.stderr[-4000:], file=sys.stderr)
-                    failed = True
+            runner = Runner(stack.url, environment)
+            with ThreadPoolExecutor(len(LANGUAGES)) as pool:
+                results = list(pool.map(runner.play, languages))
         finally:
             stack.stop()
-    return int(failed)
+    tell("all", "", began, "")
+    return int(not all(results))
 
 
 if __name__ == "__main__":
