@@ -1,7 +1,7 @@
-"""`python -m sdks [python …]`: makes the clients by the commands of docs/sdks.md, and plays the contract suite with each.
+"""`python -m sdks [python … tours]`: makes the clients by the commands of docs/sdks.md, and plays the contract suite with each.
 
 All languages are made side by side on one real stack. Each begins in an empty folder, `sdks/.made/<language>`; it is made
-again only if the document, the page or one of its files changed.
+again only if the document, the page or one of its files changed. Then the tours: other HTTP clients, without a generator.
 """
 
 import hashlib
@@ -99,6 +99,14 @@ LANGUAGES: Final = {
         ("java", "-cp", "generated/target/classes:generated/lib/*", "Contract"),
     ),
 }
+TOURS: Final = {
+    "curl": ("sh", "curl.sh"),
+    "requests": (sys.executable, "python.py", "requests"),
+    "httpx": (sys.executable, "python.py", "httpx"),
+    "fetch of Node.js": ("node", "fetch.mjs"),
+    "net/http of Go": ("go", "run", "nethttp.go"),
+    "HttpClient of the JDK": ("java", "JdkClient.java"),
+}
 
 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[bool, str]:
@@ -168,6 +176,14 @@ class Runner:
         tell(name, command[:60], started, "" if succeeded else f"FAILED\n{said[-8000:]}")
         return succeeded
 
+    def tour(self, name: str) -> bool:
+        """Produce, fetch and acknowledge with an HTTP client. Returns: whether it succeeded."""
+        topic = f"tour-{list(TOURS).index(name)}"
+        started = time.monotonic()
+        succeeded, said = run((*TOURS[name], self._url, topic), HERE / "tours", self._environment)
+        tell(f"tour: {name}", "", started, "" if succeeded else f"FAILED\n{said[-4000:]}")
+        return succeeded
+
 
 def tell(name: str, step: str, started: float, more: str) -> None:
     """Print how long a step took."""
@@ -176,7 +192,7 @@ def tell(name: str, step: str, started: float, more: str) -> None:
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Returns: 1 if a client cannot be made, or fails a case."""
+    """Returns: 1 if a client cannot be made, or fails a case or a tour."""
     began = time.monotonic()
     stub = ThreadingHTTPServer(("127.0.0.1", 0), Stub)
     threading.Thread(target=stub.serve_forever, daemon=True).start()
@@ -195,6 +211,8 @@ def main(wanted: Sequence[str]) -> int:
             runner = Runner(stack.url, environment)
             with ThreadPoolExecutor(len(LANGUAGES)) as pool:
                 results = list(pool.map(runner.play, languages))
+                if not wanted or "tours" in wanted:
+                    results += pool.map(runner.tour, TOURS)
         finally:
             stack.stop()
     tell("all", "", began, "")

@@ -20,6 +20,22 @@ from sharequeue.stack.stack import temporary_stack
 from tests.browser.chromium import Page, browser
 from tests.compose.engine import EngineError, install_packages
 
+TOUR = """(async () => {
+  const call = async (path, body) => {
+    const headers = { "Content-Type": "application/json" };
+    const answer = await fetch(`/v1/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+    if (answer.status !== 200) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
+    return answer.json();
+  };
+  await call("topics/tour/records", { records: [{ value: "one" }, { value: "two" }] });
+  const wanted = { topics: ["tour"], member_id: "browser", max_wait_ms: 5000 };
+  const [batch] = (await call("share-groups/tour/fetch", wanted)).batches;
+  const { topic, partition, first_offset, last_offset, delivery_count } = batch;
+  const accept = { topic, partition, first_offset, last_offset, delivery_count, type: "accept" };
+  const accepted = await call("share-groups/tour/acknowledge", { member_id: "browser", acknowledgements: [accept] });
+  const again = await call("share-groups/tour/fetch", { ...wanted, max_wait_ms: 0 });
+  return [batch.records.map((record) => record.value), accepted.failed_count, again.batches];
+})()"""
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -98,6 +114,14 @@ def check_root(page: Page, url: str) -> None:
     print(f"/ has {len(links)} links, and each leads somewhere")
 
 
+def check_tour(page: Page, url: str) -> None:
+    """A script of a page of the gateway produces, fetches and acknowledges with the browser's `fetch`."""
+    page.open(f"{url}/")
+    page.wait("document.readyState", lambda state: state == "complete")
+    assert page.run(TOUR) == [["one", "two"], 0, []]
+    print("a script produces, fetches and acknowledges")
+
+
 def check_strangers(page: Page, url: str) -> None:
     """No frame, and no other document."""
     with stranger(f'<iframe src="{url}/docs"></iframe><p id="whole"></p>') as site:
@@ -121,8 +145,9 @@ def main() -> int:
         with temporary_stack(folder / "stack") as stack, browser(chromium(), folder / "profile") as page:
             check_root(page, stack.url)
             check_reference(page, stack.url)
+            check_tour(page, stack.url)
             check_strangers(page, stack.url)
-    print("3 passed, 0 failed")
+    print("4 passed, 0 failed")
     return 0
 
 
