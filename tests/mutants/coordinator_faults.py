@@ -141,7 +141,7 @@ MUTANTS = [
         ),
         (
             "16 a read with a higher leader epoch fences the lower ones",
-            "    if leader_epoch == state.recorded_leader_epoch:\n        return Decision(result)\n",
+            "    return Decision(result, row)\n",
             "    return Decision(result)\n",
         ),
     ),
