@@ -7,10 +7,10 @@ from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import LOCK_ENTRY_SLACK
 from sharequeue_gateway.locks.lock_writer import LockWrite
-from sharequeue_gateway.share_partition.machine import AcquiredRange
+from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey, StateAnnotation
 from tests.core.share_partition_driver import Driver
 
 
@@ -134,3 +134,14 @@ def test_a_count_that_was_released_in_memory_alone_is_left_to_the_next_leader() 
     (lock,) = d.machine.locks()
     assert (lock.first_offset, lock.last_offset, lock.member_id) == (0, 4, "")
     assert (lock.delivery_count, lock.forgiven) == (1, 1)
+
+
+def test_100_000_delayed_records_need_no_entry() -> None:
+    """Neither after a leader change, nor in the write of all locks after Redis has lost them."""
+    count, later_ms = 100_000, 9_000_000_000_000
+    batches = [(offset, offset, 0, 1) for offset in range(1, count + 1)]
+    delays = [StateAnnotation(offset, offset, 1, later_ms) for offset in range(1, count + 1)]
+    d = Driver(batches, annotations=delays, locks=[RestoredLock(0, 0, "M1", 1, later_ms, 30_000)])
+    assert d.machine.delayed_count == count
+    led = led_by(d)
+    assert list(lock_entries.whole(led, d.now_ms).entries) == [(0, 0)] == list(led.lock_entries or ())
