@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final, TypeVar
 
-MOST_SERIES: Final = 10_000
+MOST_SERIES: Final = 5000
 """Most series of one family in a scrape; beyond it, the ones with the highest numbers."""
 
 Labels = tuple[str, ...]

@@ -72,7 +72,7 @@ METRICS = Api(
     "GET",
     "/metrics",
     "Metrics in Prometheus text form.",
-    description="A family writes at most 10,000 series. docs/metrics.md names all of them.",
+    description="A family writes at most 5,000 series. docs/metrics.md names all of them.",
     tag="Operations",
     idempotent=True,
 )

@@ -13,7 +13,6 @@ IN_FLIGHT_RECORDS = "sharequeue_in_flight_message_count"
 IN_FLIGHT_BATCHES = "sharequeue_in_flight_batch_count"
 IN_FLIGHT = "sharequeue_in_flight_share_partitions"
 RECORDS = "sharequeue_group_in_flight_records"
-STATES = ("held", "delayed", "retry", "dying", "finished")
 UNSERVED = "sharequeue_share_partition_unserved_seconds"
 LIMITED = "sharequeue_limited_share_partitions"
 UNSERVED_FROM_MS = 1000
@@ -65,8 +64,8 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
     yield head(RECORDS, "Records in flight by their state, of the share-partitions that this gateway leads.", "gauge")
     of_pairs = [(of_pair.total(), pair) for pair, of_pair in states.items()]
     for _, pair in most(of_pairs):
-        for state in STATES:
-            yield line(RECORDS, ("group", "topic", "state"), (*pair, state), states[pair][state])
+        for state, records in states[pair].items():
+            yield line(RECORDS, ("group", "topic", "state"), (*pair, state), records)
     yield head(IN_FLIGHT, "Share-partitions with anything in flight.", "gauge")
     yield f"{IN_FLIGHT} {float(len(spans))}\n"
     yield head(LIMITED, "Share-partitions in which new records wait, by the bound that is reached.", "gauge")

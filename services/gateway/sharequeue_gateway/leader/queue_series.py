@@ -19,7 +19,8 @@ DROPPED: Final = "sharequeue_metric_pairs_dropped"
 MEMBERS: Final = "sharequeue_group_fetching_members"
 FAMILIES: Final = (PRODUCED, RECORDS, DEAD_LETTERS, DROPPED, MEMBERS)
 EVENTS: Final = ("delivered", "accepted", "released", "rejected", "expired")
-CAUSES: Final = ("rejected", "delivery_limit")
+USUAL: Final = frozenset({"delivered", "accepted"})
+"""The other events have a series once there was one: most pairs have none."""
 OTHER: Final = "other"
 
 
@@ -52,11 +53,13 @@ class QueueSeries:
         yield head(RECORDS, "Records of a group and a topic by what happened to them at this gateway.", "counter")
         for names, totals in most:
             for event in EVENTS:
-                yield line(RECORDS, (*PAIR, "event"), (*names, event), getattr(totals, event))
+                records = getattr(totals, event)
+                if records or event in USUAL:
+                    yield line(RECORDS, (*PAIR, "event"), (*names, event), records)
         yield head(DEAD_LETTERS, "Dead letters written by this gateway, by cause.", "counter")
         for names, totals in most:
-            for cause in CAUSES:  # at 0 too: an alert goes by the increase, which a new series does not have
-                yield line(DEAD_LETTERS, (*PAIR, "cause"), (*names, cause), totals.dead_letters.get(cause, 0))
+            for cause, records in totals.dead_letters.items():
+                yield line(DEAD_LETTERS, (*PAIR, "cause"), (*names, cause), records)
         yield head(MEMBERS, "Members that fetched at this gateway in the last minute.", "gauge")
         for group_id, count in heapq.nlargest(
             self._most_pairs, self._members().items(), key=lambda counted: counted[1]
