@@ -174,6 +174,15 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             10_000_000,
         ),
         Config(
+            "share.redelivery.percent",
+            "int",
+            "75",
+            "How many of the fetches that find both begin at records to deliver again; the others begin at new ones.",
+            0,
+            100,
+            kafka_default="100",
+        ),
+        Config(
             "share.auto.offset.reset",
             "text",
             "earliest",
@@ -376,6 +385,7 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     retry_backoff_ms: tuple[int, ...] = ()
     retry_jitter_percent: int = 10
     partition_max_delayed_records: int = 100_000
+    redelivery_percent: int = 75
     throttle_released: bool = False
     forgives: bool = True
     """Whether deliveries that were never begun are no attempts. Kafka counts all."""
@@ -411,6 +421,7 @@ def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults:
         delivery_count_limit=int(values["share.delivery.count.limit"]),
         partition_max_record_locks=int(values["share.partition.max.record.locks"]),
         partition_max_delayed_records=int(values["share.partition.max.delayed.records"]),
+        redelivery_percent=int(values["share.redelivery.percent"]),
         auto_offset_reset=values["share.auto.offset.reset"],
         isolation_level=values["share.isolation.level"],
         renew_acknowledge_enable=values["share.renew.acknowledge.enable"] == "true",

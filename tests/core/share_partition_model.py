@@ -39,6 +39,7 @@ class Model:
         self.end = start
         self.records: dict[int, Record] = {}
         self.crowded = False
+        self.new_turn = 0
         self.runs = 0
         """The runs of the real machine: how records are joined into runs is its own affair."""
         self.unread: set[int] = set()
@@ -123,6 +124,21 @@ class Model:
         wanted += [o for o, record in self.records.items() if record.takeable and o >= self.start]
         return min(wanted, default=self.end + 1)
 
+    def begin_at_new(self) -> int | None:
+        """Count a fetch. Returns: the offset at which it begins, if it begins at new records."""
+        takeable = {o: r for o, r in self.records.items() if r.takeable and o >= self.start}
+        new = min((o for o, record in takeable.items() if not record.count), default=self.end + 1)
+        unread = any(hole >= self.start for hole in self.unread)
+        room, new_room = self.room(new)
+        may = (new_room if new > self.end else room) > 0
+        if not may or unread or min(takeable, default=new) >= new:
+            return None
+        self.new_turn += 100 - self.config.redelivery_percent
+        if self.new_turn < 100:
+            return None
+        self.new_turn -= 100
+        return new
+
     def retry_ms(self, record: Record, ended_ms: int, now_ms: int) -> int:
         """When a record whose delivery ended may be delivered again; 0: now. Whole tenths of a second, rounded up."""
         waits = self.config.retry_backoff_ms
@@ -192,6 +208,8 @@ class Model:
             self._gone(self.between(fetch_offset, base - 1))
             self.unread = {hole for hole in self.unread if hole >= base}
         base = max(base, self.start) if self.records else max(base, self.end)
+        if not any(hole >= self.start for hole in self.unread):
+            base = max(base, fetch_offset)
         if not new:
             last = min(last, self.end)
         call.look_at(log, min(max_records, room), new)

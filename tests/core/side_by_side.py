@@ -104,7 +104,9 @@ class SideBySide(RuleBasedStateMachine):
             if (count, state) >= self.committed.get(offset, (-1, 0)):
                 self.committed[offset] = count, state
                 if offset in mine.notes:
-                    self.notes[offset] = count, *mine.notes[offset][:2]
+                    available_at_ms, reason, _ = mine.notes[offset]
+                    stored_ms = None if available_at_ms is None else -(-available_at_ms // 100) * 100
+                    self.notes[offset] = count, stored_ms, reason
                 if state in FINAL:
                     self.forgiven.pop(offset, None)
             if offset in mine.notes and self.committed[offset][1] not in FINAL:

@@ -23,11 +23,12 @@ from sharequeue.protocol.types import topic_name_fault
 
 @dataclass(frozen=True)
 class Whole:
-    """A whole number: our default and bounds, then Kafka's bounds."""
+    """A whole number: our default and bounds, then Kafka's bounds, and its default if it differs."""
 
     default: int
     ours: tuple[int, int]
     kafka: tuple[int, int]
+    kafka_default: int | None = None
 
 
 WHOLE = {
@@ -37,6 +38,7 @@ WHOLE = {
     "share.delivery.count.limit": Whole(5, (1, 100), (2, 10)),
     "share.partition.max.record.locks": Whole(2000, (1, 1_000_000), (100, 4000)),
     "share.partition.max.delayed.records": Whole(100_000, (0, 10_000_000), (0, 10_000_000)),
+    "share.redelivery.percent": Whole(75, (0, 100), (0, 100), kafka_default=100),
     "share.assignment.interval.ms": Whole(1000, (0, 60_000), (0, 15_000)),
     "retention.hold.idle.ms": Whole(604_800_000, (-1, 3_153_600_000_000), (-1, 3_153_600_000_000)),
     "share.retry.jitter.percent": Whole(10, (0, 50), (0, 50)),
@@ -61,7 +63,8 @@ def test_a_group_has_exactly_these_settings() -> None:
 def test_group_settings_have_these_defaults() -> None:
     ours, kafkas = group_config_values("g", {}), group_config_values("g", {}, kafka_defaults=True)
     for name, whole in WHOLE.items():
-        assert (ours[name], kafkas[name]) == (str(whole.default), str(whole.default))
+        kafka_default = whole.default if whole.kafka_default is None else whole.kafka_default
+        assert (ours[name], kafkas[name]) == (str(whole.default), str(kafka_default))
     for name, defaults in OTHERS.items():
         assert (ours[name], kafkas[name]) == defaults
 

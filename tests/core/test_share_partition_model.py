@@ -22,6 +22,7 @@ from sharequeue_gateway.share_partition.machine import (
     RestoredLock,
     SharePartition,
 )
+from sharequeue_gateway.share_partition.new_records import begin_at_new
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
@@ -49,6 +50,7 @@ configs = st.fixed_dictionaries(
         "max_span": st.sampled_from((12, 1_000_000)),
         "max_runs": st.sampled_from((5, 250_000, 250_000)),
         "partition_max_delayed_records": st.sampled_from((0, 3, 9, 100_000)),
+        "redelivery_percent": st.sampled_from((75, 50, 0, 100)),
         "record_lock_duration_ms": st.sampled_from((10_000, 30_000)),
         "retry_backoff_ms": st.sampled_from(((), (), (4_950,), (0, 7_000, 30_000))),
         "retry_jitter_percent": st.sampled_from((0, 10, 50)),
@@ -117,8 +119,14 @@ class AnyEvents(SideBySide):
 
     def read_log(self, data: st.DataObject) -> None:
         """A read of the log whose records are acquired only later, when other events have come between."""
-        fetch_offset = self.machine.next_fetch_offset()
+        fetch_offset = self.begin_at()
         self.read = fetch_offset, self.draw_log(data, fetch_offset, 0)
+
+    def begin_at(self) -> int:
+        self.model.runs = len(self.machine.runs)
+        new_offset = begin_at_new(self.machine)
+        assert new_offset == self.model.begin_at_new()
+        return self.machine.next_fetch_offset() if new_offset is None else new_offset
 
     @staticmethod
     def draw_log(data: st.DataObject, fetch_offset: int, lowest: int) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ DEFAULTS = {
     "share.delivery.count.limit": "5",
     "share.partition.max.record.locks": "2000",
     "share.partition.max.delayed.records": "100000",
+    "share.redelivery.percent": "75",
     "share.auto.offset.reset": "earliest",
     "share.isolation.level": "read_uncommitted",
     "share.renew.acknowledge.enable": "true",
@@ -351,3 +352,27 @@ def test_a_throttled_record_is_delivered_in_ever_smaller_portions(gateway: Gatew
         assert outcomes(gateway.try_acknowledge(name, [release])) == ["applied"]
     assert seen == ["0-7×1", "0-7×2", "0-7×3", "0-3×4", "0-0×5"]
     wait_until(lambda: gateway.window(name, name)[0] == 1)
+
+
+def test_new_records_come_beside_those_that_always_fail(gateway: Gateway, name: str) -> None:
+    """One of four fetches begins at them, and at the failed ones if there are no new records."""
+    gateway.configure(name, share_delivery_count_limit=100)
+    gateway.produce_batches(name, 6)
+    assert gateway.acquire(name, name) == ["0-5×1"]
+    gateway.settle(name, name, 0, 5, "release")
+    some = {"max_records": 3, "acquire_mode": "record_limit"}
+
+    def fail() -> list[str]:
+        first = gateway.acquire(name, name, **some)
+        for text in first:
+            begin, end = text.split("×")[0].split("-")
+            gateway.settle(name, name, int(begin), int(end), "release")
+        return first
+
+    assert [fail()[0].split("×")[0] for _ in range(4)] == ["0-2"] * 4
+    gateway.produce_batches(name, 6)
+    assert [fail()[0].split("×")[0] for _ in range(4)] == ["0-2"] * 3 + ["6-8"]
+    gateway.configure(name, share_redelivery_percent=0)
+    assert fail() == ["9-11×1"]
+    gateway.configure(name, share_redelivery_percent=100)
+    assert [fail()[0].split("×")[0] for _ in range(5)] == ["0-2"] * 5

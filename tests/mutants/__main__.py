@@ -39,6 +39,7 @@ SCENARIOS = {
         "acquiring",
         "reading_on",
         "bounds",
+        "new_records",
         "acknowledging",
         "writes_and_releases",
         "lock_timeout",

@@ -211,8 +211,46 @@ MUTANTS = [
             "",
         ),
         (
+            "a fetch that begins at new records leaves the others of their batch",
+            "                base = max(base, fetch_offset)  #",
+            "                pass  #",
+        ),
+        (
+            "what is left of a new batch is new",
+            "            window.new_from = min(window.new_from, first)\n",
+            "",
+        ),
+        (
             "what is left of a new batch waits",
             "            window.waiting_count += last - first + 1\n",
+            "",
+        ),
+    ),
+    *gateway(
+        "share_partition/new_records",
+        (
+            "no fetch begins at new records while a gap is unread",
+            "    if window.gap_active:\n        return None\n",
+            "",
+        ),
+        (
+            "no fetch begins at new records without room for one",
+            "    if (most_new if new > window.end_offset else left) <= 0:\n        return None\n",
+            "",
+        ),
+        (
+            "what is left of a new batch needs no room for new records",
+            "(most_new if new > window.end_offset else left)",
+            "most_new",
+        ),
+        (
+            "fetches that find no retried records are not counted",
+            "    if new == retried:\n        return None\n",
+            "",
+        ),
+        (
+            "new records get their share and not more",
+            "    window.new_turn -= 100\n",
             "",
         ),
     ),

@@ -21,6 +21,7 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange, ReadResult, Reco
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import fitting
+from sharequeue_gateway.share_partition.new_records import begin_at_new
 
 READS_ON: Final = 4
 """The most further reads of the database for a share-partition after a fetch has acquired records from it."""
@@ -75,16 +76,22 @@ class PartitionReader:
         now_ms: int,
         *,
         alone: bool,
+        new_first: bool = True,
     ) -> AcquiredRecords | None:
         """Read from the next fetch offset, and acquire. Returns: None if there is nothing to acquire.
 
         Args:
             alone: the fetch takes from no other share-partition.
+            new_first: it may begin at new records although others wait to be delivered again.
         Raises: ApiError: the log cannot be read, or another gateway may hand out the same records.
         """
         machine, key, limits = led.machine, led.key, asked.limits
+        new_first &= machine.waiting_count > machine.delayed_count
+        new_offset = begin_at_new(machine) if new_first else None
         while True:
-            fetch_offset = machine.next_fetch_offset()
+            at_new = new_offset is not None
+            fetch_offset = machine.next_fetch_offset() if new_offset is None else new_offset
+            new_offset = None
             offsets = machine.reach(fetch_offset, max_records)
             try:
                 read = self._record_log.read_cached(key.topic_id, key.partition, fetch_offset, max_bytes, offsets)
@@ -92,11 +99,14 @@ class PartitionReader:
                     read, now_ms = await self._read_while_led(led, fetch_offset, max_bytes, offsets)
             except OffsetOutOfRange as out_of_range:
                 machine.move_log_start(out_of_range.log_start_offset, now_ms)
-                if machine.next_fetch_offset() <= fetch_offset:
+                if machine.next_fetch_offset() <= fetch_offset and not at_new:
                     return None
                 continue
-            if not read.batches or (waiting.life is not Life.OPEN and waiting.over):
-                return None
+            over = waiting.life is not Life.OPEN and waiting.over
+            if not read.batches or over:
+                none_new = at_new and not over and not led.fenced and can_acquire(machine)
+                of_call = waiting, asked, led, max_records, max_bytes, now_ms
+                return await self.acquire(*of_call, alone=alone, new_first=False) if none_new else None
             self._locks.check_may_acquire()
             batches, most, size = read.batches, max_records, sum([batch.size for batch in read.batches])
             if size > max_bytes:
@@ -117,7 +127,7 @@ class PartitionReader:
                     led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
                 return AcquiredRecords(led, acquiring.acquired, batches)
             # if the batches have no record for this group, the next fetch offset is behind them now: read there
-            if machine.next_fetch_offset() <= fetch_offset:
+            if machine.next_fetch_offset() <= fetch_offset and not at_new:
                 return None
 
     async def _read_on(

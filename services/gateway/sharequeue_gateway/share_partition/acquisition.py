@@ -113,6 +113,8 @@ class Acquisition:
                 window.move_gap(base)
             next_offset = window.next_fetch_offset()  # nothing before it can be acquired
             base = max(base, next_offset if next_offset <= last else window.start_offset)
+            if not window.gap_active:
+                base = max(base, fetch_offset)  # what lies before it is left to the fetches that begin there
         else:
             base = max(base, window.end_offset)
         if not self._most_new:
@@ -248,6 +250,7 @@ class Acquisition:
             run = Run(first, last, AVAILABLE, 0, batch_first, batch_last)
             window.waiting_count += last - first + 1
             window.mark_available(first)
+            window.new_from = min(window.new_from, first)
         window.insert(run)
 
     def _log_batch_end(self, offset: int) -> int:

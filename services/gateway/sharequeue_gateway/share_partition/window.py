@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.types import MAX_INT64
 from sharequeue_gateway.share_partition import backoff
 from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTED, DeadLetter, Run
 
@@ -37,6 +38,8 @@ class Window:
         "held_count",
         "jitter_seed",
         "memory_start",
+        "new_from",
+        "new_turn",
         "runs",
         "start_offset",
         "waiting_count",
@@ -60,6 +63,10 @@ class Window:
         """Those of `waiting_count` whose delay has not ended."""
         self.crowded = False
         """Whether the gateway has too many runs, and this window more than its part: new records wait."""
+        self.new_turn = 0
+        """How far fetches have come towards one that begins at new records, in percent. See `new_records.py`."""
+        self.new_from = MAX_INT64
+        """No run before it is AVAILABLE and was never delivered."""
         self.gap_start = -1
         self.gap_end = -1
         self._available: list[int] = []
@@ -164,6 +171,23 @@ class Window:
             return hole
         if not self.runs or self.start_offset > self.runs[-1].last:
             return self.end_offset
+        return self.end_offset + 1
+
+    def first_new(self) -> int:
+        """The first offset that was never delivered: of a run that can be acquired, or the one behind the end.
+
+        `new_from` moves up to it, so that the next call begins there.
+        """
+        runs, available = self.runs, self._available
+        index = self.index_of(self.new_from)
+        for place in range(bisect_left(available, self.new_from), len(available)):
+            first = available[place]
+            if runs[index].first != first:
+                index = self.index_of(first)
+            if not runs[index].delivery_count:
+                self.new_from = first
+                return first
+        self.new_from = MAX_INT64
         return self.end_offset + 1
 
     def acquirable_from(self, offset: int) -> int:
