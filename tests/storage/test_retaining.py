@@ -313,6 +313,8 @@ async def test_rt_205_whatever_the_order_nothing_held_is_removed(module_database
                 floor += chance.randrange(3)
                 lowest[name] = floor  # durable before the row may say so
                 await it.finish(name, floor, epoch=epoch - (chance.random() < 0.2))
+        lowest[name] = floor + 1
+        await it.finish(name, floor + 1, epoch=epoch)
 
     async def sweeper(it: Scene, rule: RetentionRule) -> None:
         while not over.is_set():
