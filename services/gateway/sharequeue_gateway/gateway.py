@@ -57,6 +57,7 @@ from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.backlog import BacklogLook
+from sharequeue_gateway.leader.crowding import bound_runs
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.due_locks import DueLocks
 from sharequeue_gateway.leader.floors import Floors
@@ -175,6 +176,7 @@ async def prepare(settings: Settings) -> Service:
         leading.floors.run,
         partial(unload_idle, leader, leading.led, clock, settings.share_partition_idle_ms),
         due_locks.sweep,
+        partial(bound_runs, leading.led, clock, settings.max_delayed_runs),
         sessions.sweep,
         dead_letter_writer.run,
         leading.activity.run,

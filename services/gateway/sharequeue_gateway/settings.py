@@ -50,6 +50,9 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     share_session_idle_ms: Positive = 60_000
     share_partition_idle_ms: Positive = 60_000
     max_share_partitions: Positive = 200_000
+    max_delayed_runs: Positive = 1_000_000
+    """Runs of records in flight over all share-partitions: about 250 bytes each. Above it, new records wait at those
+    with more than their equal part."""
     record_cache_bytes: Positive = 64 * 1024 * 1024
     state_write_deadline_ms: Positive = 10_000
     redis_timeout_ms: Positive = 50
