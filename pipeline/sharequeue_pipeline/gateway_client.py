@@ -154,13 +154,17 @@ class GatewayClient:
             if place.lag >= 0
         }
 
-    def delivered(self, group: str, topics: Iterable[str]) -> list[Range]:
-        """The records of topics that were delivered to a group before, and that nobody holds; those that wait included."""
+    def delivered(self, group: str, topics: Iterable[str], within_s: float) -> list[Range]:
+        """The records of topics that were delivered to a group before, and that nobody holds.
+
+        `within_s`: those that wait are among them if their time comes so soon.
+        """
+        until_ms = (time.time() + within_s) * 1000
         return [
             _range(entry, batch)
             for entry in self._in_flight_of(group, topics)
             for batch in entry.batches
-            if batch.delivery_state == "AVAILABLE" and batch.delivery_count
+            if batch.delivery_state == "AVAILABLE" and batch.delivery_count and (batch.available_at_ms or 0) < until_ms
         ]
 
     def _in_flight_of(self, group: str, topics: Iterable[str]) -> Iterator[InFlightPartition]:

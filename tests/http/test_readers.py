@@ -369,6 +369,8 @@ def test_rd_326_heartbeats_hold_the_topics_that_members_subscribe_to(
     for topic in (name, other):
         gateway.acquire(name, topic)
         assert gateway.settle(name, topic, 0, 4, "accept") == "applied"
+    floors = "SELECT count(*) FROM log.readers WHERE group_id = $1 AND floor = 5"
+    wait_until(lambda: sql(database, floors, name)[0][0] == 2)  # a raise makes a row active too
     member = {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": [name]}
     good(gateway.http.post(f"/v1/share-groups/{name}/heartbeat", json=member))
     sql(database, "UPDATE log.readers SET active_at = now() - interval '60000 seconds' WHERE group_id = $1", name)

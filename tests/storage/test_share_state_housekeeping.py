@@ -64,7 +64,9 @@ async def test_a_round_prunes_keys_with_snapshots_since_the_last_round(database_
             for count in range(1, 4):
                 await coordinator.write(key, 0, count, (2 * count, 2 * count, 2, 1))
             await rows_are(admin, key, [SNAPSHOT])
-        assert coordinator.coordinator.take_superseded() == (set(), {})
+        superseded, deleted = coordinator.coordinator.take_superseded()
+        assert len(superseded) <= 1, "the last snapshot may have come after the round"
+        assert not deleted
 
 
 async def test_a_deleted_share_partition_leaves_no_rows(database_url: str, one_sweep: None) -> None:

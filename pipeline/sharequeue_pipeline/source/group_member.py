@@ -29,6 +29,10 @@ REFRESH_S: Final = 1.0
 """How often a query asks what is left to read in pieces, while some of it does not come."""
 LAG_S: Final = 1.0
 """How old the lag in progress reports may be."""
+SOON_S: Final = 60.0
+"""Records that wait longer than this are not read in pieces: they would keep new records of their partition waiting."""
+PAUSE_S: Final = 0.2
+"""The pause of a query that has only records whose time has not come."""
 GATHER_S: Final = 5.0
 """How long one batch gathers records."""
 
@@ -49,11 +53,9 @@ class GroupMember:
         self._lost = 0
         self._lags: dict[tuple[str, int], int] = {}
         self._lags_at = -math.inf
-        self._unfinished = False
-        """Whether an earlier process left a batch that it had begun."""
         self._refresh_due = 0.0
         self._isolation: Isolation | None = None
-        """What to read in pieces, if an earlier process did not finish a batch."""
+        """What to read in pieces, as this process found it when it began."""
         config = self._gateway.group_config(group)
         may_renew = config["share.renew.acknowledge.enable"] == "true"
         self._renewal = LockRenewal(options.gateway, group, member_id) if options.lock_renew and may_renew else None
@@ -86,13 +88,10 @@ class GroupMember:
                 -(-wanted // max(1, len(sizes))),
             )
 
-    def isolate(self, under_way: bool) -> None:
-        """Read the records that were delivered before in pieces, if one of them may have ended an earlier process.
-
-        `under_way`: the last finished batch was such a piece, and was not the last one.
-        """
-        if self._isolation is None and (under_way or self._unfinished):
-            delivered = self._gateway.delivered(self._group, self._options.topics)
+    def isolate(self) -> None:
+        """Read the records that were delivered before this process in pieces: one of them may have ended an earlier one."""
+        if self._isolation is None:
+            delivered = self._gateway.delivered(self._group, self._options.topics, SOON_S)
             self._isolation = Isolation(delivered, self._delivery_limit)
             if self._isolation.left:
                 log.warning(
@@ -115,16 +114,19 @@ class GroupMember:
         """
         acquired: list[Range] = []
         if self._isolation is not None and self._isolation.look() and time.monotonic() >= self._refresh_due:
-            self._isolation.refresh(self._gateway.delivered(self._group, self._options.topics))
+            self._isolation.refresh(self._gateway.delivered(self._group, self._options.topics, SOON_S))
             self._refresh_due = time.monotonic() + REFRESH_S
         room = max_records
         number = 0
         enough_at = time.monotonic() + GATHER_S
         while room > 0 and len(acquired) < MAX_RANGES and (not acquired or time.monotonic() < enough_at):
             piece = None if self._isolation is None else self._isolation.next()
-            if piece is None and bounded is not None and not bounded.left:
+            asked = self._asked(piece, bounded)
+            if asked is not None and not asked:
+                if not acquired and bounded is None:
+                    time.sleep(PAUSE_S)  # Spark asks again every 10 ms
                 break
-            request = self._request(piece, bounded, min(room, MAX_RANGES - len(acquired)), wait=not acquired)
+            request = self._request(piece, asked, min(room, MAX_RANGES - len(acquired)), wait=not acquired)
             request.fetch_id = f"{batch}.{number}"
             number += 1
             found, lock_ms = self._gateway.fetch(self._group, request)
@@ -147,15 +149,33 @@ class GroupMember:
             self._acquired_batch = batch
         return acquired
 
-    def _request(
-        self, piece: Piece | None, bounded: BoundedRead | None, max_records: int, *, wait: bool
-    ) -> FetchRequest:
-        """A fetch of a piece, of the partitions of a bounded read, or of all topics."""
-        asked: list[TopicPartitions] | None
+    def _asked(self, piece: Piece | None, bounded: BoundedRead | None) -> list[TopicPartitions] | None:
+        """The partitions of a fetch: that of a piece, those of a bounded read, or all (None), less those with records
+        that are read in pieces and wait for their time."""
         if piece is not None:
-            asked = [TopicPartitions(topic=piece.topic, partitions=[piece.partition])]
-        else:
-            asked = None if bounded is None else bounded.left
+            return [TopicPartitions(topic=piece.topic, partitions=[piece.partition])]
+        asked = None if bounded is None else bounded.left
+        waiting = set() if self._isolation is None else self._isolation.partitions
+        if not waiting:
+            return asked
+        if asked is None:
+            described = [self._gateway.describe(topic) for topic in self._options.topics]
+            asked = [
+                TopicPartitions(topic=found.name, partitions=[entry.partition for entry in found.partitions])
+                for found in described
+            ]
+        left = [
+            TopicPartitions(
+                topic=named.topic, partitions=[p for p in named.partitions or () if (named.topic, p) not in waiting]
+            )
+            for named in asked
+        ]
+        return [named for named in left if named.partitions]
+
+    def _request(
+        self, piece: Piece | None, asked: list[TopicPartitions] | None, max_records: int, *, wait: bool
+    ) -> FetchRequest:
+        """A fetch of a piece, of some partitions, or of all topics."""
         return FetchRequest(
             topics=list(self._options.topics) if asked is None else None,
             topic_partitions=asked,
@@ -175,7 +195,6 @@ class GroupMember:
             return held
         lost, finished = self._gateway.acknowledge_held(self._group, self.member_id, held, "renew")
         self._acquired_batch = offset["batch"]
-        self._unfinished = True
         self._count_lost(lost, "are not read again: the failed query released them, or their locks ended")
         held = ranges.divided(held, [*lost, *finished])[1]
         self._renewed = (offset["batch"], held)
@@ -209,7 +228,7 @@ class GroupMember:
     def lags(self, max_age_s: float = LAG_S) -> dict[tuple[str, int], int]:
         """The group's lag by partition, not older than `max_age_s`. Empty: the group has not fetched yet."""
         now = time.monotonic()
-        if now - self._lags_at >= max_age_s:
+        if not self._lags or now - self._lags_at >= max_age_s:
             self._lags_at = now
             self._lags = self._gateway.lags(self._group, self._options.topics)
         return self._lags

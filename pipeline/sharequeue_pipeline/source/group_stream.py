@@ -64,7 +64,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Accept the batch of `start`, which Spark has finished, and acquire the next. Returns: `start` if none."""
         member = self._member_of(start)
         member.settle(start)
-        member.isolate(start.get("isolating", 0) > 0)
+        member.isolate()
         if self._admission.waits and self._bounded is None and not member.isolating:
             lags = member.lags(LAG_S / 2)
             waiting = sum(lags.values()) if lags else self._options.min_records_per_trigger  # a new group: unknown

@@ -44,6 +44,12 @@ class Isolation:
         """How many such records have not been read again."""
         return sum(entry.size for entry in self._left)
 
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        """The partitions with such records. While these wait for their time, a fetch that names no piece leaves them out:
+        it would take all of them together when the time comes."""
+        return {entry[:2] for entry in self._left}
+
     def look(self) -> bool:
         """Begin a micro-batch: every partition may give again. Returns: whether some gave nothing for the last one."""
         passed, self._passed = bool(self._passed), set()
