@@ -140,6 +140,16 @@ def test_records_whose_worker_died_or_left_are_always_throttled(end: str) -> Non
     assert last == "0-1×4"
 
 
+@pytest.mark.parametrize("end", ["lock", "leave"])
+def test_a_worker_that_dies_after_releases_by_others_is_throttled(end: str) -> None:
+    d = fetched(FIVE, throttle_released=False)
+    for _ in range(2):
+        d.ack("0-4 Rel")
+        assert d.fetch(FIVE).startswith("0-4")
+    d.later() if end == "lock" else d.close()
+    assert d.fetch(FIVE) == "0-1×4"
+
+
 def test_a_release_that_was_never_begun_does_not_spare_what_killed_its_worker() -> None:
     d = fetched(FIVE, throttle_released=False)
     for _ in range(3):
