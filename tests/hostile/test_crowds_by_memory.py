@@ -16,7 +16,7 @@ RECEIVING, UNSENT = 1 * MIB, 2 * MIB
 ANSWER = 10 * MIB
 """More than the sockets of a connection hold by themselves."""
 ANSWERED = 'sharequeue_http_request_seconds_count{operation="readRecords",status="200"}'
-AROUND = 16 * MIB
+AROUND = 32 * MIB
 """How much a process may grow for other reasons."""
 
 
