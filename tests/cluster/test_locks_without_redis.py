@@ -116,7 +116,7 @@ def test_locks_follow_leadership_that_moved_twice_before_a_load(
     third.stop()
     cluster.wait_until_known([first])
     assert clients[0].patch(f"/v1/share-groups/{name}/config", json={LOCK: 60_000}).status_code == 200
-    partitions = 24
+    partitions = 48
     topic_id = make_topic(clients[0], name, partitions)
     nodes = [Node(f"gateway-{place}", gateway.url) for place, gateway in enumerate(cluster.gateways)]
 
