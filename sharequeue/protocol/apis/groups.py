@@ -52,8 +52,8 @@ LIST_SHARE_GROUP_OFFSETS = Api(
     "GET",
     "/v1/share-groups/{group}/offsets",
     "List the start offset and the lag of every share-partition of a group.",
-    description="They are the stored offsets. After retention, deleteRecords, compaction or a redrive, `lag` is too high "
-    "until the next state write of the group.",
+    description="They are the stored offsets. `lag` counts from the log start if that is higher. After compaction, or a "
+    "redrive for another group, it is too high until about ten seconds after the group's next fetch.",
     response=ShareGroupOffsets,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
