@@ -152,20 +152,46 @@ def test_only_the_audits_need_a_token() -> None:
     assert needing == {"auditLog", "auditShareState"}
 
 
-def test_every_integer_has_a_range() -> None:
-    def integers(part: Any) -> Iterator[Json]:
-        if isinstance(part, dict):
-            if part.get("type") == "integer":
-                yield part
-            for inner in part.values():
-                yield from integers(inner)
-        if isinstance(part, list):
-            for inner in part:
-                yield from integers(inner)
+def of_type(kind: str, part: Any) -> Iterator[Json]:
+    """The schemas of a type inside of a part of the document."""
+    if isinstance(part, dict):
+        if part.get("type") == kind:
+            yield part
+        for inner in part.values():
+            yield from of_type(kind, inner)
+    if isinstance(part, list):
+        for inner in part:
+            yield from of_type(kind, inner)
 
-    found = list(integers(DOCUMENT))
+
+def test_every_integer_has_a_range() -> None:
+    found = list(of_type("integer", DOCUMENT))
     assert all(part.keys() >= {"format", "minimum", "maximum"} for part in found)
     assert len(found) > 100
+    assert list(of_type("number", DOCUMENT)) == []
+
+
+def test_every_list_has_a_bound() -> None:
+    found = list(of_type("array", DOCUMENT))
+    assert all("maxItems" in part for part in found)
+    assert len(found) > 50
+
+
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("ProduceResponse.records", 10_000),
+        ("RecordPage.records", 100_000),
+        ("FetchResponse.errors", 50),
+        ("FetchResponse.batches", 2**31 - 1),
+        ("FetchingMembers.members", 1000),
+        ("ActivityEntry.times_to_accept", 305),
+        ("TopicList.topics", 10_000),
+        ("Problem.results", 10_000),
+    ],
+)
+def test_a_list_of_an_answer_has_its_bound(name: str, entries: int) -> None:
+    assert dict(properties())[name]["maxItems"] == entries
 
 
 def test_the_older_document_has_no_siblings_of_references() -> None:

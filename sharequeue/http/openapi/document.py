@@ -29,6 +29,10 @@ _TAGS: Final[Mapping[str, str]] = {
     "Operations": "What a supervisor asks a service: whether it runs, whether it can work, and its metrics.",
 }
 _LICENSE: Final = {"name": "Apache 2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"}
+_RULES: Final = {
+    "url": "https://cwiki.apache.org/confluence/display/KAFKA/KIP-932%3A+Queues+for+Kafka",
+    "description": "KIP-932 of Apache Kafka: the rules of share groups, which the gateway follows.",
+}
 _SERVER: Final = {
     "url": "/",
     "description": "The gateway that serves this document. A client that is made from a file needs a gateway's address.",
@@ -65,6 +69,7 @@ def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, An
             "license": _LICENSE,
             "contact": {"name": "The sharequeue project"},
         },
+        "externalDocs": _RULES,
         "servers": [_SERVER],
         "security": [],
         "tags": [{"name": tag, "description": _TAGS[tag]} for tag in tags],

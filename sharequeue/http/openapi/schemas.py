@@ -4,7 +4,8 @@
 - A field has no `default`, since generators take it for one that is always there. Its description says the default, or
   when an answer leaves the field out.
 - A word that has a title becomes a component of that name.
-- Every integer has a range: its own or that of its format.
+- Every integer has a range: its own or that of its format. Every list has a bound: its own, or as many entries as an
+  int32 counts.
 """
 
 import inspect
@@ -111,6 +112,8 @@ class Schemas:
         if portable.get("type") == "integer" and portable.get("format") in _RANGES:
             low, high = _RANGES[portable["format"]]
             portable = {**portable, "minimum": portable.get("minimum", low), "maximum": portable.get("maximum", high)}
+        if portable.get("type") == "array":
+            portable.setdefault("maxItems", MAX_INT32)
         return portable if top else self._named(portable)
 
     def _named(self, schema: dict[str, Any]) -> dict[str, Any]:

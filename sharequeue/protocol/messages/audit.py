@@ -3,7 +3,7 @@
 Operators make these calls, with the cluster token.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -15,11 +15,14 @@ from sharequeue.protocol.messages.fields import (
     PlainText,
     Request,
     Response,
+    at_most,
     word,
 )
-from sharequeue.protocol.types import MAX_INT64, Int32, Int64, StateAnnotation, StateBatch
+from sharequeue.protocol.types import MAX_INT64, MAX_PAGE_SIZE, Int32, Int64, StateAnnotation, StateBatch
 
-KeysPerPage = Annotated[int, Meta(ge=1, le=1000, extra_json_schema={"format": "int32"})]
+MAX_KEYS: Final = 1000
+"""Share-partitions on one page."""
+KeysPerPage = Annotated[int, Meta(ge=1, le=MAX_KEYS, extra_json_schema={"format": "int32"})]
 TopicId = Annotated[PlainText, Meta(min_length=1, max_length=36)]
 
 
@@ -140,7 +143,7 @@ class AuditedState(Response):
 class AuditStateResponse(Response):
     """`next_after`: absent on the last page."""
 
-    share_partitions: list[AuditedState]
+    share_partitions: Annotated[list[AuditedState], at_most(MAX_KEYS)]
     """At most `page_size` share-partitions."""
     next_after: Int64 | UnsetType = UNSET
     """Send it as `after` for the next page. Absent on the last page."""
@@ -176,5 +179,5 @@ class LogAudit(Response):
     """One above the last record's offset."""
     deleted: bool
     """Whether the topic was deleted, and its records wait to be purged."""
-    batches: list[LogBatch]
+    batches: Annotated[list[LogBatch], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` stored batches, by offset."""

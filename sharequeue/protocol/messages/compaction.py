@@ -4,8 +4,17 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sharequeue.protocol.messages.fields import Count, NonNegative, Offset, PageSize, Request, Response, TimestampMs
-from sharequeue.protocol.types import MAX_INT64, MAX_RECORDS
+from sharequeue.protocol.messages.fields import (
+    Count,
+    NonNegative,
+    Offset,
+    PageSize,
+    Request,
+    Response,
+    TimestampMs,
+    at_most,
+)
+from sharequeue.protocol.types import MAX_INT64, MAX_PAGE_SIZE, MAX_RECORDS
 
 MAX_BATCHES = 1000
 """In one replaceRecordBatches."""
@@ -38,7 +47,7 @@ class RecordBatchListing(Response):
 class RecordBatchList(Response):
     """Batches from the one that holds the requested offset on; `next_offset`: the offset of the next request."""
 
-    batches: list[RecordBatchListing]
+    batches: Annotated[list[RecordBatchListing], at_most(MAX_PAGE_SIZE)]
     """Batches from the one that holds `offset` on, ascending."""
     next_offset: Offset
     """Send it as `offset` with the next call, to list the batches behind these."""
@@ -91,5 +100,5 @@ class ReplacedBatch(Response):
 class ReplacedBatches(Response):
     """The batches that were replaced."""
 
-    batches: list[ReplacedBatch]
+    batches: Annotated[list[ReplacedBatch], at_most(MAX_BATCHES)]
     """The batches as they are now, in request order."""

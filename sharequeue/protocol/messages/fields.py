@@ -36,6 +36,11 @@ def documented_as(**schema: Any) -> Meta:
     return Meta(extra_json_schema={INSTEAD: schema})
 
 
+def at_most(entries: int) -> Meta:
+    """The bound of a list in an answer. The document shows it; the service keeps it by what it answers."""
+    return Meta(extra_json_schema={"maxItems": entries})
+
+
 def word(name: str, meaning: str, words: Iterable[str]) -> Meta:
     """A text that is one of `words`. The document has it as an enum of that name."""
     return Meta(title=name, description=meaning, extra_json_schema={"enum": list(words)})

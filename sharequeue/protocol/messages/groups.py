@@ -23,20 +23,25 @@ from sharequeue.protocol.messages.fields import (
     TimestampMs,
     TopicName,
     Uuid,
+    at_most,
     word,
 )
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.types import (
     MAX_CONFIGS,
+    MAX_ERRORS,
     MAX_INT32,
     MAX_INT64,
     MAX_NAME_LENGTH,
+    MAX_PAGE_SIZE,
     MAX_REASON_LENGTH,
     MAX_TOPICS_NAMED,
 )
 
 MAX_DATETIME_LENGTH: Final = 64
+MAX_FETCHING_MEMBERS: Final = 1000
+"""In one answer of listFetchingMembers."""
 
 # Membership
 
@@ -73,7 +78,7 @@ class AssignedPartitions(Response):
 class MemberAssignment(Response):
     """The partitions that a member is assigned; the list may be empty."""
 
-    topic_partitions: list[AssignedPartitions]
+    topic_partitions: Annotated[list[AssignedPartitions], at_most(MAX_TOPICS_NAMED)]
     """The partitions to fetch, by topic. An empty list assigns none."""
 
 
@@ -89,7 +94,7 @@ class FetchingMember(Response):
 class FetchingMembers(Response):
     """The members of a group that fetched at any gateway in the last minute."""
 
-    members: list[FetchingMember]
+    members: Annotated[list[FetchingMember], at_most(MAX_FETCHING_MEMBERS)]
     """At most 1,000, those that fetched last first."""
     member_count: Count
     """All of them, in the list or not."""
@@ -166,7 +171,7 @@ class ShareGroupListing(Response):
 class ShareGroupList(Response):
     """A page of the share groups."""
 
-    groups: list[ShareGroupListing]
+    groups: Annotated[list[ShareGroupListing], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` groups, by id."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""
@@ -191,7 +196,7 @@ class ShareGroupMember(Response):
     """The header `Client-Id` of its heartbeats, or else their `User-Agent`."""
     client_host: str
     """The address that its heartbeats come from; behind a proxy, the proxy's."""
-    subscribed_topic_names: list[str]
+    subscribed_topic_names: Annotated[list[str], at_most(MAX_TOPICS_NAMED)]
     """The topics that the member subscribes to, by name."""
     assignment: MemberAssignment
     """The partitions that the member was assigned last."""
@@ -214,7 +219,7 @@ class ShareGroupDescription(Response):
     """The rule that divides the partitions: `simple`."""
     member_count: Count
     """How many members the group has on all pages."""
-    members: list[ShareGroupMember]
+    members: Annotated[list[ShareGroupMember], at_most(MAX_PAGE_SIZE)]
     """One page of the members, by id."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""
@@ -364,7 +369,7 @@ class ResetOffsetsResult(Response):
     """The new start offsets, by topic; those that it would get if `dry_run` is true."""
     failed_count: Count
     """How many partitions could not be reset. Repeat the call for them."""
-    errors: list[PartitionError]
+    errors: Annotated[list[PartitionError], at_most(MAX_ERRORS)]
     """Partitions that failed, at most 50."""
 
 

@@ -13,10 +13,11 @@ from sharequeue.protocol.messages.fields import (
     Response,
     TimestampMs,
     TopicName,
+    at_most,
     word,
 )
 from sharequeue.protocol.messages.problems import PartitionError
-from sharequeue.protocol.types import DeliveryState, Int32
+from sharequeue.protocol.types import MAX_ERRORS, MAX_PAGE_SIZE, DeliveryState, Int32
 
 
 class InFlightQuery(Request):
@@ -107,9 +108,9 @@ class InFlightPartition(Response):
 class ListInFlightResponse(Response):
     """`errors`: partitions of the group whose leader cannot answer now."""
 
-    partitions: list[InFlightPartition]
+    partitions: Annotated[list[InFlightPartition], at_most(MAX_PAGE_SIZE)]
     """Partitions with their records in flight, by topic and number."""
-    errors: list[PartitionError] = []
+    errors: Annotated[list[PartitionError], at_most(MAX_ERRORS)] = []
     """Partitions whose leader cannot answer now, at most 50."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""

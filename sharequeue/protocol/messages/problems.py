@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from sharequeue.protocol.messages.fields import AnyInt64, Response, open_word, word
-from sharequeue.protocol.types import Int32
+from sharequeue.protocol.messages.fields import AnyInt64, Response, at_most, open_word, word
+from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, Int32
 
 AcknowledgementStatus = Annotated[
     str,
@@ -93,7 +93,7 @@ class Problem(Response):
     """The limit that the request is above. Absent if the problem is no limit."""
     current_leader: str | None = None
     """The node id of the gateway that leads the share-partition. Between gateways only."""
-    results: list[AcknowledgementResult] = []
+    results: Annotated[list[AcknowledgementResult], at_most(MAX_ACKNOWLEDGEMENTS)] = []
     """The result of each acknowledgement in request order, if all of them failed."""
     failed_count: Int32 = 0
     """How many entries of `results` failed or are unknown."""

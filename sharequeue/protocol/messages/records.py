@@ -1,6 +1,6 @@
 """The messages that carry records: produce, fetch, acknowledge, and read by offset."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -27,18 +27,24 @@ from sharequeue.protocol.messages.fields import (
     TopicName,
     TopicNames,
     TypeName,
+    at_most,
 )
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
 from sharequeue.protocol.types import (
     MAX_ACKNOWLEDGEMENTS,
     MAX_DELAY_MS,
+    MAX_ERRORS,
     MAX_INT32,
+    MAX_PARTITIONS_NAMED,
     MAX_REASON_LENGTH,
     MAX_RECORDS,
     MAX_TOPICS_NAMED,
     AcquireMode,
     Int32,
 )
+
+MAX_RECORDS_READ: Final = 100_000
+"""In one answer of readRecords."""
 
 # Produce
 
@@ -89,7 +95,7 @@ class ProducedRecord(Response):
 class ProduceResponse(Response):
     """The partition and offset of each record, in request order."""
 
-    records: list[ProducedRecord]
+    records: Annotated[list[ProducedRecord], at_most(MAX_RECORDS)]
     """The place of each record, in request order."""
 
 
@@ -257,13 +263,13 @@ class FetchResponse(Response):
     """How long locks of this group last, in milliseconds. `lock_duration_ms` of a batch says how long its lock does."""
     batches: list[FetchedBatch]
     """The ranges that were acquired; empty if the wait ended without records."""
-    acknowledgement_results: list[AcknowledgementResult]
+    acknowledgement_results: Annotated[list[AcknowledgementResult], at_most(MAX_ACKNOWLEDGEMENTS)]
     """The result of each acknowledgement of the request, in its order."""
     failed_count: Int32
     """How many acknowledgements failed or are unknown. The header `Acknowledge-Failed` says it too."""
-    errors: list[PartitionError]
+    errors: Annotated[list[PartitionError], at_most(MAX_ERRORS)]
     """Partitions that could not be fetched, at most 50. The others were fetched."""
-    leaders: list[PartitionLeader] = []
+    leaders: Annotated[list[PartitionLeader], at_most(MAX_PARTITIONS_NAMED)] = []
     """The leaders of those partitions in `batches` that another gateway leads."""
     more_errors: Count = 0
     """How many partitions failed besides those in `errors`."""
@@ -285,7 +291,7 @@ class AcknowledgeRequest(Request):
 class AcknowledgeResponse(Response):
     """The outcome of each acknowledgement. `applied` ones are durable."""
 
-    results: list[AcknowledgementResult]
+    results: Annotated[list[AcknowledgementResult], at_most(MAX_ACKNOWLEDGEMENTS)]
     """The result of each acknowledgement, in request order."""
     failed_count: Int32
     """How many acknowledgements failed or are unknown. The header `Acknowledge-Failed` says it too."""
@@ -299,7 +305,7 @@ class AcknowledgeResponse(Response):
 class ReadRecordsQuery(Request):
     offset: Offset = 0
     """The first offset to read. An offset outside of the log is refused (OFFSET_OUT_OF_RANGE)."""
-    max_records: Annotated[int, Meta(ge=1, le=100_000, extra_json_schema={"format": "int32"})] = 500
+    max_records: Annotated[int, Meta(ge=1, le=MAX_RECORDS_READ, extra_json_schema={"format": "int32"})] = 500
     """The most records to answer, from 1 to 100,000."""
     max_bytes: AtLeastOne = 52_428_800
     """The most bytes of records, as they are stored. A larger record still comes alone."""
@@ -310,7 +316,7 @@ class ReadRecordsQuery(Request):
 class RecordPage(Response):
     """Records of one partition, and the bounds of its log."""
 
-    records: list[ConsumerRecord]
+    records: Annotated[list[ConsumerRecord], at_most(MAX_RECORDS_READ)]
     """The records from `offset` on, in the order of offsets; empty at the end of the log."""
     next_offset: Offset
     """Send it as `offset` with the next call, to read the records behind these."""

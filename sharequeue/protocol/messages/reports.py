@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
+from sharequeue.protocol.histogram import MAX_MS, bucket_of
 from sharequeue.protocol.messages.fields import (
     EnforcedTopicName,
     GroupId,
@@ -12,9 +13,10 @@ from sharequeue.protocol.messages.fields import (
     Request,
     Response,
     Uuid,
+    at_most,
     open_word,
 )
-from sharequeue.protocol.types import MAX_INT64, Int32
+from sharequeue.protocol.types import MAX_INT64, MAX_PAGE_SIZE, Int32
 
 TimeMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
 Records = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
@@ -99,7 +101,7 @@ class ActivityEntry(Response):
     """Records whose lock ended before they were settled."""
     deliveries: list[DeliveryCount]
     """How many records were delivered for the first time, the second time, and so on."""
-    times_to_accept: list[TimeToAccept]
+    times_to_accept: Annotated[list[TimeToAccept], at_most(bucket_of(MAX_MS) + 1)]
     """How long records took from their timestamp until their acceptance was durable. Buckets of several entries can be
     added."""
     dead_letters: list[DeadLetterCount]
@@ -111,7 +113,7 @@ class ActivityEntry(Response):
 class ActivityReport(Response):
     """What went through the queue, an entry for each hour and share-partition."""
 
-    activity: list[ActivityEntry]
+    activity: Annotated[list[ActivityEntry], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` entries, by hour, topic and partition."""
     next_page_token: str | UnsetType = UNSET
     """Send it as `page_token` for the next page. Absent on the last page."""

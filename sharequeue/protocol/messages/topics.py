@@ -17,8 +17,9 @@ from sharequeue.protocol.messages.fields import (
     Response,
     TopicName,
     Uuid,
+    at_most,
 )
-from sharequeue.protocol.types import MAX_CONFIGS, MAX_INT64, MAX_PARTITIONS_NAMED, Int32
+from sharequeue.protocol.types import MAX_CONFIGS, MAX_INT64, MAX_PAGE_SIZE, MAX_PARTITIONS_NAMED, Int32
 
 
 class CreateTopicRequest(Request):
@@ -66,7 +67,7 @@ class ListTopicsQuery(Request):
 class TopicList(Response):
     """A page of all topics, in the order of their names."""
 
-    topics: list[TopicListing]
+    topics: Annotated[list[TopicListing], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` topics, by name."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""
@@ -137,5 +138,5 @@ class DeletedRecordsPartition(Response):
 class DeletedRecords(Response):
     """The partitions whose records were deleted."""
 
-    partitions: list[DeletedRecordsPartition]
+    partitions: Annotated[list[DeletedRecordsPartition], at_most(MAX_PARTITIONS_NAMED)]
     """The new start of each partition, in request order."""

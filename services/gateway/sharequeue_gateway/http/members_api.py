@@ -31,7 +31,6 @@ from sharequeue_gateway.http.internal.group_use_api import GroupUse
 log = logging.getLogger(__name__)
 
 ASK_S: Final = 2.0
-MOST_LISTED: Final = 1000
 MAX_CLIENT_ID_LENGTH: Final = 200
 GROUP_ID_NOT_FOUND: Final = 69
 _heartbeat: Final = msgspec.json.Decoder(HeartbeatResult)
@@ -147,6 +146,6 @@ def _unknown(error_code: int, group_id: str, member_id: str) -> ApiError:
 
 def _listed(seen: Mapping[str, float]) -> messages.FetchingMembers:
     """`seen`: by member, the seconds since its last fetch."""
-    latest = sorted(seen.items(), key=lambda entry: (int(entry[1]), entry[0]))[:MOST_LISTED]
+    latest = sorted(seen.items(), key=lambda entry: (int(entry[1]), entry[0]))[: messages.MAX_FETCHING_MEMBERS]
     members = [messages.FetchingMember(member_id=member_id, seconds_ago=int(seconds)) for member_id, seconds in latest]
     return messages.FetchingMembers(members=members, member_count=len(seen))
