@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = Histogram(
     "sharequeue_http_request_seconds",
-    "Time to answer a request, long polls included, by operation and status.",
+    "Time to answer a request, long polls included; 499 means that the client hung up.",
     ["operation", "status"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )

@@ -18,7 +18,7 @@ PROBLEM_JSON: Final = (b"content-type", b"application/problem+json")
 
 REFUSED = Counter(
     "sharequeue_http_refused",
-    "Requests that were refused for what they asked of the service, by status.",
+    "Requests refused for what they ask of the service: 401, 403, 408, 413, 414, 421, 429, 431.",
     ["status"],
 )
 _REFUSALS: Final = {status: REFUSED.labels(str(status)) for status in (401, 403, 408, 413, 414, 421, 429, 431)}

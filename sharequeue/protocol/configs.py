@@ -29,7 +29,10 @@ LONGEST_HOLD_MS: Final = 100 * 365 * 24 * HOUR_MS  # PostgreSQL subtracts it fro
 
 
 class Config(NamedTuple):
-    """One setting. `kind` is int, bool, choice or text; bounds are inclusive; Kafka's own stand where they differ."""
+    """One setting. `kind` is int, bool, choice or text; bounds are inclusive; Kafka's own stand where they differ.
+
+    `doc`: what it means, as docs/configuration.md has it. `form`: of a text, in words.
+    """
 
     name: str
     kind: str
@@ -42,6 +45,7 @@ class Config(NamedTuple):
     kafka_minimum: int | None = None
     kafka_maximum: int | None = None
     check: Callable[[str], str | None] | None = None
+    form: str = ""
 
     def default_for(self, kafka_defaults: bool) -> str:
         return self.kafka_default if kafka_defaults and self.kafka_default is not None else self.default
@@ -118,7 +122,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.session.timeout.ms",
             "int",
             "45000",
-            "A member that sends no heartbeat for this long leaves the group.",
+            "A member that sends no heartbeat for so long leaves the group. Above the heartbeat interval.",
             1000,
             HOUR_MS,
             kafka_minimum=45_000,
@@ -128,7 +132,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.heartbeat.interval.ms",
             "int",
             "5000",
-            "The interval at which members send heartbeats. The answer to each heartbeat names it.",
+            "The interval between heartbeats that members are asked for.",
             500,
             60_000,
             kafka_minimum=5000,
@@ -138,7 +142,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.record.lock.duration.ms",
             "int",
             "30000",
-            "How long a fetched record stays locked for the member that fetched it.",
+            "How long a fetched record stays locked, unless its fetch says otherwise (`lock_duration_ms`).",
             MIN_LOCK_DURATION_MS,
             MAX_LOCK_DURATION_MS,
             kafka_minimum=15_000,
@@ -148,7 +152,8 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.delivery.count.limit",
             "int",
             "5",
-            "Deliveries of a record before it is dead-lettered or archived.",
+            "Attempts of a record: its deliveries without those [never begun](api.md#fetch-and-acknowledge). A record "
+            "that fails the last one is dead-lettered or archived.",
             1,
             100,
             kafka_minimum=2,
@@ -158,7 +163,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.partition.max.record.locks",
             "int",
             "2000",
-            "Records of one share-partition that may be held or on their way to the dead-letter queue.",
+            "Records of a share-partition that may be held or on their way to the dead-letter topic.",
             1,
             1_000_000,
             kafka_minimum=100,
@@ -168,8 +173,8 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.partition.max.delayed.records",
             "int",
             "100000",
-            "Records of one share-partition that may wait to be delivered again, with a delay or without, before no "
-            "new ones are delivered; without effect with kafka_defaults.",
+            "Records of a share-partition that may wait to be delivered again, with a delay or without. Above it [new "
+            "records wait](#bounds-of-the-window). Without effect with `kafka_defaults`.",
             0,
             10_000_000,
         ),
@@ -177,7 +182,8 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.redelivery.percent",
             "int",
             "75",
-            "How many of the fetches that find both begin at records to deliver again; the others begin at new ones.",
+            "Of 100 fetches of a share-partition that has both, so many begin at records to deliver again, and the "
+            "others [at new ones](#redelivered-and-new-records).",
             0,
             100,
             kafka_default="100",
@@ -186,23 +192,25 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.auto.offset.reset",
             "text",
             "earliest",
-            "Where a group begins in a partition it has never read: earliest, latest or by_duration:<ISO-8601>.",
+            "Where a group begins in a topic it has never read. `by_duration` begins at the log end if no record is "
+            "that new (Kafka looks again at the next fetch).",
             kafka_default="latest",
             check=_auto_offset_reset_fault,
+            form="earliest, latest, by_duration:PnDTnHnMn.nS",
         ),
         Config(
             "share.isolation.level",
             "choice",
             "read_uncommitted",
-            "Whether records of transactions that have not committed are delivered.",
+            "Stored, without effect: there are no transactions, so both are the same.",
             choices=("read_uncommitted", "read_committed"),
         ),
-        Config("share.renew.acknowledge.enable", "bool", "true", "Whether members may renew their acquisition locks."),
+        Config("share.renew.acknowledge.enable", "bool", "true", "Whether locks may be renewed."),
         Config(
             "share.assignment.interval.ms",
             "int",
             "1000",
-            "Least time between two assignments of a group.",
+            "The least time between two assignments of a group.",
             0,
             60_000,
             kafka_maximum=15_000,
@@ -211,20 +219,23 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.assignor.offload.enable",
             "bool",
             "true",
-            "Kept for Kafka's tools, without effect: assignments are computed in the group coordinator's event loop.",
+            "Without effect: the assignor always runs in the event loop. 1,000 members and 10,000 partitions take up "
+            "to 0.6 s, in the worst case known 1.8 s ([measured](benchmarks.md)).",
         ),
         Config(
             "share.retry.backoff.ms",
             "text",
             "",
-            "Waits before the second, third, … delivery of a record, divided by commas; the last one repeats.",
+            "Waits before the second, third, … delivery of a record, such as `1000,5000,30000`. The last one repeats. "
+            "[Empty is none](#backoff).",
             check=_retry_backoff_fault,
+            form="up to 100 waits of 0–43200000",
         ),
         Config(
             "share.retry.jitter.percent",
             "int",
             "10",
-            "How much longer such a wait may be, so that records which failed together do not come back together.",
+            "How much longer such a wait may be.",
             0,
             50,
         ),
@@ -232,35 +243,39 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.throttle.released",
             "bool",
             "false",
-            "Whether records that a worker released are throttled, like those whose worker died.",
+            "Whether a batch comes in smaller and smaller parts after many attempts also if a worker released it. "
+            "Throttling isolates what kills its worker, and a record that a living worker gave back killed nobody. A "
+            "leader that takes over knows that of records with a `reason`.",
             kafka_default="true",
         ),
         Config(
             "errors.deadletterqueue.topic.name",
             "text",
             "dlq.<group>",
-            "The topic that takes records that were rejected or used up their deliveries; empty turns it off.",
+            "The dead-letter topic. Empty turns dead letters off.",
             kafka_default="",
             check=_dead_letter_topic_fault,
+            form="the name of a topic, not `__…`; or empty",
         ),
         Config(
             "errors.deadletterqueue.copy.record.enable",
             "bool",
             "true",
-            "Whether dead letters carry the key and value of the record.",
+            "Whether dead letters carry key and value, not only headers.",
             kafka_default="false",
         ),
         Config(
             "retention.hold",
             "bool",
             "true",
-            "Whether retention keeps what this group has not finished, in topics with retention.unsettled=keep.",
+            "Whether retention keeps [what this group has not finished](#retention-and-groups).",
         ),
         Config(
             "retention.hold.idle.ms",
             "int",
             "604800000",
-            "How long a group that is not used any more keeps what it has not finished; -1: always.",
+            "How long it does so after the group was used last; −1: always. At least a minute: a smaller value counts "
+            "as 60000.",
             -1,
             LONGEST_HOLD_MS,
         ),
@@ -270,13 +285,25 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
 TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
     config.name: config
     for config in (
-        Config("retention.ms", "int", "-1", "Records older than this may be removed; -1 keeps them.", -1),
-        Config("retention.bytes", "int", "-1", "Bytes kept of each partition; -1 keeps all.", -1),
+        Config(
+            "retention.ms",
+            "int",
+            "-1",
+            "Older records are removed, a batch at a time; −1 keeps them. Kafka keeps them for 604800000.",
+            -1,
+        ),
+        Config(
+            "retention.bytes",
+            "int",
+            "-1",
+            "Bytes kept of each partition, and always the newest batch; −1 keeps all.",
+            -1,
+        ),
         Config(
             "retention.unsettled",
             "choice",
             "keep",
-            "Whether retention keeps what a group that uses the topic has not finished, or deletes it.",
+            "Whether the two limits above spare what a group that uses the topic has not finished.",
             choices=("delete", "keep"),
             kafka_default="delete",
         ),
@@ -284,25 +311,46 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
             "retention.unsettled.max.bytes",
             "int",
             "-1",
-            "Bytes of each partition above which the oldest records are removed, finished or not; -1: no ceiling.",
+            "Bytes of each partition above which the oldest records go, finished or not; −1: no ceiling. Not in Kafka.",
             -1,
         ),
         Config(
             "cleanup.settled",
             "bool",
             "false",
-            "Whether records go as soon as every group that uses the topic has finished them.",
+            "Whether records go as soon as every group that uses the topic has finished them, whatever their age. Not "
+            "in Kafka.",
         ),
-        Config("cleanup.policy", "choice", "delete", "How old records go.", choices=("delete", "compact")),
+        Config(
+            "cleanup.policy",
+            "choice",
+            "delete",
+            "`compact` turns retention off; the job [compact](pipeline.md#compact) keeps the last record of each key.",
+            choices=("delete", "compact"),
+        ),
         Config("delete.retention.ms", "int", "86400000", "How long compaction keeps tombstones."),
-        Config("min.compaction.lag.ms", "int", "0", "Records younger than this are not compacted."),
+        Config(
+            "min.compaction.lag.ms",
+            "int",
+            "0",
+            "Records younger than this, and all records behind them, are not compacted.",
+        ),
         Config(
             "message.timestamp.after.max.ms",
             "int",
             "3600000",
-            "How far in the future the timestamp of a produced record may lie.",
+            "How far in the future a record's `timestamp_ms` may lie. A later one gets 422, because it would keep "
+            "retention from all records behind it.",
         ),
-        Config("max.message.bytes", "int", "1048588", "The largest record this topic takes, in bytes.", 1, 52_428_800),
+        Config(
+            "max.message.bytes",
+            "int",
+            "1048588",
+            "The largest record, as the JSON that is stored; Kafka's setting bounds a batch. Above 10 MiB raise the "
+            "gateway's `max_request_bytes` too.",
+            1,
+            52_428_800,
+        ),
         Config(
             "errors.deadletterqueue.group.enable",
             "bool",

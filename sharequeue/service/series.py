@@ -5,6 +5,7 @@ prometheus_client writes 100,000 series a second without a pause, and counts eac
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final, TypeVar
 
@@ -13,6 +14,25 @@ MOST_SERIES: Final = 5000
 
 Labels = tuple[str, ...]
 V = TypeVar("V", str, Labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric whose series are made for each scrape. `kind`: counter or gauge; the name of a counter ends in `_total`."""
+
+    name: str
+    kind: str
+    meaning: str
+    labels: Labels = ()
+
+    @property
+    def head(self) -> str:
+        """The lines before its series."""
+        return head(self.name, self.meaning, self.kind)
+
+    def line(self, number: float, values: Labels = ()) -> str:
+        """One sample, with the values of its labels."""
+        return line(self.name, self.labels, values, number) if values else f"{self.name} {float(number)}\n"
 
 
 class Count:
@@ -32,6 +52,7 @@ class Counts(dict[V, Count]):
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
         self.name = name
+        self.meaning = meaning
         self.labels = labels
         self._head = head(f"{name}_total", meaning, "counter")
 

@@ -14,6 +14,9 @@ from sharequeue.http.texts import convert_texts
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 """A duration, a size or a count that must not be 0."""
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Shards = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+LeaseMs = Annotated[int, msgspec.Meta(ge=300)]
+"""Shorter leases could not be renewed in time."""
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 

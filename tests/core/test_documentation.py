@@ -4,30 +4,19 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 
 import pytest
-import sharequeue_coordinator.metrics
 import sharequeue_coordinator.settings
-import sharequeue_gateway.metrics
 import sharequeue_gateway.settings
-import sharequeue_share_coordinator.metrics
 import sharequeue_share_coordinator.settings
 import yaml
-from msgspec import NODEFAULT, Struct, structs
-from prometheus_client import Histogram
-from prometheus_client.metrics import MetricWrapperBase
-from sharequeue_gateway.leader import backlog, led_metrics, queue_series
 from sharequeue_gateway.share_partition.runs import TRANSITIONS
 
-import sharequeue.http.endpoint
-import sharequeue.http.problems
-import sharequeue.ownership.leases
+from docs import reference
 from docs.pictures import draw
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
-from sharequeue.service.series import Counts
+from sharequeue.protocol.errors import BY_CODE
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -39,14 +28,13 @@ SETTINGS = {
         sharequeue_share_coordinator.settings,
     )
 }
-METRIC_MODULES = (
-    sharequeue_gateway.metrics,
-    sharequeue_coordinator.metrics,
-    sharequeue_share_coordinator.metrics,
-    sharequeue.http.endpoint,
-    sharequeue.http.problems,
-    sharequeue.ownership.leases,
-)
+NO_METRICS = {
+    "sharequeue_gateway",
+    "sharequeue_coordinator",
+    "sharequeue_share_coordinator",
+    "sharequeue_groups_changes",
+}
+"""Packages, and a channel of PostgreSQL."""
 PUBLIC = [api for api in vars(apis).values() if isinstance(api, Api) and not api.internal]
 
 
@@ -62,70 +50,40 @@ def rows(text: str) -> dict[str, list[str]]:
     return {cells[0].strip().strip("`"): [cell.strip().strip("`") for cell in cells[1:]] for cells in lines}
 
 
-def shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+@pytest.mark.parametrize("page", reference.TABLES)
+def test_the_tables_made_from_the_code_are_up_to_date(page: str) -> None:
+    text = (DOCS / page).read_text()
+    assert reference.renewed(page, text) == text, "run python -m docs.reference"
+
+
+def test_a_table_without_a_place_on_its_page_is_refused() -> None:
+    text = (DOCS / "errors.md").read_text().replace("<!-- made: errors -->", "")
+    with pytest.raises(ValueError, match=r"docs/errors\.md: 0 places for the table 'errors'"):
+        reference.renewed("errors.md", text)
 
 
 @pytest.mark.parametrize("prefix", SETTINGS)
-def test_every_setting_is_documented_with_its_default(prefix: str) -> None:
-    settings: type[Struct] = SETTINGS[prefix]
-    documented = next(
-        rows(section("configuration.md", heading))
-        for heading in ("Gateway: ", "Group coordinator: ", "Share coordinator: ")
-        if f"`{prefix}…`" in (DOCS / "configuration.md").read_text().split(f"\n## {heading}")[1].splitlines()[0]
-    )
-    fields = {
-        field.name: "" if field.default is NODEFAULT else shown(field.default) for field in structs.fields(settings)
-    }
-    assert {name: cells[0] for name, cells in documented.items()} == fields
+def test_every_setting_is_documented(prefix: str) -> None:
+    heading = next(line for line in (DOCS / "configuration.md").read_text().splitlines() if f"`{prefix}…`" in line)
+    own = rows(section("configuration.md", heading.removeprefix("## ")))
+    limits = rows(section("configuration.md", "Limits of connections"))
+    assert own.keys() | limits.keys() == set(SETTINGS[prefix].__struct_fields__)
 
 
-def bounds(config: Config, kafka_defaults: bool) -> str:
-    low, high = config.bounds(kafka_defaults)
-    return f"{low}–{high}"
+def test_every_error_is_documented_with_what_to_do() -> None:
+    documented = rows((DOCS / "errors.md").read_text())
+    assert documented.keys() == reference.ADVICE.keys() == BY_CODE.keys() - {"NONE"}
 
 
-def test_every_group_setting_is_documented_with_defaults_and_bounds() -> None:
-    documented = rows(section("configuration.md", "Group settings"))
-    assert documented.keys() == GROUP_CONFIGS.keys()
-    for name, config in GROUP_CONFIGS.items():
-        default, within, kafka_default, kafka_within, _ = documented[name]
-        assert (default, kafka_default) == (config.default or "empty", config.default_for(True) or "empty"), name
-        if config.kind == "int":
-            assert (within, kafka_within) == (bounds(config, False), bounds(config, True)), name
-
-
-def test_every_topic_setting_is_documented_with_its_default() -> None:
-    documented = rows(section("configuration.md", "Topic settings"))
-    assert {name: cells[0] for name, cells in documented.items()} == {
-        name: config.default for name, config in TOPIC_CONFIGS.items()
-    }
-
-
-def metrics_of(module: ModuleType) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Kind and labels of the metrics a module defines, by the name they were given."""
-    defined = {}
-    for value in vars(module).values():
-        if isinstance(value, Counts):
-            defined[value.name] = ("counter", tuple(value.labels))
-        elif isinstance(value, MetricWrapperBase):
-            kind = "histogram" if isinstance(value, Histogram) else value._type
-            defined[value._name] = (kind, tuple(value._labelnames))
-    return defined
-
-
-def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
-    documented = rows((DOCS / "metrics.md").read_text())
-    defined = {name: metric for module in METRIC_MODULES for name, metric in metrics_of(module).items()}
-    for name, (kind, labels) in defined.items():
-        assert name in documented, f"docs/metrics.md does not name {name}"
-        assert documented[name][0] == kind, name
-        if labels:
-            assert documented[name][1] == ", ".join(labels), name
-    in_flight = (led_metrics.IN_FLIGHT_RECORDS, led_metrics.IN_FLIGHT_BATCHES, led_metrics.IN_FLIGHT)
-    gauges = (*in_flight, led_metrics.RECORDS, led_metrics.LIMITED, led_metrics.UNSERVED, *backlog.FAMILIES)
-    of_queues = {family.removesuffix("_total") for family in queue_series.FAMILIES}
-    assert documented.keys() == {*defined, *gauges, *of_queues}
+def test_every_name_of_a_metric_in_the_source_is_documented() -> None:
+    """Also one that a module defines which docs/reference.py does not know."""
+    documented = rows((DOCS / "metrics.md").read_text()).keys()
+    named: set[str] = set()
+    for path in PATHS:
+        if path.startswith(("sharequeue/", "services/")) and path.endswith(".py"):
+            named |= set(re.findall(r'"(sharequeue_[a-z_]+)"', (ROOT / path).read_text()))
+    metrics = {name.removesuffix("_total") for name in named} - NO_METRICS
+    assert metrics == documented
 
 
 @pytest.mark.parametrize("api", PUBLIC, ids=lambda api: api.operation_id)
@@ -155,10 +113,13 @@ def test_every_make_target_is_documented() -> None:
     assert {*documented, "help", "install"} == {*targets}
 
 
+NOT_OURS = ("__pycache__", "node_modules", "dist")
+
+
 def paths() -> Iterator[str]:
     """Every path in the repository, from its root: files, and folders with a slash at the end."""
     for folder, folders, files in os.walk(ROOT):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in NOT_OURS]
         place = Path(folder).relative_to(ROOT).as_posix()
         yield from (f"{place}/{name}" for name in files)
         yield f"{place}/"

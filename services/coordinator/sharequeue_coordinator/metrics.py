@@ -7,13 +7,19 @@ from prometheus_client import Counter, Gauge
 from sharequeue_coordinator.share_group.changes import ShareGroupState
 
 TOPICS: Final = Gauge("sharequeue_coordinator_topics", "Topics.")
-METADATA_VERSION: Final = Gauge("sharequeue_coordinator_metadata_version", "Version of the metadata change feed.")
-GROUPS: Final = Gauge("sharequeue_coordinator_group_count", "Share groups, of all group coordinators (group-count).")
+METADATA_VERSION: Final = Gauge(
+    "sharequeue_coordinator_metadata_version", "Version of the change feed that gateways follow."
+)
+GROUPS: Final = Gauge("sharequeue_coordinator_group_count", "Share groups of all group coordinators (group-count).")
 GROUPS_BY_STATE: Final = Gauge(
-    "sharequeue_coordinator_share_group_count", "Share groups by state, of all group coordinators.", ["state"]
+    "sharequeue_coordinator_share_group_count",
+    "Share groups of all group coordinators by state: Empty, Stable or Dead (always 0) (share-group-count).",
+    ["state"],
 )
 REBALANCES: Final = Counter(
-    "sharequeue_coordinator_share_group_rebalances", "Group epochs that rose (share-group-rebalance-count)."
+    "sharequeue_coordinator_share_group_rebalances",
+    "Rises of a group epoch at this instance: members joined, left or changed their subscription, topics changed, "
+    "offsets were reset (share-group-rebalance-rate, -count).",
 )
 
 

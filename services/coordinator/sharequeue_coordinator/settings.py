@@ -1,7 +1,11 @@
 """The group coordinator's settings, read from the environment with the prefix SHAREQUEUE_COORDINATOR_."""
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from sharequeue.http.limits import HttpLimits
-from sharequeue.service.settings import Port, Positive, check_cluster_token, check_log_level
+from sharequeue.service.settings import LeaseMs, Port, Positive, Shards, check_cluster_token, check_log_level
 
 PREFIX = "SHAREQUEUE_COORDINATOR_"
 
@@ -10,39 +14,48 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """Durations in milliseconds."""
 
     database_url: str
+    """PostgreSQL with the schema `groups`."""
     share_coordinator_url: str
+    """The URL of one share coordinator, or of several with commas between."""
     cluster_token: str
+    """The secret that services show each other, as for the gateway."""
 
     host: str = "127.0.0.1"
+    """The address to bind."""
     port: Port = 8081
+    """The port to bind; 0 takes any free one."""
     node_id: str = ""
-    """Empty: made of the host name and the port. A process with the same name takes over at once."""
+    """This instance's name, which must be unique: a process takes over at once from an earlier one of its name. If it
+    is empty, the name is made of the host's name and the port."""
     url: str = ""
-    """Where the other services reach this instance. Empty: made of host and port."""
-    shards: int = 16
-    """The number of shards that groups are spread over. The first start stores it in the database."""
-    lease_ms: int = 3000
-    """The other instances take the shards of one that has not renewed its lease for this long."""
+    """The URL at which others reach this instance. If it is empty, it is made of `host` and `port`; an instance that
+    binds all addresses uses the host's name."""
+    shards: Shards = 16
+    """The number of shards that groups are spread over. The first start stores it in the database, and a start with
+    another number is refused."""
+    lease_ms: LeaseMs = 3000
+    """How long the other instances wait for a silent one before they take its shards."""
     log_level: str = "info"
+    """debug, info, warning or error."""
     allow_unauthenticated: bool = False
+    """True lets the service bind an address that is not loopback. Its calls need the cluster token in any case, so it
+    takes any `Host`."""
     kafka_defaults: bool = False
-    """Use Kafka's defaults and bounds of group settings instead of ours."""
+    """Kafka's defaults and bounds of [group settings](configuration.md#group-settings). Set it at the gateways
+    too."""
     max_partitions_per_topic: Positive = 10_000
+    """The most partitions that a topic may have."""
     deletion_retry_ms: Positive = 1000
-    group_max_size: int = 200
-    """The most members of a group; Kafka's group.share.max.size."""
+    """The pause before an unfinished deletion of a topic is tried again."""
+    group_max_size: Annotated[int, Meta(ge=1, le=1000)] = 200
+    """The most members of a group. Kafka: group.share.max.size."""
     initialize_retry_interval_ms: Positive = 30_000
-    """After this time an initialisation that was not answered is requested again."""
-    gateway_lease_ms: int = 3000
-    """A gateway that has not renewed its lease for this long is out of the generation."""
+    """The pause before the initialisation of a share-partition that got no answer is tried again. Kafka:
+    group.share.initialize.retry.interval.ms."""
+    gateway_lease_ms: LeaseMs = 3000
+    """A gateway that is silent for so long leads no more."""
 
     def check(self) -> None:
-        """Raises: ValueError: a value out of its bounds, or a lease too short to be renewed."""
+        """Raises: ValueError: there is no such log level, or the token can be guessed."""
         check_log_level(self.log_level, PREFIX)
         check_cluster_token(self.cluster_token, PREFIX)
-        if not 1 <= self.group_max_size <= 1000:
-            raise ValueError("group_max_size must be in the range 1 to 1000")
-        if self.gateway_lease_ms < 300 or self.lease_ms < 300:
-            raise ValueError("a lease must be at least 300 ms")
-        if not 1 <= self.shards <= 1024:
-            raise ValueError("shards must be in the range 1 to 1024")

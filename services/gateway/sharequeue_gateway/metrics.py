@@ -10,7 +10,8 @@ SHARE_PARTITION = ("group", "topic", "partition")
 
 RECORD_ACKNOWLEDGEMENTS = Counts[str](
     "sharequeue_record_acknowledgements",
-    "Records acknowledged, by type (RecordAcknowledgementsPerSec); gaps and failures are not counted.",
+    "Records that were successfully acknowledged: accept, release, reject, renew; gaps are not counted "
+    "(RecordAcknowledgementsPerSec).",
     ["ack_type"],
 )
 PARTITION_LOAD_SECONDS = Histogram(
@@ -18,16 +19,16 @@ PARTITION_LOAD_SECONDS = Histogram(
 )
 FETCH_RATIO = Histogram(
     "sharequeue_request_topic_partitions_fetch_ratio",
-    "Percent of the partitions of a fetch that gave it records (RequestTopicPartitionsFetchRatio).",
+    "Percent of a fetch's partitions that it acquired from (RequestTopicPartitionsFetchRatio).",
     buckets=(0, 10, 25, 50, 75, 90, 100),
 )
 ACQUIRE_SECONDS = Histogram(
     "sharequeue_topic_partitions_acquire_seconds",
-    "Time from a fetch's arrival to its acquisition (TopicPartitionsAcquireTimeMs).",
+    "Time from a fetch's arrival to its acquisition, waiting included (TopicPartitionsAcquireTimeMs).",
 )
 LOCK_TIMEOUTS = Counts[Labels](
     "sharequeue_acquisition_lock_timeouts",
-    "Records whose acquisition lock ended (AcquisitionLockTimeoutPerSec).",
+    "Records whose lock ended: their workers died or were too slow (AcquisitionLockTimeoutPerSec).",
     SHARE_PARTITION,
 )
 IN_FLIGHT_BATCH_RECORDS = Histogram(
@@ -42,40 +43,50 @@ FETCH_LOCK_SECONDS = Histogram(
 )
 FETCH_LOCK_RATIO = Histogram(
     "sharequeue_fetch_lock_ratio",
-    "Percent of the time since the previous fetch in which a fetch kept a share-partition for itself (FetchLockRatio).",
+    "Time that fetches kept a share-partition for themselves, in percent of the time since the fetch before "
+    "(FetchLockRatio).",
     buckets=(0, 1, 5, 10, 25, 50, 75, 90, 100),
 )
 SHARE_FETCHES = Counts[str](
-    "sharequeue_share_fetch_requests", "Fetches, by topic (TotalShareFetchRequestsPerSec).", ["topic"]
+    "sharequeue_share_fetch_requests",
+    "Fetches, counted once for each topic (TotalShareFetchRequestsPerSec).",
+    ["topic"],
 )
 FAILED_SHARE_FETCHES = Counts[str](
     "sharequeue_failed_share_fetch_requests",
-    "Fetches of which a partition failed, by topic (FailedShareFetchRequestsPerSec).",
+    "Fetches with a partition that failed (FailedShareFetchRequestsPerSec).",
     ["topic"],
 )
 SHARE_ACKNOWLEDGES = Counts[str](
     "sharequeue_share_acknowledgement_requests",
-    "Acknowledgements, by topic (TotalShareAcknowledgementRequestsPerSec).",
+    "Acknowledge calls, and fetches that carry acknowledgements, counted once for each topic "
+    "(TotalShareAcknowledgementRequestsPerSec).",
     ["topic"],
 )
 FAILED_SHARE_ACKNOWLEDGES = Counts[str](
     "sharequeue_failed_share_acknowledgement_requests",
-    "Acknowledgements that failed, by topic (FailedShareAcknowledgementRequestsPerSec).",
+    "Those in which something failed (FailedShareAcknowledgementRequestsPerSec).",
     ["topic"],
 )
 DELAYED_FETCHES_EXPIRED = Counter(
     "sharequeue_delayed_share_fetch_expires",
-    "Waiting fetches that ended without records (DelayedShareFetch ExpiresPerSec).",
+    "Waiting fetches whose time ran out (DelayedShareFetch ExpiresPerSec).",
 )
-WAITING_FETCHES = Gauge("sharequeue_waiting_fetches", "Fetches that wait for records.")
-PRODUCE_BYTES = Gauge("sharequeue_produce_bytes", "Bytes of produce requests in hand, until they are answered.")
+WAITING_FETCHES = Gauge(
+    "sharequeue_waiting_fetches",
+    "Fetches that wait now. A fetch that was passed on to the only leader is counted at both gateways.",
+)
+PRODUCE_BYTES = Gauge(
+    "sharequeue_produce_bytes",
+    "Bytes of the produce requests that the gateway has read and not answered; `max_produce_bytes` bounds it.",
+)
 LED_SHARE_PARTITIONS = Gauge("sharequeue_led_share_partitions", "Share-partitions this gateway has loaded.")
 SHARE_SESSIONS = Gauge("sharequeue_share_sessions", "Open share sessions (ShareSessionsCount).")
 SHARE_SESSION_PARTITIONS = Gauge(
-    "sharequeue_share_session_partitions", "Partitions in open share sessions (SharePartitionsCount)."
+    "sharequeue_share_session_partitions", "Partitions in share sessions (SharePartitionsCount)."
 )
 SHARE_SESSION_EVICTIONS = Counter(
-    "sharequeue_share_session_evictions", "Share sessions dropped because they were idle (ShareSessionEvictionsPerSec)."
+    "sharequeue_share_session_evictions", "Sessions dropped because they were idle (ShareSessionEvictionsPerSec)."
 )
 DEAD_LETTERS = Counts[str](
     "sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"]
@@ -87,32 +98,38 @@ DEAD_LETTER_WRITES = Counts[str](
 )
 FAILED_DEAD_LETTER_WRITES = Counts[str](
     "sharequeue_failed_dead_letter_writes",
-    "Tries to write dead letters that failed (DeadLetterQueueFailedProduceRequestsPerSec).",
+    "Tries that failed; they are repeated (DeadLetterQueueFailedProduceRequestsPerSec).",
     ["group"],
 )
 PARKED_DEAD_LETTERS = Counts[str](
     "sharequeue_parked_dead_letter_records",
-    "Dead letters whose topic refuses them, kept in the parking table.",
+    "Dead letters that their topic refuses, kept in a table.",
     ["group"],
 )
 REMOVED_UNFINISHED = Counts[str](
     "sharequeue_removed_unfinished_records",
-    "Offsets that retention removed although the group had not finished them.",
+    "Offsets that retention removed although the group had not finished them; counted by the gateway that sweeps the "
+    "partition.",
     ["group"],
 )
 ENDING_HOLDS = Gauge(
     "sharequeue_ending_holds",
-    "Groups and topics in which retention stops sparing unfinished records within half of the group's hold time.",
+    "Groups and topics, in sum over the gateways, in which an idle group with unfinished records has used up half of "
+    "`retention.hold.idle.ms`.",
 )
-DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter queue.")
+DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter topic.")
 SHARE_COORDINATORS_FAILING = Gauge(
     "sharequeue_share_coordinators_failing",
-    "Share coordinators that take no state writes; nothing is acquired from their share-partitions.",
+    "Share coordinators that take no state writes; fetches acquire nothing from their share-partitions.",
 )
 CLOCK_JUMPS = Counter(
-    "sharequeue_clock_jumps", "Times at which the distance to PostgreSQL's clock changed by more than a second."
+    "sharequeue_clock_jumps",
+    "Times at which the distance to PostgreSQL's clock changed by more than a second: somebody set a clock, or the "
+    "machine slept.",
 )
-LOCK_TIMERS_DEGRADED = Gauge("sharequeue_lock_timers_degraded", "1 while Redis does not answer, or refuses.")
+LOCK_TIMERS_DEGRADED = Gauge(
+    "sharequeue_lock_timers_degraded", "1 while Redis does not answer, or refuses; `/readyz` says which."
+)
 
 OF_GROUP = (DEAD_LETTERS, DEAD_LETTER_WRITES, FAILED_DEAD_LETTER_WRITES, PARKED_DEAD_LETTERS)
 OF_TOPIC = (SHARE_FETCHES, FAILED_SHARE_FETCHES, SHARE_ACKNOWLEDGES, FAILED_SHARE_ACKNOWLEDGES)

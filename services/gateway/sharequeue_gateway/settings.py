@@ -15,59 +15,91 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """Durations in milliseconds, sizes in bytes."""
 
     database_url: str
+    """PostgreSQL with the schema `log`: `postgresql://user:password@host:port/database`. Tested on 16 and 18."""
     redis_url: str
+    """Redis: `redis://:password@host:port/number`. Tested on Redis 7, Valkey 8 and Valkey 9."""
     coordinator_url: str
+    """The URL of one group coordinator, or of several with commas between. Each instance names all others."""
     share_coordinator_url: str
+    """The URL of one share coordinator, or of several, likewise."""
     cluster_token: str
+    """The secret that services show each other: the same for all, at least 16 characters. `python3 -c "import
+    secrets; print(secrets.token_hex(24))"` makes one."""
 
     host: str = "127.0.0.1"
+    """The address to bind."""
     port: Port = 8080
+    """The port to bind; 0 takes any free one."""
     node_id: str = ""
-    """The name of this gateway. If it is empty, the name is made of the host's name and the port."""
+    """This gateway's name, which must be unique. If it is empty, the name is made of the host's name and the port."""
     url: str = ""
-    """The URL at which other services reach this gateway. If it is empty, it is made of `host` and the port, or of the
-    host's name and the port if `host` binds all addresses."""
+    """The URL at which other services reach this gateway. If it is empty, it is made of `host` and `port`; a gateway
+    that binds all addresses uses the host's name. Requests may name its host."""
     log_level: str = "info"
+    """debug, info, warning or error."""
     allow_unauthenticated: bool = False
-    """Serve a public address although callers are not authenticated."""
+    """True lets the service bind an address that is not loopback. It does not authenticate callers, so it refuses
+    such an address by default."""
     allow_hosts: str = ""
-    """Names that the header Host may have besides the one in `url`, separated by commas."""
+    """Host names that requests may have in `Host`, with commas between and without ports:
+    `gateway,queue.example.org`. IP addresses, `localhost`, `*.localhost` and the host of `url` are always allowed.
+    Others get 421: [proxy.md](proxy.md)."""
     allow_origins: str = ""
-    """Origins whose pages may call from a browser, separated by commas; `*`: all."""
+    """Origins whose pages may call from a browser (CORS), with commas between:
+    `https://app.example.org,http://localhost:3000`; `*` is all. A call of another page that changes or acquires gets
+    403: [proxy.md](proxy.md)."""
     kafka_defaults: bool = False
-    """Use Kafka's defaults and bounds for group settings, and its in-flight limit, which counts the span of the
-    window."""
+    """Kafka's defaults and bounds of [group settings](configuration.md#group-settings), and its in-flight limit. Set
+    it at the group coordinator too."""
     auto_create_topics: bool = True
+    """Producing to a missing topic creates it, with one partition."""
     auto_create_dead_letter_topics: bool = True
+    """A missing dead-letter topic is created, with `errors.deadletterqueue.group.enable=true`."""
 
     max_request_bytes: Positive = 10 * 1024 * 1024
+    """A larger request body gets 413."""
     max_produce_bytes: Positive = 64 * 1024 * 1024
-    """Bytes of produce requests that are read and not answered; a request above it is refused with 429."""
+    """Bytes of the produce requests that the gateway has read and not answered. A further request gets 429, before
+    its body is read if its `Content-Length` says so. Each byte costs three to six bytes of memory. A single request
+    is always taken."""
     max_value_depth: Annotated[int, Meta(ge=1, le=500)] = 64
-    """Levels of arrays and objects in a value. Decoders of many languages stop at 64 or 128."""
+    """A value whose arrays and objects nest deeper gets 422. Decoders of many languages stop at 64 or 128."""
     max_waiting_fetches: Positive = 10_000
+    """Fetches that may wait. A further one gets 429."""
     max_share_sessions: Positive = 2000
+    """Open share sessions. A further one gets 429."""
     share_session_idle_ms: Positive = 60_000
+    """A session that was not used for so long is dropped. Its member keeps what it holds."""
     share_partition_idle_ms: Positive = 60_000
+    """A share-partition that was not used for so long, with nothing held or delayed, is unloaded."""
     max_share_partitions: Positive = 200_000
+    """Loaded share-partitions. A further load gets 429 until idle ones are unloaded."""
     max_delayed_runs: Positive = 1_000_000
-    """Runs of records in flight over all share-partitions: about 250 bytes each. Above it, new records wait at those
-    with more than their equal part."""
+    """Runs of records in flight (offsets side by side in the same state) over all share-partitions that the gateway
+    leads, about 250 bytes each. Above it, new records wait at the share-partitions that have more than their equal
+    part; in-flight says `limited_by`."""
     record_cache_bytes: Positive = 64 * 1024 * 1024
+    """Recent record batches kept in memory."""
     state_write_deadline_ms: Positive = 10_000
+    """How long a request waits for a state write. After it the outcome is `unknown`, and the gateway sends the write
+    again."""
     redis_timeout_ms: Positive = 50
+    """Time for a call to Redis. After it the gateway works without Redis. It must be below
+    `state_write_deadline_ms`."""
     dead_letter_retry_max_ms: Positive = 30_000
-    activity_flush_ms: int = 5000
-    """The pause between two writes of the counts for reports. A crash loses the counts since the last write."""
+    """The longest pause between two tries to write a dead letter."""
+    activity_flush_ms: Annotated[int, Meta(ge=100)] = 5000
+    """How often the counts for reports are written. A crash of the gateway loses the counts since the last time."""
     backlog_interval_ms: Positive = 15_000
-    """The pause between two looks at the backlog of every group, for metrics."""
+    """How often one gateway looks at the backlog of every group, for metrics."""
     max_metric_pairs: Positive = 2000
-    """Pairs of group and topic with metrics of their own; the others are added up."""
+    """Pairs of group and topic with metrics of their own. The others are added up under `other`."""
     activity_retention_ms: Positive = 2_592_000_000
+    """Older counts for reports are removed."""
     floor_interval_ms: Positive = 10_000
-    """The pause between two raises of floors: how far each group has finished, which retention goes by."""
+    """How often it is noted in the log how far each group has finished. Retention goes by that."""
     retention_interval_ms: Positive = 60_000
-    """The pause between two runs of retention, which moves log starts up."""
+    """How often `retention.ms` and `retention.bytes` are applied."""
 
     def check(self) -> None:
         """Raises: ValueError: settings that contradict each other."""
@@ -81,5 +113,3 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
                     parse(given)
             except ValueError as fault:
                 raise ValueError(f"{PREFIX}{name.upper()}: {fault}") from None
-        if self.activity_flush_ms < 100:
-            raise ValueError("activity_flush_ms must be at least 100")

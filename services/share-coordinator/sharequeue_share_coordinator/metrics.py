@@ -8,7 +8,7 @@ WRITES = Counter(
 )
 WRITE_SECONDS = Histogram(
     "sharequeue_share_coordinator_write_seconds",
-    "Time of one commit (write-latency).",
+    "Time of one commit (write-latency-avg, -max).",
     buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
 )
 COMMIT_ROWS = Histogram(
@@ -19,7 +19,7 @@ COMMIT_ROWS = Histogram(
 LAST_PRUNED = Gauge(
     "sharequeue_share_coordinator_last_pruned_offset", "Rows below this sequence number are gone (last-pruned-offset)."
 )
-PRUNED_ROWS = Counter("sharequeue_share_coordinator_pruned_rows", "Rows removed because a newer snapshot holds them.")
+PRUNED_ROWS = Counter("sharequeue_share_coordinator_pruned_rows", "Rows removed because a newer snapshot covers them.")
 LARGE_SNAPSHOT_BYTES = Counter(
     "sharequeue_share_coordinator_large_snapshot_bytes", "Bytes of snapshots that were written in parts, compressed."
 )

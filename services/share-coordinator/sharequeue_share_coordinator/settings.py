@@ -1,7 +1,11 @@
 """The share coordinator's settings, read from the environment with the prefix SHAREQUEUE_SHARE_COORDINATOR_."""
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from sharequeue.http.limits import HttpLimits
-from sharequeue.service.settings import Port, Positive, check_cluster_token, check_log_level
+from sharequeue.service.settings import LeaseMs, Port, Positive, Shards, check_cluster_token, check_log_level
 
 PREFIX = "SHAREQUEUE_SHARE_COORDINATOR_"
 
@@ -10,35 +14,48 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """Durations in milliseconds."""
 
     database_url: str
+    """PostgreSQL with the schema `share_state`."""
     coordinator_url: str
+    """The URL of one group coordinator, or of several with commas between."""
     cluster_token: str
+    """The secret that services show each other, as for the gateway."""
 
     host: str = "127.0.0.1"
+    """The address to bind."""
     port: Port = 8082
+    """The port to bind; 0 takes any free one."""
     node_id: str = ""
-    """Empty: made of the host name and the port. A process with the same name takes over at once."""
+    """This instance's name, which must be unique: a process takes over at once from an earlier one of its name. If it
+    is empty, the name is made of the host's name and the port."""
     url: str = ""
-    """Where the other services reach this instance. Empty: made of host and port."""
-    shards: int = 16
-    """The number of shards that share-partitions are spread over. The first start stores it in the database."""
-    lease_ms: int = 3000
-    """The other instances take the shards of one that has not renewed its lease for this long."""
+    """The URL at which others reach this instance. If it is empty, it is made of `host` and `port`; an instance that
+    binds all addresses uses the host's name."""
+    shards: Shards = 16
+    """The number of shards that share-partitions are spread over. The first start stores it in the database, and a
+    start with another number is refused."""
+    lease_ms: LeaseMs = 3000
+    """How long the other instances wait for a silent one before they take its shards."""
     log_level: str = "info"
+    """debug, info, warning or error."""
     allow_unauthenticated: bool = False
-    snapshot_update_records_per_snapshot: int = 500
+    """True lets the service bind an address that is not loopback. Its calls need the cluster token in any case, so it
+    takes any `Host`."""
+    snapshot_update_records_per_snapshot: Annotated[int, Meta(ge=0, le=500)] = 500
+    """Updates of a share-partition before a snapshot. After a snapshot of more than 16 KiB the updates must also have
+    its bytes twice, or half of them after 20,000 updates. Kafka:
+    share.coordinator.snapshot.update.records.per.snapshot."""
     kafka_defaults: bool = False
-    """Snapshots are due by the number of updates alone, as in Kafka."""
+    """The number of updates alone decides when a snapshot is due."""
     cold_partition_snapshot_interval_ms: Positive = 300_000
+    """A share-partition without writes for so long gets a snapshot, so that its rows can be removed. Kafka:
+    share.coordinator.cold.partition.snapshot.interval.ms."""
     prune_interval_ms: Positive = 30_000
+    """How often rows that a newer snapshot covers are removed; every 20th time, and after a start, of all
+    share-partitions. Kafka: share.coordinator.state.topic.prune.interval.ms, 300000."""
     max_cached_share_partitions: Positive = 200_000
+    """Share-partitions whose state stays in memory. The state of others is replayed when it is needed."""
 
     def check(self) -> None:
-        """Raises: ValueError: a value out of Kafka's bounds."""
+        """Raises: ValueError: there is no such log level, or the token can be guessed."""
         check_log_level(self.log_level, PREFIX)
         check_cluster_token(self.cluster_token, PREFIX)
-        if not 0 <= self.snapshot_update_records_per_snapshot <= 500:
-            raise ValueError("snapshot_update_records_per_snapshot must be in the range 0 to 500 inclusive")
-        if not 1 <= self.shards <= 1024:
-            raise ValueError("shards must be in the range 1 to 1024")
-        if self.lease_ms < 300:
-            raise ValueError("a lease must be at least 300 ms")

@@ -16,7 +16,7 @@ from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.series import head, line
+from sharequeue.service.series import Family
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.queue_series import OTHER, PAIR
@@ -27,9 +27,25 @@ log = logging.getLogger(__name__)
 
 WHO: Final = SharePartitionKey("", "metrics", 0)
 """Stands for the task: its leader looks."""
-RECORDS: Final = "sharequeue_group_backlog_records"
-OLDEST: Final = "sharequeue_group_oldest_record_seconds"
-LOG_BYTES: Final = "sharequeue_log_bytes"
+RECORDS: Final = Family(
+    "sharequeue_group_backlog_records",
+    "gauge",
+    "Records that a group has not finished, held and delayed ones included, whether it has workers or not. One gateway "
+    "has it for all groups (`backlog_interval_ms`), up to 25 s late.",
+    PAIR,
+)
+OLDEST: Final = Family(
+    "sharequeue_group_oldest_record_seconds",
+    "gauge",
+    "Age of the oldest of them by its timestamp, for the 1,000 partitions with the largest backlogs. The same gateway "
+    "has it.",
+    PAIR,
+)
+LOG_BYTES: Final = Family(
+    "sharequeue_log_bytes",
+    "gauge",
+    "Bytes of the record batches on disk, with their index. The same gateway has it.",
+)
 FAMILIES: Final = (RECORDS, OLDEST, LOG_BYTES)
 
 
@@ -89,17 +105,17 @@ class BacklogLook:
             for backlog in seen.largest
             if (topic := self._metadata.name_of(backlog.topic_id)) is not None
         ]
-        yield head(RECORDS, "Records that a group has not finished, held and delayed ones included.", "gauge")
+        yield RECORDS.head
         for names, backlog in named:
-            yield line(RECORDS, PAIR, names, backlog.records)
+            yield RECORDS.line(backlog.records, names)
         if seen.pairs > len(seen.largest):
             others = seen.records - sum(backlog.records for backlog in seen.largest)
-            yield line(RECORDS, PAIR, (OTHER, OTHER), others)
-        yield head(OLDEST, "Age of the oldest record that a group has not finished.", "gauge")
+            yield RECORDS.line(others, (OTHER, OTHER))
+        yield OLDEST.head
         now_ms = self._clock.now_ms()
         for names, backlog in named:
             timestamp_ms = self._oldest_ms.get((backlog.group_id, backlog.topic_id))
             if timestamp_ms is not None:
-                yield line(OLDEST, PAIR, names, max(0, now_ms - timestamp_ms) / 1000)
-        yield head(LOG_BYTES, "Bytes of the record batches on disk.", "gauge")
-        yield f"{LOG_BYTES} {float(self._log_bytes)}\n"
+                yield OLDEST.line(max(0, now_ms - timestamp_ms) / 1000, names)
+        yield LOG_BYTES.head
+        yield LOG_BYTES.line(self._log_bytes)

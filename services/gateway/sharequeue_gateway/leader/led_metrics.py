@@ -2,19 +2,54 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
-from sharequeue.service.series import Labels, head, line, most
+from sharequeue.service.series import Family, Labels, most
 from sharequeue_gateway import metrics
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.bounds import BOUNDS, limited_by
 from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVING, AVAILABLE, Run
 
-IN_FLIGHT_RECORDS = "sharequeue_in_flight_message_count"
-IN_FLIGHT_BATCHES = "sharequeue_in_flight_batch_count"
-IN_FLIGHT = "sharequeue_in_flight_share_partitions"
-RECORDS = "sharequeue_group_in_flight_records"
-UNSERVED = "sharequeue_share_partition_unserved_seconds"
-LIMITED = "sharequeue_limited_share_partitions"
+IN_FLIGHT_RECORDS: Final = Family(
+    "sharequeue_in_flight_message_count",
+    "gauge",
+    "Offsets from the start to the end of the window, finished ones included (InFlightMessageCount).",
+    metrics.SHARE_PARTITION,
+)
+IN_FLIGHT_BATCHES: Final = Family(
+    "sharequeue_in_flight_batch_count",
+    "gauge",
+    "Batches in flight (InFlightBatchCount).",
+    metrics.SHARE_PARTITION,
+)
+RECORDS: Final = Family(
+    "sharequeue_group_in_flight_records",
+    "gauge",
+    "Records in flight at their leaders: `held`, `delayed`, `retry` (ready again), `dying` (their dead letters are being "
+    "written), `finished` (behind one that is not).",
+    ("group", "topic", "state"),
+)
+IN_FLIGHT: Final = Family(
+    "sharequeue_in_flight_share_partitions",
+    "gauge",
+    "Share-partitions with anything in flight, also those without a series of their own.",
+)
+LIMITED: Final = Family(
+    "sharequeue_limited_share_partitions",
+    "gauge",
+    "Share-partitions in which new records wait because a bound is reached: `share.partition.max.record.locks`, "
+    "`share.partition.max.delayed.records`, `runs` or `span`.",
+    ("bound",),
+)
+UNSERVED: Final = Family(
+    "sharequeue_share_partition_unserved_seconds",
+    "gauge",
+    "How long a share-partition led here has had records for a fetch and gave none: the longest time in the group. "
+    "Groups below a second have no series.",
+    ("group",),
+)
+FAMILIES: Final = (IN_FLIGHT_RECORDS, IN_FLIGHT_BATCHES, RECORDS, IN_FLIGHT, LIMITED, UNSERVED)
+"""As docs/metrics.md lists them."""
 UNSERVED_FROM_MS = 1000
 """The shortest wait with a series: a shorter one is only the pause between two fetches."""
 
@@ -55,29 +90,25 @@ def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[],
             limited[bound] += 1
         yield ""
     highest = most(spans)
-    yield head(IN_FLIGHT_RECORDS, "Offsets from start to end (InFlightMessageCount).", "gauge")
+    yield IN_FLIGHT_RECORDS.head
     for span, labels in highest:
-        yield line(IN_FLIGHT_RECORDS, metrics.SHARE_PARTITION, labels, span)
-    yield head(IN_FLIGHT_BATCHES, "Batches in flight (InFlightBatchCount).", "gauge")
+        yield IN_FLIGHT_RECORDS.line(span, labels)
+    yield IN_FLIGHT_BATCHES.head
     for _, labels in highest:
-        yield line(IN_FLIGHT_BATCHES, metrics.SHARE_PARTITION, labels, batches[labels])
-    yield head(RECORDS, "Records in flight by their state, of the share-partitions that this gateway leads.", "gauge")
+        yield IN_FLIGHT_BATCHES.line(batches[labels], labels)
+    yield RECORDS.head
     of_pairs = [(of_pair.total(), pair) for pair, of_pair in states.items()]
     for _, pair in most(of_pairs):
         for state, records in states[pair].items():
-            yield line(RECORDS, ("group", "topic", "state"), (*pair, state), records)
-    yield head(IN_FLIGHT, "Share-partitions with anything in flight.", "gauge")
-    yield f"{IN_FLIGHT} {float(len(spans))}\n"
-    yield head(LIMITED, "Share-partitions in which new records wait, by the bound that is reached.", "gauge")
+            yield RECORDS.line(records, (*pair, state))
+    yield IN_FLIGHT.head
+    yield IN_FLIGHT.line(len(spans))
+    yield LIMITED.head
     for bound, count in limited.items():
-        yield line(LIMITED, ("bound",), (bound,), count)
-    yield head(
-        UNSERVED,
-        "Time since a share-partition with records last gave any, the longest of the group's; from a second on.",
-        "gauge",
-    )
+        yield LIMITED.line(count, (bound,))
+    yield UNSERVED.head
     for longest_ms, group in most(unserved):
-        yield line(UNSERVED, ("group",), group, longest_ms / 1000)
+        yield UNSERVED.line(longest_ms / 1000, group)
 
 
 def _state_of(run: Run) -> str:

@@ -8,16 +8,39 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from sharequeue.service.series import Labels, head, line
+from sharequeue.service.series import Family, Labels
 from sharequeue_gateway.leader.activity import SHOWN_MS, Totals
 
 PAIR: Final = ("group", "topic")
-PRODUCED: Final = "sharequeue_topic_records_produced_total"
-RECORDS: Final = "sharequeue_group_records_total"
-DEAD_LETTERS: Final = "sharequeue_group_dead_letters_total"
-DROPPED: Final = "sharequeue_metric_pairs_dropped"
-MEMBERS: Final = "sharequeue_group_fetching_members"
-FAMILIES: Final = (PRODUCED, RECORDS, DEAD_LETTERS, DROPPED, MEMBERS)
+PRODUCED: Final = Family(
+    "sharequeue_topic_records_produced_total", "counter", "Records produced to a topic at this gateway.", ("topic",)
+)
+RECORDS: Final = Family(
+    "sharequeue_group_records_total",
+    "counter",
+    "What happened to records at this gateway: delivered, accepted, released, rejected, expired (their lock ended).",
+    (*PAIR, "event"),
+)
+DEAD_LETTERS: Final = Family(
+    "sharequeue_group_dead_letters_total",
+    "counter",
+    "Dead letters written: `rejected`, `delivery_limit`.",
+    (*PAIR, "cause"),
+)
+MEMBERS: Final = Family(
+    "sharequeue_group_fetching_members",
+    "gauge",
+    "Members that fetched at this gateway in the last minute, joined or not. A member without a `member_id` is not "
+    "counted.",
+    ("group",),
+)
+DROPPED: Final = Family(
+    "sharequeue_metric_pairs_dropped",
+    "gauge",
+    "Pairs of group and topic without series of their own (`max_metric_pairs`): they are added up under the names "
+    "`other`.",
+)
+FAMILIES: Final = (PRODUCED, RECORDS, DEAD_LETTERS, MEMBERS, DROPPED)
 EVENTS: Final = ("delivered", "accepted", "released", "rejected", "expired")
 USUAL: Final = frozenset({"delivered", "accepted"})
 """The other events have a series once there was one: most pairs have none."""
@@ -46,27 +69,27 @@ class QueueSeries:
     def series(self) -> Iterator[str]:
         """The lines of /metrics, in parts."""
         topics, pairs = self._shown()
-        yield head(PRODUCED, "Records produced to a topic at this gateway.", "counter")
+        yield PRODUCED.head
         for topic, totals in self._most(topics, lambda totals: totals.produced):
-            yield line(PRODUCED, ("topic",), topic, totals.produced)
+            yield PRODUCED.line(totals.produced, topic)
         most = self._most(pairs, lambda totals: totals.delivered)
-        yield head(RECORDS, "Records of a group and a topic by what happened to them at this gateway.", "counter")
+        yield RECORDS.head
         for names, totals in most:
             for event in EVENTS:
                 records = getattr(totals, event)
                 if records or event in USUAL:
-                    yield line(RECORDS, (*PAIR, "event"), (*names, event), records)
-        yield head(DEAD_LETTERS, "Dead letters written by this gateway, by cause.", "counter")
+                    yield RECORDS.line(records, (*names, event))
+        yield DEAD_LETTERS.head
         for names, totals in most:
             for cause, records in totals.dead_letters.items():
-                yield line(DEAD_LETTERS, (*PAIR, "cause"), (*names, cause), records)
-        yield head(MEMBERS, "Members that fetched at this gateway in the last minute.", "gauge")
+                yield DEAD_LETTERS.line(records, (*names, cause))
+        yield MEMBERS.head
         for group_id, count in heapq.nlargest(
             self._most_pairs, self._members().items(), key=lambda counted: counted[1]
         ):
-            yield line(MEMBERS, ("group",), (group_id,), count)
-        yield head(DROPPED, "Pairs of group and topic without series of their own.", "gauge")
-        yield f"{DROPPED} {float(max(0, len(pairs) - self._most_pairs))}\n"
+            yield MEMBERS.line(count, (group_id,))
+        yield DROPPED.head
+        yield DROPPED.line(max(0, len(pairs) - self._most_pairs))
 
     def _shown(self) -> tuple[dict[Labels, Totals], dict[Labels, Totals]]:
         """The topics, and the pairs of group and topic, that were used lately."""

@@ -1,0 +1,271 @@
+"""`python -m docs.reference`: writes the tables of the reference pages again, from the code that they describe.
+
+    settings.py of each service, http/limits.py ──▶ the strings behind the fields, defaults, bounds ──▶ configuration.md
+    protocol/configs.py ──▶ GROUP_CONFIGS, TOPIC_CONFIGS ─────────────────────────────────────────────▶ configuration.md
+    metrics of the services ──▶ names, kinds, labels, HELP texts ─────────────────────────────────────▶ metrics.md
+    protocol/errors.py, protocol/apis ──▶ rows, and ADVICE below ─────────────────────────────────────▶ errors.md
+
+A table stands between `<!-- made: NAME -->` and `<!-- end -->`. What is around it is written by hand, and stays.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import msgspec
+import sharequeue_coordinator.metrics
+import sharequeue_coordinator.settings
+import sharequeue_gateway.metrics
+import sharequeue_gateway.settings
+import sharequeue_share_coordinator.metrics
+import sharequeue_share_coordinator.settings
+from prometheus_client import Histogram
+from prometheus_client.metrics import MetricWrapperBase
+from sharequeue_gateway.leader import backlog, led_metrics, queue_series
+
+import sharequeue.http.endpoint
+import sharequeue.http.problems
+import sharequeue.ownership.leases
+from sharequeue.http.limits import HttpLimits
+from sharequeue.http.openapi.field_texts import field_texts
+from sharequeue.protocol import apis
+from sharequeue.protocol.apis import Api
+from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
+from sharequeue.protocol.errors import ERRORS
+from sharequeue.protocol.types import MAX_INT64
+from sharequeue.service.series import Counts, Family
+
+HERE: Final = Path(__file__).parent
+ADVICE: Final = {
+    "UNKNOWN_SERVER_ERROR": "A fault of the service: look for the request id in its log.",
+    "OFFSET_OUT_OF_RANGE": "Read from `log_start_offset` to `log_end_offset`: describeTopic answers both.",
+    "CORRUPT_MESSAGE": "The log of the gateway names the batch.",
+    "UNKNOWN_TOPIC_OR_PARTITION": "Correct the name or the number, or create the topic.",
+    "NOT_LEADER_OR_FOLLOWER": "The partition moves to another gateway: repeat the request.",
+    "REQUEST_TIMED_OUT": "The outcome is unknown: repeat it; produce with the same `Idempotency-Key`.",
+    "MESSAGE_TOO_LARGE": "Send less in one request, or raise the setting that the detail names. `limit` is in bytes.",
+    "COORDINATOR_LOAD_IN_PROGRESS": "A coordinator takes over from another one: repeat the request.",
+    "COORDINATOR_NOT_AVAILABLE": "A coordinator is away: repeat the request.",
+    "NOT_COORDINATOR": "Groups move to another coordinator: repeat the request.",
+    "INVALID_TOPIC_EXCEPTION": "Use 1 to 249 characters of `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`.",
+    "INVALID_GROUP_ID": "Use 1 to 249 characters without `/` and control characters, percent-encoded in the path.",
+    "UNKNOWN_MEMBER_ID": "The member left, or was silent for too long: join again with `member_epoch` 0.",
+    "TOPIC_AUTHORIZATION_FAILED": "Not used yet.",
+    "GROUP_AUTHORIZATION_FAILED": "Not used yet.",
+    "CLUSTER_AUTHORIZATION_FAILED": "Send the cluster token: `Authorization: Bearer …`. Operators have it.",
+    "UNSUPPORTED_VERSION": "Not used yet.",
+    "TOPIC_ALREADY_EXISTS": "Use the topic that is there, or another name.",
+    "INVALID_PARTITIONS": "The detail has the bounds. A topic never gets fewer partitions.",
+    "INVALID_CONFIG": "Correct the name or the value: [all settings](configuration.md#group-settings).",
+    "INVALID_REQUEST": "Correct what `errors` names. With another status than 422, see [problems](api.md#problems).",
+    "UNKNOWN_PATH": "Correct the path: `/docs` of a gateway shows all calls.",
+    "HOST_NOT_ALLOWED": "Call the gateway by a name of its setting `allow_hosts` ([proxies](proxy.md)).",
+    "ORIGIN_NOT_ALLOWED": "Add the origin of the page to the setting `allow_origins` ([browsers](proxy.md)).",
+    "KAFKA_STORAGE_ERROR": "A store is away: repeat the request. The answer's own `definite` may be true.",
+    "NON_EMPTY_GROUP": "Stop the workers of the group, or send `force`.",
+    "GROUP_ID_NOT_FOUND": "Correct the id. A group comes to life with its first fetch or setting.",
+    "FENCED_LEADER_EPOCH": "Another gateway leads the partition now: repeat the request.",
+    "GROUP_MAX_SIZE_REACHED": "Let a member leave, or use one more group. `limit` is the bound.",
+    "THROTTLING_QUOTA_EXCEEDED": "Repeat the request later.",
+    "INVALID_UPDATE_VERSION": "The batch was replaced since it was listed: list it again.",
+    "UNKNOWN_TOPIC_ID": "The topic was deleted: leave it out of the session.",
+    "FENCED_MEMBER_EPOCH": "The member's epoch is an old one: join again with `member_epoch` 0.",
+    "INVALID_RECORD_STATE": "The member does not hold these records any more. They come again, to it or to another one.",
+    "SHARE_SESSION_NOT_FOUND": "Open a session with `share_session_epoch` 0.",
+    "INVALID_SHARE_SESSION_EPOCH": "A request of the session was lost: open a new one with `share_session_epoch` 0.",
+    "FENCED_STATE_EPOCH": "The offsets of the group were reset: fetch again.",
+    "SHARE_SESSION_LIMIT_REACHED": "Fetch without a session, or repeat the request later.",
+}
+"""What a caller does about an error, beyond what its row in the table says."""
+
+Rows = Iterable[Sequence[str]]
+
+
+def table(heads: Sequence[str], rows: Rows) -> str:
+    """A table in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def settings(kind: type[msgspec.Struct], leave_out: type[msgspec.Struct] | None = None) -> str:
+    """The settings of a service: what the source says behind each field."""
+    texts = field_texts(kind)
+    without = leave_out.__struct_fields__ if leave_out else ()
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    rows = [
+        (f"`{field.name}`", _default(field), _range(field.type), texts[field.name])
+        for field in info.fields
+        if field.name not in without
+    ]
+    return table(("setting", "default", "bounds", "meaning"), rows)
+
+
+def _default(field: msgspec.inspect.Field) -> str:
+    if field.required:
+        return "required"
+    value = field.default
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, int):
+        return f"`{value}`{_in_units(field.name, value)}"
+    return f"`{value}`" if value else "empty"
+
+
+_UNITS: Final = {
+    "_ms": (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)),
+    "_bytes": (("MiB", 1 << 20), ("KiB", 1 << 10)),
+}
+
+
+def _in_units(name: str, value: int) -> str:
+    """A number of milliseconds or bytes in the largest unit that has a whole number of it."""
+    for ending, units in _UNITS.items():
+        if name.replace(".", "_").endswith(ending):
+            return next((f" ({value // size} {unit})" for unit, size in units if value and value % size == 0), "")
+    return ""
+
+
+def _range(kind: msgspec.inspect.Type) -> str:
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _range(kind.type)
+    if not isinstance(kind, msgspec.inspect.IntType):
+        return ""
+    if kind.le is not None:
+        return f"{kind.ge or 0}–{kind.le}"
+    return "" if kind.ge is None else f"from {kind.ge}"
+
+
+def _bounds(config: Config, kafka_defaults: bool = False) -> str:
+    if config.kind != "int":
+        return config.form or ", ".join(config.choices)
+    low, high = config.bounds(kafka_defaults)
+    return f"{_minus(low)}–{high}" if high < MAX_INT64 else f"from {_minus(low)}"
+
+
+def _minus(number: int) -> str:
+    return str(number).replace("-", "−")
+
+
+def _value(config: Config, kafka_defaults: bool) -> str:
+    value = config.default_for(kafka_defaults)
+    if config.kind == "int":
+        return f"{_minus(int(value))}{_in_units(config.name, int(value))}"
+    return f"`{value}`" if value else "empty"
+
+
+def group_settings() -> str:
+    """The settings of groups, with Kafka's defaults and bounds where they differ."""
+    rows = []
+    for config in GROUP_CONFIGS.values():
+        ours, kafkas = ((_value(config, kafka), _bounds(config, kafka)) for kafka in (False, True))
+        differ = [theirs if theirs != own else "" for own, theirs in zip(ours, kafkas, strict=True)]
+        rows.append((f"`{config.name}`", *ours, *differ, config.doc))
+    return table(("setting", "default", "bounds", "Kafka's default", "Kafka's bounds", "meaning"), rows)
+
+
+def topic_settings() -> str:
+    """The settings of topics."""
+    rows = []
+    for config in TOPIC_CONFIGS.values():
+        ours, kafkas = _value(config, False), _value(config, True)
+        rows.append((f"`{config.name}`", ours, _bounds(config), kafkas if kafkas != ours else "", config.doc))
+    return table(("setting", "default", "bounds", "with `kafka_defaults`", "meaning"), rows)
+
+
+_KAFKAS: Final = re.compile(r"^(.*) \((\w*[A-Z-][\w-]*(?: [A-Z]\w+)?(?:, [\w-]+)?)\)\.$", re.DOTALL)
+"""A HELP text that ends with Kafka's name of the metric in parentheses."""
+
+
+def metrics(modules: Sequence[ModuleType], families: Sequence[Family] = ()) -> str:
+    """The metrics that modules define, and those whose series are made for each scrape."""
+    rows = []
+    for name, kind, labels, text in (
+        *_defined(modules),
+        *((each.name.removesuffix("_total"), each.kind, each.labels, each.meaning) for each in families),
+    ):
+        found = _KAFKAS.match(text)
+        meaning, kafkas = (f"{found[1]}.", found[2]) if found else (text, "")
+        rows.append((f"`{name}`", kind, ", ".join(labels), meaning, kafkas))
+    return table(("metric", "type", "labels", "meaning", "Kafka's"), rows)
+
+
+def _defined(modules: Sequence[ModuleType]) -> Iterator[tuple[str, str, Sequence[str], str]]:
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, Counts):
+                yield value.name, "counter", value.labels, value.meaning
+            elif isinstance(value, MetricWrapperBase):
+                kind = "histogram" if isinstance(value, Histogram) else value._type
+                yield value._name, kind, value._labelnames, value._documentation
+
+
+def errors() -> str:
+    """Every error, by its name, and the calls that have it among their own."""
+    calls = [value for value in vars(apis).values() if isinstance(value, Api) and not value.internal]
+    rows = []
+    for error in sorted(ERRORS, key=lambda error: error.code):
+        if error.kafka_code == 0:
+            continue
+        own = [api.operation_id for api in calls if error.code in api.errors]
+        rows.append(
+            (
+                f"`{error.code}`",
+                _minus(error.kafka_code),
+                str(error.status),
+                "yes" if error.retriable else "no",
+                "yes" if error.definite else "no",
+                f"{error.title}. {ADVICE[error.code]}",
+                ", ".join(f"[{name}](calls.md#{name.lower()})" for name in own)
+                if len(own) < 9
+                else f"{len(own)} calls",
+            )
+        )
+    return table(("code", "number", "status", "retriable", "definite", "what it means, what to do", "calls"), rows)
+
+
+TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
+    "configuration.md": {
+        "gateway settings": lambda: settings(sharequeue_gateway.settings.Settings, HttpLimits),
+        "group coordinator settings": lambda: settings(sharequeue_coordinator.settings.Settings, HttpLimits),
+        "share coordinator settings": lambda: settings(sharequeue_share_coordinator.settings.Settings, HttpLimits),
+        "limits of connections": lambda: settings(HttpLimits),
+        "group settings": group_settings,
+        "topic settings": topic_settings,
+    },
+    "metrics.md": {
+        "gateway metrics": lambda: metrics(
+            [sharequeue_gateway.metrics], [*led_metrics.FAMILIES, *backlog.FAMILIES, *queue_series.FAMILIES]
+        ),
+        "group coordinator metrics": lambda: metrics([sharequeue_coordinator.metrics]),
+        "share coordinator metrics": lambda: metrics([sharequeue_share_coordinator.metrics]),
+        "metrics of every service": lambda: metrics(
+            [sharequeue.http.endpoint, sharequeue.http.problems, sharequeue.ownership.leases]
+        ),
+    },
+    "errors.md": {"errors": errors},
+}
+
+
+def renewed(page: str, text: str) -> str:
+    """The text of a page with its tables made again. Raises: ValueError: a table has no place, or more than one."""
+    for name, make in TABLES[page].items():
+        place = re.compile(rf"(<!-- made: {re.escape(name)} -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
+        made: Any = make()
+        text, count = place.subn(lambda found, made=made: f"{found[1]}{made}{found[2]}", text)  # type: ignore[misc]
+        if count != 1:
+            raise ValueError(f"docs/{page}: {count} places for the table {name!r}, not one")
+    return text
+
+
+def main() -> None:
+    """Write the tables of all pages again."""
+    for page in TABLES:
+        path = HERE / page
+        path.write_text(renewed(page, path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
