@@ -6,7 +6,7 @@ import pytest
 from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import LOCK_ENTRY_SLACK
-from sharequeue_gateway.locks.lock_writer import LockWrite
+from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
 from sharequeue.clock import Clock

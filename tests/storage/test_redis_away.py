@@ -10,8 +10,8 @@ import pytest
 from redis.asyncio import Redis
 from sharequeue_gateway.cluster.redis_client import redis_client
 from sharequeue_gateway.locks import lock_store as lock_timers_module
+from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LOAD_TIMEOUT_S, LockTimers
-from sharequeue_gateway.locks.lock_writer import LockWrite
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.locks.lock_calls import LockEntry, LockName, LockWrite
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.locks.lock_writer import LockEntry, LockName, LockWrite
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
 from sharequeue.clock import Clock

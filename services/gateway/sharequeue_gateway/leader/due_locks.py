@@ -16,8 +16,8 @@ from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.locks.lock_writer import LockWrite
 
 log = logging.getLogger(__name__)
 

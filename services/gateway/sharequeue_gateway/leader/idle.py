@@ -1,9 +1,10 @@
-"""Unloads idle share-partitions."""
+"""Unloads idle share-partitions, and removes what Redis need not keep of those that have come to rest."""
 
 import asyncio
 from typing import Final
 
 from sharequeue.clock import Clock
+from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
@@ -12,7 +13,6 @@ SHORTEST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 LOOKS: Final = 10
 """Looks within one idle time."""
-LOOKED_AT_ONCE: Final = 2000
 
 
 async def unload_idle(leader: Leader, led_index: LedIndex, clock: Clock, idle_ms: int) -> None:
@@ -20,11 +20,14 @@ async def unload_idle(leader: Leader, led_index: LedIndex, clock: Clock, idle_ms
     pause_s = min(max(idle_ms / 1000 / LOOKS, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
     while True:
         await asyncio.sleep(pause_s)
-        idle_before_ms = clock.now_ms() - idle_ms
-        for index, led in enumerate(list(led_index)):
+        now_ms = clock.now_ms()
+        slices = Slices()
+        for led in list(led_index):
+            if slices.over():
+                await slices.pause()
             used_at_ms = led.idle_since()
-            if used_at_ms is not None and used_at_ms < idle_before_ms:
+            if used_at_ms is not None and used_at_ms < now_ms - idle_ms:
                 leader.unload(led)
-            if index % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
-                await asyncio.sleep(0)
+            elif led.used_at_ms < now_ms - 1000 * pause_s:
+                leader.locks.tidy(led)
         metrics.forget_groups(led_index.of_group)

@@ -21,8 +21,8 @@ from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.locks.lock_calls import LockEntry, LockWrite
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.locks.lock_writer import LockEntry, LockWrite
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
 log = logging.getLogger(__name__)
@@ -110,6 +110,13 @@ class LockRecorder:
         if self._lock_timers.degraded and not self._cluster.lease_holds():
             return Recorded.UNCERTAIN
         return Recorded.RECORDED
+
+    def tidy(self, led: LedSharePartition) -> None:
+        """Remove entries of locks whose end is durable. While members fetch, the writes of their locks do that."""
+        if len(led.lock_entries or ()) > LOCK_ENTRY_SLACK + led.machine.held_count and not led.fenced:
+            write = ended(led, self._clock.now_ms())
+            if write.over:
+                self._lock_timers.write(write)
 
     def _after_unload(self, led: LedSharePartition, member_id: str, ranges: Sequence[AcquiredRange]) -> Recorded:
         """The share-partition was unloaded while its locks were written.

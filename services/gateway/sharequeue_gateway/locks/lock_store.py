@@ -21,17 +21,17 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.redis_client import LOST
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
+from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, LockEntry, LockWrite, encode
 from sharequeue_gateway.locks.lock_writer import (
     DUE_SETS,
     HASH_TTL_MS,
     Commands,
-    LockEntry,
-    LockWrite,
     LockWriter,
     due_set,
-    encode,
     heed_cancellation,
+    in_time,
     lock_hash,
+    round_trips,
 )
 from sharequeue_gateway.locks.scripts import sha1
 from sharequeue_gateway.share_partition.machine import RestoredLock
@@ -48,6 +48,11 @@ LOOK_PAUSE_MS: Final = 500
 """The longest pause between two looks at the due set: other gateways add names to it. Own locks are named in time."""
 DUE_BATCH: Final = 256
 LOAD_TIMEOUT_S: Final = 2.0  # longer than for a fetch: locks that a load misses may be lost
+WRITE_BACK_TIMEOUT_S: Final = 5.0
+PAGE_FIELDS: Final = MOST_FIELDS // 2
+"""The fields that a load asks for at once. Redis may answer with a few more."""
+PAGES_AT_ONCE: Final = 16
+MARK_TTL_MS: Final = 3_600_000
 _decode: Final = msgspec.json.Decoder(LockEntry).decode
 
 
@@ -75,6 +80,8 @@ class LockTimers(LockWriter):
         super().__init__(redis, node_id, timeout_ms)
         self._clock = clock
         self._node_id = node_id
+        self._mark = f"sharequeue:mark:{node_id}"
+        self._marked = False
         self._load_timeout_s = max(LOAD_TIMEOUT_S, self._timeout_s)
         self._to_adopt: tuple[Collection[str], Callable[[SharePartitionKey], bool]] | None = None
 
@@ -107,11 +114,16 @@ class LockTimers(LockWriter):
     async def _take_due(self, left: str, leads: Callable[[SharePartitionKey], bool]) -> None:
         """Move the names that this gateway leads from another due set to its own. If gateways do so at once, a name
         moves once."""
-        due: list[Any] = await self._redis.zrange(left, 0, -1)
-        led = [name for name in due if leads(_decode_key(name))]
         move = ["EVALSHA", sha1(scripts.MOVE_DUE), 3, self._due_set, left, DUE_SETS, self._clock.now_ms()]
-        moved = [led[start : start + DUE_BATCH] for start in range(0, len(led), DUE_BATCH)]
-        await self._execute([[*move, *names] for names in moved or [[]]])
+        cursor = 0
+        while True:
+            page: Any = await self._redis.zscan(left, cursor, count=PAGE_FIELDS)
+            cursor, due = page
+            led = [name for name, _ in due if leads(_decode_key(name))]
+            moved = [led[start : start + DUE_BATCH] for start in range(0, len(led), DUE_BATCH)]
+            await self._execute([[*move, *names] for names in moved or [[]]])
+            if not cursor:
+                break
         self._look_ms = 0
 
     async def put_off(self, key: SharePartitionKey, pause_ms: int) -> None:
@@ -149,20 +161,44 @@ class LockTimers(LockWriter):
     async def load(self, epochs: Sequence[tuple[SharePartitionKey, int, int]]) -> list[list[RestoredLock] | None]:
         """Raise leader epochs and read the locks, also while degraded: Redis may be back, with the locks.
 
+        No earlier leader changes a hash after the first page, so all pages together are its entries.
+
         Args:
             epochs: (key, leader epoch, state epoch); locks of another state epoch are left out.
         Returns: the locks of each; None in the place of one for which Redis knows a higher leader epoch.
         """
-        if not epochs:
-            return []
-        commands = [["EVALSHA", sha1(scripts.LOAD), 1, lock_hash(key), epoch, HASH_TTL_MS] for key, epoch, _ in epochs]
-        answers = await self._guard(self._execute(commands), self._load_timeout_s)
-        if answers is None:
-            return [[] for _ in epochs]
+        found: list[dict[bytes, bytes] | None] = [{} for _ in epochs]
+        for start in range(0, len(epochs), DUE_BATCH):
+            if not await self._guard_load(epochs, range(start, min(start + DUE_BATCH, len(epochs))), found):
+                break
         return [
-            None if answer is None else _restored(answer, state_epoch)
-            for (_, _, state_epoch), answer in zip(epochs, answers, strict=True)
+            None if entries is None else _restored(entries, state_epoch)
+            for (_, _, state_epoch), entries in zip(epochs, found, strict=True)
         ]
+
+    async def _guard_load(
+        self, epochs: Sequence[tuple[SharePartitionKey, int, int]], places: Sequence[int], found: list[Any]
+    ) -> bool:
+        """Read the entries of some share-partitions, in pages. Returns: False: Redis fails; what was read is valid."""
+        hashes = {place: lock_hash(epochs[place][0]) for place in places}
+        load, ttl_ms = sha1(scripts.LOAD), HASH_TTL_MS
+        commands = [["EVALSHA", load, 1, name, epochs[place][1], ttl_ms, PAGE_FIELDS] for place, name in hashes.items()]
+        answers = await self._guard(self._execute(commands), self._load_timeout_s)
+        cursors: dict[int, int] = {}
+        for place, answer in zip(places, answers or (), strict=answers is not None):
+            if answer is None:
+                found[place] = None
+                continue
+            cursor, page = answer
+            found[place].update(zip(page[::2], page[1::2], strict=True))
+            cursors[place] = int(cursor)
+        while answers is not None and (begun := [place for place, cursor in cursors.items() if cursor][:PAGES_AT_ONCE]):
+            commands = [["HSCAN", hashes[place], cursors[place], "COUNT", PAGE_FIELDS] for place in begun]
+            answers = await self._guard(self._execute(commands), self._load_timeout_s)
+            for place, (cursor, entries) in zip(begun, answers or (), strict=answers is not None):
+                found[place].update(entries)
+                cursors[place] = cursor
+        return answers is not None
 
     async def leader_epoch(self, key: SharePartitionKey) -> int | None:
         """The highest leader epoch that Redis knows, 0 if it knows none; None while it does not answer."""
@@ -187,6 +223,8 @@ class LockTimers(LockWriter):
                 await self._recover(events)
                 continue
             await asyncio.sleep(DUE_PAUSE_S)
+            if self._incomplete:
+                self._write_again(events)
             to_adopt = self._to_adopt
             if to_adopt is not None:
                 await self._adopt(*to_adopt)
@@ -198,24 +236,39 @@ class LockTimers(LockWriter):
     async def _remind_once(self, events: LockEvents) -> None:
         now_ms = self._clock.now_ms()
         self._look_ms = now_ms + LOOK_PAUSE_MS
-        due: list[Any] = await self._redis.zrange(self._due_set, 0, now_ms, byscore=True, offset=0, num=DUE_BATCH)
+        marked, due = await self._execute_once(
+            [self._set_mark(), ["ZRANGE", self._due_set, 0, now_ms, "BYSCORE", "LIMIT", 0, DUE_BATCH]]
+        )
+        self._incomplete |= self._marked and marked is None
+        self._marked = True
         if due:
             self._look_ms = now_ms  # there may be more; a name that is not handled by then is reported again
         for member in due:
             events.locks_due(_decode_key(member))
 
+    def _set_mark(self) -> list[Any]:
+        """The command that leaves a mark. It is answered with the earlier mark, which Redis loses with its data."""
+        return ["SET", self._mark, 1, "PX", MARK_TTL_MS, "GET"]
+
+    def _write_again(self, events: LockEvents) -> None:
+        """Redis was restarted and has lost its data, and no call of this gateway failed: write all locks again."""
+        self._incomplete = False
+        locks = events.led_locks()
+        for write in locks:
+            self.write(write)
+        log.warning("Redis has lost its data; all locks are written again", extra=fields(share_partitions=len(locks)))
+
     async def _recover(self, events: LockEvents) -> None:
         """Write back every lock, including those that are acquired at this time. Only then is Redis used again."""
         try:
-            async with asyncio.timeout(5):
-                await self._probe()
-                locks = events.led_locks()
-                self._while_writing_back = []
-                for start in range(0, len(locks), DUE_BATCH):
-                    await self._send(locks[start : start + DUE_BATCH])
-                while self._while_writing_back:
-                    taken, self._while_writing_back = self._while_writing_back, []
-                    await self._send(taken)
+            await in_time(self._probe(), WRITE_BACK_TIMEOUT_S)
+            self._incomplete = False
+            locks = events.led_locks()
+            self._while_writing_back = []
+            await self._write_back(locks)
+            while self._while_writing_back:
+                taken, self._while_writing_back = self._while_writing_back, []
+                await self._write_back(taken)
         except LOST as fault:
             self._note(fault)
             heed_cancellation()
@@ -226,17 +279,28 @@ class LockTimers(LockWriter):
         heed_cancellation()
         log.info("Redis is back", extra=fields(share_partitions=len(locks)))
 
+    async def _write_back(self, writes: Sequence[LockWrite]) -> None:
+        """Raises: the errors of LOST."""
+        answers = [1] * len(writes)
+        for trip in round_trips(writes, self._due_set):
+            await in_time(self._round_trip(trip, writes, answers), WRITE_BACK_TIMEOUT_S)
+
     async def _probe(self) -> None:
         """Write a probe, then a second value, which a full Redis refuses. Raises: the errors of LOST."""
         probe = f"sharequeue:probe:{self._node_id}"
         await self._execute_once(
-            [["HSET", probe, "x", b"x" * PROBE_BYTES], ["PEXPIRE", probe, 1000], ["HSET", probe, "x", b""]]
+            [
+                ["HSET", probe, "x", b"x" * PROBE_BYTES],
+                ["PEXPIRE", probe, 1000],
+                ["HSET", probe, "x", b""],
+                self._set_mark(),
+            ]
         )
 
 
-def _restored(answer: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
+def _restored(entries: Mapping[bytes, bytes], state_epoch: int) -> list[RestoredLock]:
     locks = []
-    for name, value in zip(answer[::2], answer[1::2], strict=True):
+    for name, value in entries.items():
         if name == b"epoch":
             continue
         entry = _decode(value)

@@ -7,10 +7,9 @@ answer in time, writes succeed without it: see the page of this folder.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionClosed
@@ -22,57 +21,26 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.redis_client import LOST
 from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of
 from sharequeue_gateway.locks import scripts
+from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, Command, LockWrite, encode, large_write
 from sharequeue_gateway.locks.scripts import sha1
 
 log = logging.getLogger(__name__)
 
 HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
+DUE_SETS: Final = "sharequeue:due"
+"""The set that names all due sets that are not empty."""
 LOG_PAUSE_S: Final = 60.0
 """The shortest pause between two log lines about the same trouble with Redis."""
 TURNS: Final = 10
+STAGED_LOST: Final = 2
+"""The answer to a write of all locks whose staged entries are gone: Redis was restarted, for example."""
 
-DUE_SETS: Final = "sharequeue:due"
-"""The set that names all due sets that are not empty."""
-
-Commands = Sequence[Sequence[Any]]
-
-LockName = tuple[int, int]
-"""First and last offset. Parts of a range that other members hold are locks of their own, beside the rest of it."""
-
-
-class LockEntry(msgspec.Struct, array_like=True, frozen=True):
-    """One acquired range, as the hash keeps it under its name. Where locks overlap, the higher delivery count is
-    valid. New fields come last and have defaults: entries of earlier gateways lack them."""
-
-    member_id: str
-    delivery_count: int
-    deadline_ms: int
-    state_epoch: int
-    lock_duration_ms: int = 0
-    forgiven: int = 0
-
-
-class LockWrite(NamedTuple):
-    """Changes of the locks of one share-partition.
-
-    `entries`: new locks by name. `over`: names of locks that have ended; None: all locks but those of `entries`.
-    """
-
-    key: SharePartitionKey
-    leader_epoch: int
-    next_deadline_ms: int | None
-    entries: Mapping[LockName, LockEntry]
-    over: Sequence[LockName] | None
-    fetch: tuple[str, bytes, int] | None
-    """(key, value, time to live in ms) of the answer of a fetch, for a repeat of that fetch."""
+Commands = Sequence[Command]
 
 
 class _Waiting(NamedTuple):
     write: LockWrite
     done: asyncio.Future[bool]
-
-
-encode: Final = msgspec.json.Encoder().encode
 
 
 def lock_hash(key: SharePartitionKey) -> str:
@@ -81,6 +49,45 @@ def lock_hash(key: SharePartitionKey) -> str:
 
 def due_set(node_id: str) -> str:
     return f"sharequeue:due:{node_id}"
+
+
+def round_trips(writes: Sequence[LockWrite], own_due_set: str) -> Iterator[list[Call]]:
+    """The calls of these writes, in order, cut into round trips of at most MOST_FIELDS fields."""
+    trip: list[Call] = []
+    left = MOST_FIELDS
+    script = sha1(scripts.WRITE)
+    for place, write in enumerate(writes):
+        key, leader_epoch, next_deadline_ms, entries, over, _ = write
+        name = lock_hash(key)
+        staged = f"{name}:staged:{leader_epoch}"
+        due_ms = "" if next_deadline_ms is None else next_deadline_ms
+        head: list[Any] = ["EVALSHA", script, 4, name, own_due_set, DUE_SETS, staged]
+        head += (leader_epoch, encode(key), due_ms, HASH_TTL_MS)
+        count = len(entries) + len(over or ())
+        calls: Iterable[Call]
+        if count > MOST_FIELDS:
+            calls = large_write(place, write, staged, head)
+        else:
+            head += ("" if over is None else len(over), 0)
+            for first_offset, last_offset in over or ():
+                head.append(f"{first_offset}-{last_offset}")
+            for (first_offset, last_offset), entry in entries.items():
+                head += (f"{first_offset}-{last_offset}", encode(entry))
+            calls = (Call(head, count, place),)
+        for call in calls:
+            if call.fields > left and trip:
+                yield trip
+                trip, left = [], MOST_FIELDS
+            trip.append(call)
+            left -= call.fields
+    for write in writes:
+        if write.fetch is not None:
+            fetch_name, value, ttl_ms = write.fetch
+            partition = f"{write.key.topic_id}:{write.key.partition}"
+            trip.append(Call(["HSET", f"sharequeue:fetch:{fetch_name}", partition, value], 1, None))
+            trip.append(Call(["PEXPIRE", f"sharequeue:fetch:{fetch_name}", ttl_ms], 0, None))
+    if trip:
+        yield trip
 
 
 class OwnConnection:
@@ -98,21 +105,20 @@ class OwnConnection:
         """Run commands in one round trip. Returns: their answers. Raises: RedisError, also if one of them failed."""
         packed = b"".join([pack_command(tuple(command)) for command in commands])
         async with self._in_use:
-            try:
-                return await self._round_trip(packed, len(commands))
-            except (ConnectionClosed, RuntimeError):  # RuntimeError: see LOST
-                return await self._round_trip(packed, len(commands))
-
-    async def _round_trip(self, packed: bytes, count: int) -> list[Any]:
-        """A cancelled or failed round trip closes the connection, or the next one would read its late answers."""
-        await self._connection.send_packed_command(packed, check_health=False)
-        answers: list[Any] = []
-        failed: ResponseError | None = None
-        for _ in range(count):
-            try:
-                answers.append(await self._connection.read_response())
-            except ResponseError as error:
-                failed = failed or error
+            for last in (False, True):
+                try:  # a cancelled or failed round trip closes the connection, or the next one would read its late answers
+                    await self._connection.send_packed_command(packed, check_health=False)
+                    answers: list[Any] = []
+                    failed: ResponseError | None = None
+                    for _ in commands:
+                        try:
+                            answers.append(await self._connection.read_response())
+                        except ResponseError as error:
+                            failed = failed or error
+                    break
+                except (ConnectionClosed, RuntimeError):  # RuntimeError: see LOST
+                    if last:
+                        raise
         if failed is not None:
             raise failed
         return answers
@@ -135,6 +141,8 @@ class LockWriter:
         self._while_writing_back: list[LockWrite] | None = None
         self._look_ms = 0
         """The time of the next look at the due set."""
+        self._incomplete = False
+        """Whether Redis has lost entries: all locks are written back, while it stays in use."""
         self.degraded = False
         self.trouble = SILENT
         """What is wrong with Redis while `degraded`."""
@@ -161,50 +169,33 @@ class LockWriter:
                 self._wake.clear()
                 while self._gathered:
                     gathered, self._gathered = self._gathered, []
-                    answers = await self._guard(self._send([waiting.write for waiting in gathered]))
-                    if answers is None:
-                        answers = [1] * len(gathered)
+                    writes = [waiting.write for waiting in gathered]
+                    answers = [1] * len(writes)
+                    for trip in round_trips(writes, self._due_set):
+                        if not await self._guard(self._round_trip(trip, writes, answers)):
+                            break
                     for waiting, answer in zip(gathered, answers, strict=True):
                         if not waiting.done.done():
                             waiting.done.set_result(answer != 0)
         finally:
             await self._own_connection.close()
 
-    async def _send(self, writes: Sequence[LockWrite]) -> list[Any]:
-        """Send writes in one pipeline. Returns: an answer for each; 0 if Redis knows a higher leader epoch."""
-        commands: list[list[Any]] = []
-        for write in writes:
-            command: list[Any] = [
-                "EVALSHA",
-                sha1(scripts.WRITE),
-                3,
-                lock_hash(write.key),
-                self._due_set,
-                DUE_SETS,
-                write.leader_epoch,
-                encode(write.key),
-                "" if write.next_deadline_ms is None else write.next_deadline_ms,
-                HASH_TTL_MS,
-                "" if write.over is None else len(write.over),
-            ]
-            command += [f"{first_offset}-{last_offset}" for first_offset, last_offset in write.over or ()]
-            for (first_offset, last_offset), entry in write.entries.items():
-                command += (f"{first_offset}-{last_offset}", encode(entry))
-            commands.append(command)
-        for write in writes:
-            if write.fetch is not None:
-                name, value, ttl_ms = write.fetch
-                place = f"{write.key.topic_id}:{write.key.partition}"
-                commands.append(["HSET", f"sharequeue:fetch:{name}", place, value])
-                commands.append(["PEXPIRE", f"sharequeue:fetch:{name}", ttl_ms])
+    async def _round_trip(self, trip: Sequence[Call], writes: Sequence[LockWrite], answers: list[int]) -> bool:
+        """Send the calls of one round trip. Puts the answers of scripts in the places of their writes: 0 if Redis knows a
+        higher leader epoch."""
+        commands = [call.command for call in trip]
         try:
-            answers = await self._own_connection.execute(commands)
+            found = await self._own_connection.execute(commands)
         except NoScriptError:
-            answers = await self._with_scripts(self._own_connection.execute, commands)
-        for write in writes:
-            if write.next_deadline_ms is not None and write.next_deadline_ms < self._look_ms:
-                self._look_ms = write.next_deadline_ms
-        return answers[: len(writes)]
+            found = await self._with_scripts(self._own_connection.execute, commands)
+        for call, answer in zip(trip, found, strict=True):
+            if call.write is not None:
+                answers[call.write] = answers[call.write] and answer
+                self._incomplete |= answer == STAGED_LOST
+                next_deadline_ms = writes[call.write].next_deadline_ms
+                if next_deadline_ms is not None and next_deadline_ms < self._look_ms:
+                    self._look_ms = next_deadline_ms
+        return True
 
     async def _with_scripts(self, execute: Callable[[Commands], Awaitable[list[Any]]], commands: Commands) -> list[Any]:
         """Redis has lost the scripts, for example by a restart: load them, then run the commands."""
@@ -216,7 +207,7 @@ class LockWriter:
         """Await a call to Redis. Returns: its answer; None if it fails or is late, and Redis is not used from then
         on."""
         try:
-            answer = await _in_time(call, timeout_s or self._timeout_s)
+            answer = await in_time(call, timeout_s or self._timeout_s)
         except LOST as fault:
             if not self.degraded:
                 self._turn(degraded=True)
@@ -238,7 +229,7 @@ class LockWriter:
         metrics.LOCK_TIMERS_DEGRADED.set(degraded)
 
 
-async def _in_time(call: Awaitable[Any], timeout_s: float) -> Any:
+async def in_time(call: Awaitable[Any], timeout_s: float) -> Any:
     """Await a call. Only time in which the event loop runs counts: a busy loop does not make Redis late.
 
     The timeout is split into TURNS turns, and each starts after the one before it has ended. So a loop that stands
