@@ -29,6 +29,9 @@ class AsgiRequest(Exchange, Protocol):
     async def receive(self) -> tuple[bytes, bool]:
         """The next part of the body, and whether more follows. Raises: ClientGone; ApiError."""
 
+    async def until_gone(self) -> None:
+        """Return when the client has hung up, or the request is answered."""
+
 
 async def serve_asgi(app: ASGIApp, request: AsgiRequest) -> None:
     """Have an application answer a request. A streamed answer waits for the connection."""

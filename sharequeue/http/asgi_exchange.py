@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Send
@@ -22,6 +23,8 @@ class AsgiExchange:
         self._send = send
         self._leaving: asyncio.Task[None] | None = None
         """Ends when the client hangs up."""
+        self._left = False
+        self._on_gone: Callable[[], None] | None = None
 
     async def read(self, most: int) -> bytes:
         parts: list[bytes] = []
@@ -38,21 +41,26 @@ class AsgiExchange:
         self._watch()
         return b"".join(parts)
 
-    async def until_gone(self) -> None:
-        await asyncio.wait([self._watch()])
+    def when_gone(self, callback: Callable[[], None] | None) -> None:
+        self._on_gone = callback
+        if self.gone() and callback is not None:
+            callback()
 
     def gone(self) -> bool:
-        return self._watch().done()
+        self._watch()
+        return self._left
 
-    def _watch(self) -> "asyncio.Task[None]":
+    def _watch(self) -> None:
         if self._leaving is None:
-            self._leaving = asyncio.get_running_loop().create_task(self._left())
-        return self._leaving
+            self._leaving = asyncio.get_running_loop().create_task(self._until_gone())
 
-    async def _left(self) -> None:
+    async def _until_gone(self) -> None:
         with contextlib.suppress(ApiError):  # the body is malformed or too slow, and no endpoint reads it
             while (await self._request.receive())["type"] != "http.disconnect":
                 pass
+        self._left = True
+        if self._on_gone is not None:
+            self._on_gone()
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         length = () if status in WITHOUT_LENGTH else ((b"content-length", b"%d" % len(body)),)

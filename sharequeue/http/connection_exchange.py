@@ -5,6 +5,7 @@
 """
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -60,6 +61,7 @@ class ConnectionExchange:
         "_fault",
         "_most",
         "_news",
+        "_on_gone",
         "_size",
         "_wanted",
         "_without_content",
@@ -116,6 +118,7 @@ class ConnectionExchange:
         self._fault: ApiError | None = None
         self._news: asyncio.Event | None = None
         """Set at each event of this request; exists once something waits for one."""
+        self._on_gone: Callable[[], None] | None = None
         self._chunked = False
         self._without_content = False
 
@@ -177,6 +180,8 @@ class ConnectionExchange:
         """The client is gone."""
         self.left = True
         self._tell()
+        if self._on_gone is not None:
+            self._on_gone()
 
     def _tell(self) -> None:
         if self._news is not None:
@@ -228,6 +233,11 @@ class ConnectionExchange:
     async def until_gone(self) -> None:
         while not self.left and not self.answered:
             await self._hear()
+
+    def when_gone(self, callback: Callable[[], None] | None) -> None:
+        self._on_gone = callback
+        if self.left and callback is not None:
+            callback()
 
     def gone(self) -> bool:
         return self.left

@@ -1,6 +1,6 @@
 """The interface of a request and its answer for endpoints; `connection_exchange` and `asgi_exchange` implement it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from sharequeue.protocol.errors import TooLarge
@@ -33,8 +33,8 @@ class Exchange(Protocol):
         """The request's body. Raises: TooLarge: it has more than `most` bytes; ApiError (400, 408): it is malformed or
         too slow; ClientGone."""
 
-    async def until_gone(self) -> None:
-        """Return when the client has hung up."""
+    def when_gone(self, callback: Callable[[], None] | None) -> None:
+        """Call `callback` once the client has hung up, at once if it has; None: call nothing any more."""
 
     def gone(self) -> bool:
         """Whether this host has learned that the client has hung up."""

@@ -91,7 +91,9 @@ class EdgeServer:
             return Answer(call.request.topic.encode(), headers=PLAIN)
 
         async def wait(call: Call) -> Answer:
-            await call.exchange.until_gone()
+            gone = asyncio.Event()
+            call.exchange.when_gone(gone.set)
+            await gone.wait()
             self.gone.set()
             return Answer(b"", headers=PLAIN)
 

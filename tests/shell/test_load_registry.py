@@ -249,8 +249,7 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
     """Otherwise nothing would ever wake it."""
 
     class Client:
-        async def until_gone(self) -> None:
-            await asyncio.Event().wait()
+        def when_gone(self, callback: Callable[[], None] | None) -> None: ...
 
         def gone(self) -> bool:
             return False

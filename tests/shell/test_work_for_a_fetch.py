@@ -1,7 +1,7 @@
 """The life of a waiting fetch, and work of other gateways for it: work ends with its fetch, not when that only wakes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -30,14 +30,21 @@ class Work:
 
 
 class Client:
-    """A client that stays, or hangs up when `watch` returns."""
+    """A client that stays until it hangs up."""
 
-    def __init__(self, watch: Callable[[], Awaitable[None]] | None = None) -> None:
-        self._watch = watch
+    def __init__(self) -> None:
         self.left = False
+        self.on_gone: Callable[[], None] | None = None
 
-    async def until_gone(self) -> None:
-        await (asyncio.Event().wait() if self._watch is None else self._watch())
+    def hang_up(self) -> None:
+        self.left = True
+        if self.on_gone is not None:
+            self.on_gone()
+
+    def when_gone(self, callback: Callable[[], None] | None) -> None:
+        self.on_gone = callback
+        if self.left and callback is not None:
+            callback()
 
     def gone(self) -> bool:
         return self.left
@@ -51,8 +58,8 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(in_time())
 
 
-def fetch(watch: Callable[[], Awaitable[None]] | None = None) -> WaitingFetch:
-    return WaitingFetch(Client(watch))
+def fetch() -> WaitingFetch:
+    return WaitingFetch(Client())
 
 
 def test_work_for_a_waiting_fetch_is_done() -> None:
@@ -86,20 +93,43 @@ def test_work_ends_with_its_fetch(event: Event) -> None:
 
 def test_work_ends_when_the_client_hangs_up() -> None:
     async def test() -> None:
-        gone = asyncio.Event()
-
-        async def watch() -> None:
-            await gone.wait()
-
-        waiting, work = fetch(watch), Work()
+        client, work = Client(), Work()
+        waiting = WaitingFetch(client)
         task = asyncio.create_task(waiting.while_open(work()))
         await work.begun.wait()
-        gone.set()
+        client.hang_up()
         assert await asyncio.wait_for(task, SOON_S) is None
         assert work.cancelled
         assert waiting.life is Life.CLIENT_GONE
         assert waiting.gone()
         waiting.close()
+        assert client.on_gone is None, "the connection refers to the fetch, which refers to the connection"
+
+    run(test)
+
+
+def test_a_client_that_hangs_up_ends_the_wait_of_its_fetch() -> None:
+    async def test() -> None:
+        client = Client()
+        waiting = WaitingFetch(client)
+        sleeping = asyncio.create_task(waiting.wait(LONG_S))
+        await asyncio.sleep(0)
+        client.hang_up()
+        assert await asyncio.wait_for(sleeping, SOON_S)
+        assert waiting.life is Life.CLIENT_GONE
+
+    run(test)
+
+
+def test_a_fetch_does_not_wait_for_a_client_that_is_gone() -> None:
+    async def test() -> None:
+        client, work = Client(), Work()
+        waiting = WaitingFetch(client)
+        client.hang_up()
+        assert await asyncio.wait_for(waiting.wait(LONG_S), SOON_S)
+        assert waiting.life is Life.CLIENT_GONE
+        assert await WaitingFetch(client).while_open(work()) is None
+        assert not work.begun.is_set()
 
     run(test)
 

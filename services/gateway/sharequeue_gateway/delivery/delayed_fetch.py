@@ -6,7 +6,7 @@
 
 It is answered when it has acquired records, when a partition cannot be read or has another leader, or after its
 deadline. A wake-up between a look and the registration would be lost, so a registered fetch looks again before it
-sleeps.
+sleeps, unless it knows that all are empty.
 Source: KIP-932, delayed share fetch.
 """
 
@@ -229,7 +229,8 @@ class _DelayedFetch:
             for led in self._leds:
                 led.add_waiter(self._waiting)
             self._registered = True
-            return True
+            if any(led.empty_until_ms <= now_ms or led.fenced for led in self._leds):
+                return True
         await self._sleep(now_ms)
         return True
 

@@ -15,7 +15,7 @@ at another gateway either, where it could create the group again.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from enum import IntEnum
 from typing import Final, Protocol, TypeVar
 
@@ -23,9 +23,6 @@ from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 
 Result = TypeVar("Result")
-
-LISTEN_AFTER_S: Final = 0.02
-"""The client is watched for a disconnect only after this time: another gateway usually answers sooner."""
 
 
 class Life(IntEnum):
@@ -56,22 +53,21 @@ TRANSITIONS: Final = {(life, event): Life(event) for life in Life for event in E
 class Client(Protocol):
     """The client's connection, on which a fetch is answered."""
 
-    async def until_gone(self) -> None: ...
+    def when_gone(self, callback: Callable[[], None] | None) -> None: ...
     def gone(self) -> bool: ...
 
 
 class WaitingFetch:
     """One fetch under way. `woken`: an event has happened since its last look.
 
-    Before the first wait, `gone` checks the connection. From then on the connection is watched: a disconnect wakes the
-    fetch.
+    Before the first wait, `gone` checks the connection. From then on a disconnect wakes the fetch.
     """
 
-    __slots__ = ("_client", "_served", "_sleeper", "_watcher", "life", "woken")
+    __slots__ = ("_client", "_served", "_sleeper", "_watches", "life", "woken")
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._watcher: asyncio.Task[None] | None = None
+        self._watches = False
         self._sleeper: asyncio.Future[None] | None = None
         self._served: asyncio.Timeout | None = None
         self.life = Life.OPEN
@@ -94,27 +90,26 @@ class WaitingFetch:
 
     def gone(self) -> bool:
         """Whether the client has hung up. Then the fetch is over."""
-        gone = self._client.gone() if self._watcher is None else self._watcher.done()
+        gone = self._client.gone()
         if gone:
             self.on(Event.CLIENT_HANGS_UP)
         return gone
 
     def _watch(self) -> None:
-        if self._watcher is None:
-            self._watcher = asyncio.get_running_loop().create_task(self._until_gone())
+        if not self._watches:
+            self._watches = True
+            self._client.when_gone(self._hung_up)
 
-    async def _until_gone(self) -> None:
-        await self._client.until_gone()
+    def _hung_up(self) -> None:
         self.on(Event.CLIENT_HANGS_UP)
 
     def close(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
+        if self._watches:
+            self._client.when_gone(None)
 
     def wake(self) -> None:
         self.woken = True
-        if self._sleeper is not None and not self._sleeper.done():
-            self._sleeper.set_result(None)
+        self._stir()
         if self._served is not None and self.life is not Life.OPEN:
             self._served.reschedule(asyncio.get_running_loop().time())
             self._served = None
@@ -123,16 +118,21 @@ class WaitingFetch:
         """Wait for a wake-up. Returns: False when the time is over."""
         self._watch()
         if not self.woken:
-            self._sleeper = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            self._sleeper = loop.create_future()
+            time_over = loop.call_later(seconds, self._stir)
             try:
-                async with asyncio.timeout(seconds):
-                    await self._sleeper
-            except TimeoutError:
-                return False
+                await self._sleeper
             finally:
+                time_over.cancel()
                 self._sleeper = None
-        self.woken = False
-        return True
+        woken, self.woken = self.woken, False
+        return woken
+
+    def _stir(self) -> None:
+        """End the wait."""
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
 
     def start_acknowledging(
         self, work: Coroutine[None, None, list[AcknowledgementResult]]
@@ -149,10 +149,10 @@ class WaitingFetch:
 
     async def while_open(self, work: Coroutine[None, None, Result]) -> Result | None:
         """Await calls to other gateways. If the fetch ends first, cancel `work` and return None."""
+        self._watch()
         if self.life is not Life.OPEN:
             work.close()
             return None
-        listening = asyncio.get_running_loop().call_later(LISTEN_AFTER_S, self._watch)
         try:
             async with asyncio.timeout(None) as served:
                 self._served = served
@@ -163,7 +163,6 @@ class WaitingFetch:
             return None
         finally:
             self._served = None
-            listening.cancel()
 
 
 class WaitingFetches:
