@@ -56,13 +56,16 @@ def environment(url: str, spark_home: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.soak
-def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, spark_home: Path, name: str, tmp_path: Path) -> None:
-    """The shell runs every line. Its file and its archive are in a directory of the test."""
-    (tour,) = re.findall(r"```sh\n(printf .*?)```", DOCUMENT.read_text(), re.DOTALL)
-    tour = tour.replace("/tmp/", f"{tmp_path}/").replace(" totals", f" {name}")
+def printed_by(block: str, topic: str, pipeline: Pipeline, spark_home: Path, name: str, directory: Path) -> str:
+    """What a shell prints that runs every line. Files and archives are in a directory of the test."""
+    (lines,) = [
+        found
+        for found in re.findall(r"```sh\n(printf .*?)```", DOCUMENT.read_text(), re.DOTALL)
+        if f"{block} " in found
+    ]
+    lines = lines.replace("/tmp/", f"{directory}/").replace(f" {topic}", f" {name}")
     done = subprocess.run(
-        ["sh", "-e", "-c", tour],
+        ["sh", "-e", "-c", lines],
         env=environment(pipeline.url, spark_home),
         capture_output=True,
         text=True,
@@ -70,11 +73,25 @@ def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, spark_home: Path, name: s
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert f"{name}-0: 4 records in 1 files, archived up to 4" in done.stdout
-    assert "verified: 4 records" in done.stdout
-    assert f"{name}-0: of 3 records below 3, gone: 1 superseded, 0 tombstones" in done.stdout
-    assert '{"id":"a","total":1}' not in done.stdout
-    assert '{"id":"a","total":3}' in done.stdout
+    return done.stdout
+
+
+@pytest.mark.soak
+def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, spark_home: Path, name: str, tmp_path: Path) -> None:
+    printed = printed_by("pipeline compact", "totals", pipeline, spark_home, name, tmp_path)
+    assert f"{name}-0: 4 records in 1 files, archived up to 4" in printed
+    assert "verified: 4 records" in printed
+    assert f"{name}-0: of 3 records below 3, gone: 1 superseded, 0 tombstones" in printed
+    assert '{"id":"a","total":1}' not in printed
+    assert '{"id":"a","total":3}' in printed
+
+
+@pytest.mark.soak
+def test_the_lines_about_a_delta_table_run(pipeline: Pipeline, spark_home: Path, name: str, tmp_path: Path) -> None:
+    printed = printed_by("--format delta", "sales", pipeline, spark_home, name, tmp_path)
+    assert f"{name}-0: 2 records in 1 files, archived up to 2" in printed
+    assert "verified: 2 records" in printed
+    assert "{'id': 1, 'total': 9.50}" in printed
 
 
 def test_a_job_runs_under_spark_submit(

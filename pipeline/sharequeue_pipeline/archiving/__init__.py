@@ -9,6 +9,8 @@ The manifest decides: a Parquet file that it does not name comes from a run that
 it. So a segment goes through four steps: a task writes it to staging and reads it back, the driver moves its files into
 place, and the driver replaces the manifest. A crash before the last step loses the segments of one wave.
 
-Only the job `archive` uses this folder. `segments` is the work of tasks, `manifest` the directory, `checksum` the
-comparison.
+A Delta table has no manifest: its commits name the files, and say how far each partition is archived.
+
+Only the job `archive` uses this folder. For Parquet `segments` is the work of tasks, `manifest` the directory, `checksum`
+the comparison; for Delta `table_files` is the work of tasks, `delta_table` the table.
 """

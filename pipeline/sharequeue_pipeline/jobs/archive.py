@@ -1,9 +1,11 @@
-"""`sharequeue pipeline archive`: copy a topic to Parquet from where the last run ended, and trim the log on request.
+"""`sharequeue pipeline archive`: copy a topic to Parquet or a Delta table, from where the last run ended, and trim the
+log on request.
 
-The driver cuts the log into segments of offsets, and runs them in waves: one task per segment. After each wave it moves
-the files into place and replaces the manifest. A killed run loses one wave; `archiving` has the steps.
+For Parquet, the driver cuts the log into segments of offsets, and runs them in waves: one task per segment. After each wave it moves
+the files into place and replaces the manifest. A killed run loses one wave; `archiving` has the steps. `table_archiver` does a run for a Delta table.
 """
 
+import dataclasses
 import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -25,7 +27,8 @@ from sharequeue_pipeline.jobs.command_line import (
     start,
 )
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
-from sharequeue_pipeline.options import GatewayOptions
+from sharequeue_pipeline.jobs.table_archiver import TableArchiver
+from sharequeue_pipeline.options import GatewayOptions, source_options
 from sharequeue_pipeline.ranges import Range
 
 WAVE: Final = 2
@@ -170,6 +173,21 @@ def _cut(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     show_default=True,
     help="offsets per task, and per file if all have one date",
 )
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="Parquet files with a manifest, or a Delta table of the topic, which is the whole DIRECTORY",
+)
+@click.option("--key-format", type=click.Choice(["binary", "string"]), help="of a Delta table; default: binary")
+@click.option(
+    "--value-format", type=click.Choice(["binary", "string", "json"]), help="of a Delta table; default: binary"
+)
+@click.option(
+    "--value-schema", metavar="DDL", help="of a Delta table: values as typed columns, as 'id INT, total DECIMAL(9,2)'"
+)
 @click.option("--verify", is_flag=True, help="compare the whole archive with its manifest and with the log")
 @click.option(
     "--delete-records",
@@ -184,6 +202,10 @@ def command(
     topic: str,
     root: str,
     segment_records: int,
+    kind: str,
+    key_format: str | None,
+    value_format: str | None,
+    value_schema: str | None,
     verify: bool,
     delete_records: bool,
     master: str | None,
@@ -192,21 +214,43 @@ def command(
     token: str | None,
     timeout_s: int,
 ) -> None:
-    """Copy TOPIC to Parquet by topic, partition and date, from where the last run ended.
+    """Copy TOPIC to Parquet or a Delta table, partitioned by date, from where the last run ended.
 
-    After a crash, run it again with the same arguments. Every file is read back and compared after it was written.
+    After a crash, run it again with the same arguments. Parquet files are read back and compared after they were written.
     """
+    if value_schema is not None and value_format is None:
+        value_format = "json"
+    given = {"keyFormat": key_format, "valueFormat": value_format, "valueSchema": value_schema}
+    columns = {name: value for name, value in given.items() if value is not None}
+    if kind == "parquet" and columns:
+        raise click.UsageError("--key-format, --value-format and --value-schema go with --format delta")
+    if delete_records and columns.get("valueFormat", "binary") != "binary":
+        raise click.UsageError(
+            "--delete-records needs --value-format binary: a typed table lacks what its schema does not name"
+        )
     target = gateway_at(url, token, timeout_s)
     with OperatorClient(target) as gateway:
         described = gateway.describe(topic, first_try=True)
-        archive = Archive(root, topic)
-        with archive.locked():
-            archiver = Archiver(start("archive", master), target, archive, root, described)
-            archiver.run(segment_records)
+        if kind == "delta":
+            options = dataclasses.replace(source_options({"topics": topic, **columns}), gateway=target)
+            table = TableArchiver(start("archive", master), options, root, described, say)
+            table.run(segment_records)
             if verify:
-                archiver.verify()
-            deleted = archiver.delete(gateway) if delete_records else {}
-    report = archiver.report(deleted)
+                table.verify(segment_records)
+            deleted = table.deletable(gateway.start_offsets(topic, described.topic_id)) if delete_records else {}
+            if deleted:
+                table.verify(segment_records, deleted)
+                gateway.delete_records(topic, deleted)
+            report = table.report(deleted)
+        else:
+            archive = Archive(root, topic)
+            with archive.locked():
+                archiver = Archiver(start("archive", master), target, archive, root, described)
+                archiver.run(segment_records)
+                if verify:
+                    archiver.verify()
+                deleted = archiver.delete(gateway) if delete_records else {}
+            report = archiver.report(deleted)
     if as_json:
         echo_json(report)
         return
@@ -216,6 +260,8 @@ def command(
             f"{topic}-{entry['partition']}: {entry['records']} records in {entry['files']} files, "
             f"archived up to {entry['next_offset']}{trimmed}"
         )
+    if report.get("malformed_values"):
+        click.echo(f"{report['malformed_values']} values do not fit the schema: null where they do not")
     if verify or delete_records:
         click.echo(f"verified: {report['verified_records']} records")
 

@@ -27,9 +27,16 @@ class RecordColumns:
         self._malformed: Malformed = {}
         self.rejected: list[tuple[Range, str]] = []
         """Records that were left out with `onMalformed=reject`, and why. The caller rejects them and clears the list."""
+        self.malformed = 0
+        """How many values did not fit `valueSchema`."""
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._key_type = self._schema.field("key").type
         self._value = self._value_column(options.value_format, schema)
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The schema of the record batches."""
+        return self._schema
 
     def _value_column(self, value_format: str, schema: spark.StructType) -> Callable[[Any, Any], Any]:
         if value_format == "json":
@@ -44,6 +51,7 @@ class RecordColumns:
                     made = self._batch(entry, batch)
                     if self._malformed and self._on_malformed != "null":
                         made = self._without_malformed(entry, made)
+                    self.malformed += len(self._malformed)
                     self._malformed.clear()
                     yield made
 
@@ -71,6 +79,7 @@ class RecordColumns:
             "timestamp": pc.multiply(batch.column("timestamp_ms"), 1000).view(pa.timestamp("us", "UTC")),
             "key": key if self._key_type == pa.binary() else _text(key),
             "value": self._value(batch.column("value"), batch.column("value_is_json")),
+            "value_is_json": batch.column("value_is_json"),
             "headers": batch.column("headers"),
             "delivery_count": pa.repeat(pa.scalar(entry.delivery_count or None, pa.int32()), rows),
         }

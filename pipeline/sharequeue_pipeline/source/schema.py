@@ -17,15 +17,19 @@ CORRUPT: Final = "_corrupt_record"
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "delivery_count")
 
 
+def value_type(options: SourceOptions) -> str:
+    """The type of values as DDL."""
+    ddl = options.value_schema
+    if ddl is None:
+        return options.value_format
+    return ddl if _WHOLE_TYPE.fullmatch(ddl) else f"struct<{ddl}>"
+
+
 def columns(options: SourceOptions) -> str:
     """The schema of the source as DDL."""
-    value = options.value_format
-    if options.value_schema is not None:
-        ddl = options.value_schema
-        value = ddl if _WHOLE_TYPE.fullmatch(ddl) else f"struct<{ddl}>"
     return (
         "topic string, partition int, offset bigint, timestamp timestamp, "
-        f"key {options.key_format}, value {value}, headers map<string,string>, delivery_count int"
+        f"key {options.key_format}, value {value_type(options)}, headers map<string,string>, delivery_count int"
     )
 
 

@@ -1,0 +1,228 @@
+"""`archive --format delta`: a table that others read, with every record once, also after a crash."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from sharequeue_pipeline.archiving.delta_table import table_schema
+from sharequeue_pipeline.archiving.table_files import TableTask, WrittenSegment, write_segment
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.jobs.operator_client import OperatorClient
+from sharequeue_pipeline.jobs.table_archiver import TableArchiver
+from sharequeue_pipeline.options import source_options
+from sharequeue_pipeline.ranges import Range
+
+from tests.http.calls import Gateway
+from tests.pipeline.archive_run import logged
+from tests.pipeline.conftest import wait_for
+from tests.pipeline.jobs import Jobs
+from tests.pipeline.test_archive import DAY_MS, command, many, produce, produce_many
+
+TYPED = (
+    "--format",
+    "delta",
+    "--key-format",
+    "string",
+    "--value-schema",
+    "id INT, total DECIMAL(9,2), tags ARRAY<STRING>",
+)
+
+
+IN_DUCKDB = """
+import sys, duckdb, deltalake
+archive = deltalake.DeltaTable(sys.argv[1]).to_pyarrow_dataset()
+print(duckdb.sql(
+    "SELECT count(*), sum(value.id), sum(len(value.tags)), max(timestamp)::DATE > '2000-01-01' FROM archive"
+).fetchall())
+"""
+"""In a process of its own: DuckDB writes to stderr when a Python that has loaded it ends."""
+
+
+def rows(root: Path, partition: int) -> list[tuple[Any, ...]]:
+    """As `archived`, from the table."""
+    found = DeltaTable(root).to_pyarrow_table(filters=[("partition", "=", partition)]).sort_by("offset")
+    assert found["timestamp"].cast("date32").equals(found["date"])
+    columns = [found[name].to_pylist() for name in ("offset", "key", "value", "value_is_json", "headers")]
+    times = [each // 1000 for each in found["timestamp"].cast("int64").to_pylist()]
+    return [
+        (offset, at, key, value, is_json, tuple(headers))
+        for at, offset, key, value, is_json, headers in zip(times, *columns, strict=True)
+    ]
+
+
+def test_a_delta_table_equals_the_log_after_every_run(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path, seed: int
+) -> None:
+    many(gateway, name, 2000, 2, seed)
+    words = ("archive", name, "--to", tmp_path, "--format", "delta")
+    assert jobs.done(*words, "--segment-records", 400)["records"] == 2000
+    for partition in (0, 1):
+        assert rows(tmp_path, partition) == logged(gateway.http, name, partition)
+    version = DeltaTable(tmp_path).version()
+    assert jobs.done(*words)["records"] == 0
+    assert DeltaTable(tmp_path).version() == version, "a run without new records makes no version"
+    produce(gateway, name, [{"value": number, "partition": 1, "timestamp_ms": 5 * DAY_MS} for number in range(50)])
+    DeltaTable(tmp_path).optimize.compact()
+    again = jobs.done(*words, "--verify")
+    assert (again["records"], again["verified_records"]) == (50, 2050)
+    table = DeltaTable(tmp_path)
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    assert jobs.done(*words, "--verify")["verified_records"] == 2050
+    assert rows(tmp_path, 1) == logged(gateway.http, name, 1)
+    assert sorted(each["date"] for each in table.partitions()) == [
+        "1970-01-01",
+        "1970-01-02",
+        "1970-01-03",
+        "1970-01-06",
+    ]
+
+
+def test_pandas_and_duckdb_read_typed_values(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    values: list[Any] = [{"id": n, "total": n / 4, "tags": ["a"] * n, "more": 1} for n in range(5)]
+    produce(gateway, name, [{"key": f"k{n}", "value": value, "timestamp_ms": n} for n, value in enumerate(values)])
+    produce(gateway, name, [{"value": {"id": "seven", "total": 1}}, {"value": None}])
+    report = jobs.done("archive", name, "--to", tmp_path, *TYPED, "--verify")
+    assert (report["records"], report["malformed_values"], report["verified_records"]) == (7, 1, 7)
+    frame = DeltaTable(tmp_path).to_pandas().sort_values("offset")
+    assert list(frame.columns) == ["partition", "offset", "timestamp", "key", "value", "headers", "date"]
+    assert frame["value"][4]["total"] == Decimal("1.00")
+    assert frame["key"][:5].tolist() == [f"k{n}" for n in range(5)]
+    assert (frame["value"][5]["id"], frame["value"][5]["total"], frame["value"][6]) == (None, Decimal("1.00"), None)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_DUCKDB, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[(7, 10, 10, True)]"
+
+
+def stage(jobs: Jobs, topic: str, root: Path, last: int) -> list[WrittenSegment]:
+    """What the tasks of a run do: write files for the offsets up to `last`, for which no commit comes."""
+    options = source_options({"topics": topic, "url": jobs.url})
+    task = TableTask(options, table_schema("binary", "binary"), str(root), Range(topic, 0, 0, last))
+    return [write_segment(task)]
+
+
+def test_a_crash_between_write_and_commit_commits_once(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    produce(gateway, name, [{"value": number} for number in range(100)])
+    words = ("archive", name, "--to", tmp_path, "--format", "delta")
+    ((left,),) = [each.files for each in stage(jobs, name, tmp_path, 59)]  # then the run is killed
+    assert (tmp_path / left.path).exists()
+    assert jobs.done(*words, "--verify")["records"] == 100
+    assert [row[0] for row in rows(tmp_path, 0)] == list(range(100))
+    assert jobs.done(*words)["records"] == 0, "the commit itself says that it happened"
+    removed = DeltaTable(tmp_path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    assert [Path(each).name for each in removed] == [Path(left.path).name]
+    assert jobs.done(*words, "--verify")["verified_records"] == 100
+
+
+def test_of_two_runs_at_once_one_commits(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    produce(gateway, name, [{"value": number} for number in range(10)])
+    words = ("archive", name, "--to", tmp_path, "--format", "delta")
+    options = source_options({"topics": name, "url": jobs.url})
+
+    def archiver() -> TableArchiver:
+        described = OperatorClient(options.gateway).describe(name)
+        return TableArchiver(jobs.spark, options, str(tmp_path), described, lambda text: None)
+
+    first, second = archiver(), archiver()
+    first.run(1000)
+    with pytest.raises(PipelineError, match=f"another run archives {name} to {tmp_path}"):
+        second.run(1000)
+    assert jobs.done(*words, "--verify")["records"] == 0
+    assert [row[0] for row in rows(tmp_path, 0)] == list(range(10))
+
+
+def test_delete_records_stops_at_the_slowest_group(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    produce(gateway, name, [{"value": number} for number in range(100)])
+    gateway.acquire(name, name, max_records=50)
+    gateway.settle(name, name, 0, 29, "accept")
+    words = ("archive", name, "--to", tmp_path, "--format", "delta")
+    report = jobs.done(*words, "--delete-records")
+    assert (report["partitions"][0]["deleted_before"], report["verified_records"]) == (30, 30)
+    assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 30
+    produce(gateway, name, [{"value": number} for number in range(100, 120)])
+    gateway.delete_records(name, 110)
+    result = jobs.run(*words, "--json")
+    assert json.loads(result.stdout)["partitions"][0]["gaps"] == [{"first_offset": 100, "last_offset": 109}]
+    assert "offsets 100 to 109 left the log before they were archived" in result.stderr
+    assert [row[0] for row in rows(tmp_path, 0)] == [*range(100), *range(110, 120)]
+    assert jobs.done(*words, "--verify")["verified_records"] == 10
+
+
+def test_a_table_that_differs_from_the_log_keeps_the_log(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
+) -> None:
+    produce(gateway, name, [{"value": number} for number in range(10)])
+    words = ("archive", name, "--to", tmp_path, "--format", "delta")
+    jobs.done(*words)
+    DeltaTable(tmp_path).delete('"offset" = 7')
+    code, line = jobs.refused(*words, "--delete-records")
+    assert (code, "it has 9 records and the log 10 of partition 0 between the offsets 0 and 9" in line) == (1, True), (
+        line
+    )
+    assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 0
+
+
+def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    produce(gateway, name, [{"value": {"id": 1}}])
+    words = ("archive", name, "--to", tmp_path / "table", "--format", "delta")
+    assert jobs.done(*words)["records"] == 1
+    code, line = jobs.refused("archive", name, "--to", tmp_path / "table", *TYPED)
+    assert (code, "has other columns" in line) == (1, True), line
+    jobs.done("archive", name, "--to", tmp_path / "forgets", "--format", "delta")
+    forgets = DeltaTable(tmp_path / "forgets")
+    forgets.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
+    code, line = jobs.refused("archive", name, "--to", tmp_path / "forgets", "--format", "delta")
+    assert (code, "forgets how far it is archived" in line) == (1, True), line
+    gateway.http.delete(f"/v1/topics/{name}")
+    produce(gateway, name, [{"value": 1}])
+    code, line = jobs.refused(*words)
+    assert (code, f"is not an archive of the topic {name!r}" in line) == (1, True), line
+    (tmp_path / "file").touch()
+    code, line = jobs.refused("archive", name, "--to", tmp_path / "file", "--format", "delta")
+    assert (code, "cannot be opened" in line) == (1, True), line
+    usage = jobs.run("archive", name, "--to", tmp_path / "typed", *TYPED, "--delete-records")
+    assert (usage.exit_code, "--delete-records needs --value-format binary" in usage.output) == (2, True)
+    usage = jobs.run("archive", name, "--to", tmp_path / "typed", "--key-format", "string")
+    assert (usage.exit_code, "go with --format delta" in usage.output) == (2, True)
+
+
+def killed_half_way(url: str, topic: str, root: Path, segment_records: int, count: int) -> int:
+    """Run the job as a process group, and kill it when half is archived. Returns: how many records are archived."""
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    words = [*command(url, topic, root, segment_records), "--format", "delta"]
+    process = subprocess.Popen(words, start_new_session=True, env=environment, stderr=subprocess.PIPE, text=True)
+
+    def done() -> int:
+        return DeltaTable(root).count() if DeltaTable.is_deltatable(str(root)) else 0
+
+    def half() -> bool:
+        assert process.poll() is None, f"it ended before half was done: {process.stderr and process.stderr.read()}"
+        return done() >= count / 2
+
+    try:
+        wait_for(half, "half of the archive", 600)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+    return done()
+
+
+@pytest.mark.soak
+def test_a_killed_run_is_completed_by_the_next(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    count = 200_000
+    produce_many(gateway, name, count)
+    before = killed_half_way(jobs.url, name, tmp_path, 5000, count)
+    assert 0 < before < count
+    report = jobs.done("archive", name, "--to", tmp_path, "--format", "delta", "--verify")
+    assert (report["records"], report["verified_records"]) == (count - before, count)
+    for partition in (0, 1):
+        assert rows(tmp_path, partition) == logged(gateway.http, name, partition)
