@@ -22,6 +22,7 @@ def own_stack(
         "SHAREQUEUE_GATEWAY_FLOOR_INTERVAL_MS": "200",
         "SHAREQUEUE_GATEWAY_MAX_METRIC_PAIRS": "3",
         "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "1000",
+        "SHAREQUEUE_GATEWAY_RETENTION_INTERVAL_MS": "500",
     }
     stores = {"postgres_url": new_database(), "redis_url": new_redis()}
     data_dir: Path = tmp_path_factory.mktemp("stack")
@@ -46,7 +47,12 @@ def samples(stack: Stack) -> dict[str, float]:
     return found
 
 
-BACKLOG_FAMILIES = ("sharequeue_group_backlog", "sharequeue_group_oldest", "sharequeue_log_bytes")
+BACKLOG_FAMILIES = (
+    "sharequeue_group_backlog",
+    "sharequeue_group_oldest",
+    "sharequeue_log_bytes",
+    "sharequeue_group_open_dead_letters",
+)
 
 
 def backlog(stack: Stack, group: str, topic: str) -> float | None:
@@ -96,6 +102,57 @@ def test_records_in_flight_are_counted_by_state(own_stack: Stack, gateway: Gatew
         return found
 
     assert states() == {"held": 4, "delayed": 3, "retry": 1, "dying": 0, "finished": 2}
+
+
+def open_letters(stack: Stack, group: str, topic: str) -> float | None:
+    return samples(stack).get(f'sharequeue_group_open_dead_letters{{group="{group}",topic="{topic}"}}')
+
+
+def described(stack: Stack, group: str) -> str:
+    """What `sharequeue groups describe` says."""
+    command = [Path(sys.executable).with_name("sharequeue"), "groups", "describe", group, "--url", stack.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def open_by_api(gateway: Gateway, group: str) -> list[int]:
+    """By partition; an answer leaves a 0 out."""
+    (topic,) = good(gateway.http.get(f"/v1/share-groups/{group}/offsets"))["topics"]
+    return [partition.get("open_dead_letters", 0) for partition in topic["partitions"]]
+
+
+def test_open_dead_letters_fall_with_redrives_and_removal(own_stack: Stack, gateway: Gateway, name: str) -> None:
+    """And outlive the share-partition's leader, every service and the metric's gateway."""
+    redrive = f"/v1/share-groups/{name}/dead-letters/redrive"
+    gateway.produce(name, *range(10))
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 0, 5, "reject", reason="broken")
+    gateway.settle(name, name, 6, 9, "accept")
+    wait_until(lambda: open_letters(own_stack, name, name) == 6)
+    assert open_by_api(gateway, name) == [6]
+    assert f"6 dead letters of {name} are open" in described(own_stack, name)
+
+    assert good(gateway.http.post(redrive, json={"dry_run": True}))["matched"] == 6
+    assert open_by_api(gateway, name) == [6]
+    assert good(gateway.http.post(redrive, json={"max_records": 2}))["redriven"] == 2
+    assert open_by_api(gateway, name) == [4]
+    wait_until(lambda: open_letters(own_stack, name, name) == 4)
+
+    for service in own_stack.services:
+        service.kill()
+        service.start()
+    wait_until(lambda: all(service.ready() for service in own_stack.services), 90)
+    wait_until(lambda: open_letters(own_stack, name, name) == 4, 60)
+    assert open_by_api(gateway, name) == [4]
+
+    trim = {"partitions": [{"partition": 0, "before_offset": 3}]}
+    good(gateway.http.post(f"/v1/topics/dlq.{name}/delete-records", json=trim))
+    assert open_by_api(gateway, name) == [3]
+    assert good(gateway.http.post(redrive, json={"dry_run": True}))["matched"] == 3
+    good(gateway.http.patch(f"/v1/topics/dlq.{name}", json={"config": {"retention.ms": 0}}))
+    wait_until(lambda: open_by_api(gateway, name) == [0], 90)
+    wait_until(lambda: open_letters(own_stack, name, name) is None)
+    assert "are open" not in described(own_stack, name)
 
 
 def test_pairs_beyond_the_bound_are_added_up(own_stack: Stack, gateway: Gateway, name: str) -> None:

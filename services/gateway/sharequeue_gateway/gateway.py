@@ -372,7 +372,9 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             ),
             TopicsApi(coordinator, metadata, record_log),
             CompactionApi(metadata, record_log.compaction),
-            GroupsApi(coordinator, metadata, record_log, leading.readers, base.share_coordinator),
+            GroupsApi(
+                coordinator, metadata, record_log, leading.readers, record_log.dead_letters, base.share_coordinator
+            ),
             InFlightApi(coordinator, metadata, record_log.dead_letters, leader, dead_letters, routing),
             MembershipApi(coordinator, cluster, group_use, members),
             GroupAdminApi(coordinator, metadata, record_log),

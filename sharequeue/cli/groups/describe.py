@@ -78,6 +78,9 @@ async def _describe_offsets(url: str, group_id: str, verbose: bool, as_json: boo
         return
     epoch = ("#LEADER-EPOCH",) if verbose else ()
     show_table(("GROUP", "TOPIC", "#PARTITION", *epoch, "#START-OFFSET", "#LAG"), rows)
+    dead = sum(partition.open_dead_letters for topic in offsets.topics for partition in topic.partitions)
+    if dead:
+        say(f"{dead} dead letters of {group_id} are open: neither redriven nor deleted.")
 
 
 def _known(value: int) -> object:

@@ -288,6 +288,8 @@ class GroupPartitionOffset(Response):
     removed_unfinished: Count = 0
     """How many offsets retention has removed although the group had not finished them. Finished ones behind the first
     unfinished one are counted too."""
+    open_dead_letters: Count = 0
+    """How many records of the partition are dead letters that were neither redriven nor removed since."""
 
 
 class GroupTopicOffsets(Response):

@@ -23,7 +23,7 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, Holding, ShareGroupOffsets
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.record_log.log import Offsets, RecordLog
+from sharequeue_gateway.record_log.log import DeadLetterLog, Offsets, RecordLog
 from sharequeue_gateway.record_log.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 
@@ -42,6 +42,7 @@ class GroupsApi:
         metadata: Metadata,
         record_log: RecordLog,
         readers: Readers,
+        dead_letters: DeadLetterLog,
         share_coordinators: ShareStateClient,
     ) -> None:
         self._share_coordinators = share_coordinators
@@ -49,6 +50,7 @@ class GroupsApi:
         self._metadata = metadata
         self._record_log = record_log
         self._readers = readers
+        self._dead_letters = dead_letters
 
     async def get_config(self, call: Call) -> Answer:
         group_id = call.group_id()
@@ -73,7 +75,7 @@ class GroupsApi:
         return Answer(body)
 
     async def offsets(self, call: Call) -> ShareGroupOffsets:
-        """Start offsets come from the share coordinator, ends and holds from the log."""
+        """Start offsets come from the share coordinator; ends, holds and open dead letters from the log."""
         group_id = call.group_id()
         summary = _summary.decode(
             await self._coordinator.exchange(
@@ -81,6 +83,7 @@ class GroupsApi:
             )
         )
         holds = await self._readers.holds_of(group_id)
+        open_dead_letters = await self._dead_letters.open_counts(group_id)
         topics = []
         for topic in summary.topics:
             ends = await self._record_log.offsets(topic.topic_id, [p.partition for p in topic.partitions])
@@ -100,6 +103,7 @@ class GroupsApi:
                         lag=_lag(trimmed.get(state.partition, state), ends[state.partition]),
                         holding=Holding(expires_at_ms=hold.expires_at_ms) if holding and hold else None,
                         removed_unfinished=0 if hold is None else hold.removed_unfinished,
+                        open_dead_letters=open_dead_letters.get((topic.topic_id, state.partition), 0),
                     )
                 )
             topics.append(GroupTopicOffsets(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))

@@ -123,7 +123,7 @@ class Redriving:
             written = await self._dead_letters.written([found.key for found in matching])
             new = [found for found in matching if found.key not in written]
             left = [found.key for found in matching if found.parked and found.key in written]
-            if left and not request.dry_run:  # a crash came between append and unpark
+            if left and not request.dry_run:  # an earlier version crashed between append and unpark
                 await self._dead_letters.unpark(left)
             if request.max_records is not None:
                 new = new[: request.max_records - done.matched]
@@ -198,7 +198,6 @@ class Redriving:
     async def _send(self, group_id: str, letters: Sequence[FoundLetter], alone: bool, done: RedriveResult) -> None:
         """Append to the topics that the records came from. `alone`: only this group receives them."""
         rows: dict[tuple[str, int], list[DeadLetterRow]] = {}
-        parked: dict[tuple[str, int], list[DeadLetterKey]] = {}
         near: Batches = {}
         for found in letters:
             try:
@@ -216,14 +215,10 @@ class Redriving:
             source, _, offset, delivery_count = found.key
             row = DeadLetterRow(source, REDRIVEN, offset, delivery_count, tail, now_ms, "")
             rows.setdefault(place, []).append(row)
-            if found.parked:
-                parked.setdefault(place, []).append(found.key)
         for (topic_id, partition), of_partition in rows.items():
             done.redriven += await self._dead_letters.append(
                 topic_id, partition, of_partition, for_group=group_id if alone else None
             )
-            if (topic_id, partition) in parked:
-                await self._dead_letters.unpark(parked[topic_id, partition])
 
     async def _record(self, topic: KnownTopic, found: FoundLetter, near: Batches) -> Letter | None:
         """The record to append; None if neither the log nor the dead letter has it."""

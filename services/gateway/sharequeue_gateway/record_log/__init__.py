@@ -17,5 +17,5 @@ A batch is one row: flags, record count, end positions, then the records as the 
     postgres, cache, record_batch           read                    database, connections                   its sessions
     retaining, retention_rule               up to where retention removes records
     readers, readers_store                  the groups that read each partition, and how far they have finished it
-    dead_letter_log, dead_letter_sources, activity_store, audit_store    tables beside the log, and audits of it
+    dead_letter_log, dead_letter_sources, open_dead_letters, activity_store, audit_store    tables beside the log
 """

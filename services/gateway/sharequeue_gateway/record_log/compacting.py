@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
-from sharequeue.protocol.types import TopicIdPartition
-from sharequeue_gateway.record_log import store
+from sharequeue.protocol.types import OffsetRange, TopicIdPartition
+from sharequeue_gateway.record_log import open_dead_letters, store
 from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -190,6 +190,9 @@ class Compaction:
                 for _, batch in changed:
                     if batch.base_offset not in stored:
                         raise _overtaken(batch.base_offset)
+                removed = [OffsetRange(*each) for _, batch in changed for each in wanted[batch.base_offset].removed]
+                closed = await open_dead_letters.close(connection, place, removed)
+                await open_dead_letters.subtract(connection, closed)
                 return await count_replacement(connection, topic_id, partition)
 
         counted = await self._query(store_them)

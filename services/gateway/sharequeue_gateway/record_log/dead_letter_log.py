@@ -1,13 +1,15 @@
 """Dead letters on PostgreSQL: the leader epochs of writers, the keys that prevent duplicates, and the parking table."""
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS
-from sharequeue_gateway.record_log import dead_letter_sources
+from sharequeue_gateway.record_log import dead_letter_sources, open_dead_letters, store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, Parked, ParkedDeadLetter, PartitionAppend
@@ -63,6 +65,39 @@ def _key_of(row: Sequence[Any]) -> DeadLetterKey:
     return DeadLetterKey(SharePartitionKey(group_id, str(topic_id), partition), *rest)
 
 
+async def _redriven(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
+    """Dead letters are redriven: they are not open any more, and parked ones are removed."""
+    in_topics = [key for key in keys if not key.delivery_count]
+    await dead_letter_sources.redriven(connection, in_topics)
+    closed = await _unpark(connection, [key for key in keys if key.delivery_count])
+    for (group_id, *place), of_place in groupby(sorted(in_topics), key=lambda key: key.source):
+        offsets = [OffsetRange(key.offset, key.offset) for key in of_place]
+        closed += await open_dead_letters.close(connection, (place[0], place[1]), offsets, group_id)
+    await open_dead_letters.subtract(connection, closed)
+
+
+def _letters_of(rows: Sequence[DeadLetterRow]) -> set[TopicIdPartition]:
+    """The places of redriven dead letters that are in a topic: the key of a parked one names its record."""
+    return {(row.source.topic_id, row.source.partition) for row in rows if not row.delivery_count}
+
+
+async def _unpark(connection: Connection, keys: Sequence[DeadLetterKey]) -> Counter[SharePartitionKey]:
+    """Remove parked dead letters. Returns: how many there were, by the share-partition of their records."""
+    if not keys:
+        return Counter()
+    await dead_letter_sources.unparked(connection, keys)
+    rows = await connection.fetch(
+        """DELETE FROM log.parked_dead_letters p
+           USING unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
+             AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
+           WHERE (p.group_id, p.topic_id, p.partition, p.record_offset, p.delivery_count)
+             = (t.group_id, t.topic_id, t.partition, t.record_offset, t.delivery_count)
+           RETURNING p.group_id, p.topic_id, p.partition""",
+        *_key_columns(keys),
+    )
+    return Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows)
+
+
 class PostgresDeadLetterLog:
     """See DeadLetterLog. `locked_append`: writes the records in the transaction that stores their keys."""
 
@@ -93,13 +128,18 @@ class PostgresDeadLetterLog:
                     return 0
                 timestamp_ms = max(row.timestamp_ms for row in wanted)
                 append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
+                if leader_epoch is None:
+                    await store.lock(connection, [(topic_id, partition), *_letters_of(wanted)])
                 inserted = await self._locked_append.insert(connection, [append], uuid.uuid4(), [])
                 if leader_epoch is None:
-                    await dead_letter_sources.redriven(connection, [row.key for row in wanted])
+                    await _redriven(connection, [row.key for row in wanted])
                 else:
                     first = inserted[0][1].base_offset
                     places = [(topic_id, partition, first + index) for index in range(len(wanted))]
                     await dead_letter_sources.point(connection, wanted, places)
+                    await open_dead_letters.write(
+                        connection, wanted[0].source, (topic_id, partition), first, first + len(wanted) - 1
+                    )
         except FAULTS as fault:
             raise self._database.health.error(fault, "dead letters cannot be written") from fault
         self._locked_append.publish(inserted)
@@ -131,15 +171,22 @@ class PostgresDeadLetterLog:
 
     async def park(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
         async with self._database.connection() as connection, connection.transaction():
-            await lead(connection, rows[0].source, leader_epoch)
-            await connection.executemany(
+            source = rows[0].source
+            await lead(connection, source, leader_epoch)
+            new = await connection.fetch(
                 """INSERT INTO log.parked_dead_letters
                      (group_id, topic_id, partition, record_offset, delivery_count, cause, record)
-                   VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING""",
-                [(*row.source, row.offset, row.delivery_count, row.cause, row.tail) for row in rows],
+                   SELECT $1, $2, $3, * FROM unnest($4::bigint[], $5::int[], $6::text[], $7::bytea[])
+                   ON CONFLICT DO NOTHING RETURNING 1""",
+                *source,
+                [row.offset for row in rows],
+                [row.delivery_count for row in rows],
+                [row.cause for row in rows],
+                [row.tail for row in rows],
             )
-            place = (rows[0].source.topic_id, rows[0].source.partition, dead_letter_sources.PARKED)
+            place = (source.topic_id, source.partition, dead_letter_sources.PARKED)
             await dead_letter_sources.point(connection, rows, [place] * len(rows))
+            await open_dead_letters.add(connection, source, len(new))
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
         async with self._database.connection() as connection:
@@ -170,12 +217,8 @@ class PostgresDeadLetterLog:
 
     async def unpark(self, keys: Sequence[DeadLetterKey]) -> None:
         async with self._database.connection() as connection, connection.transaction():
-            await dead_letter_sources.unparked(connection, keys)
-            await connection.execute(
-                """DELETE FROM log.parked_dead_letters p
-                   USING unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
-                     AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
-                   WHERE (p.group_id, p.topic_id, p.partition, p.record_offset, p.delivery_count)
-                     = (t.group_id, t.topic_id, t.partition, t.record_offset, t.delivery_count)""",
-                *_key_columns(keys),
-            )
+            await open_dead_letters.subtract(connection, await _unpark(connection, keys))
+
+    async def open_counts(self, group_id: str) -> Mapping[TopicIdPartition, int]:
+        async with self._database.connection() as connection:
+            return await open_dead_letters.counts_of(connection, group_id)

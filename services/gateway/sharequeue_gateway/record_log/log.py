@@ -220,7 +220,8 @@ class DeadLetterLog(Protocol):
         """Append dead letters to their topic, or redriven ones to the topic of their record.
 
         Args:
-            leader_epoch: of the writer, if all rows are of one share-partition. It fences earlier leaders.
+            leader_epoch: of the writer, whose rows are all of one share-partition. It fences earlier leaders. None: the
+                rows are redriven, and parked ones are removed from the parking table.
             for_group: as in PartitionAppend.
         Returns: how many were new.
         Raises: NotLeaderOrFollower: a later leader has written dead letters, so none is appended;
@@ -245,3 +246,6 @@ class DeadLetterLog(Protocol):
 
     async def unpark(self, keys: Sequence[DeadLetterKey]) -> None:
         """Remove parked dead letters: they were redriven."""
+
+    async def open_counts(self, group_id: str) -> Mapping[TopicIdPartition, int]:
+        """How many dead letters of a group were neither redriven nor removed, by the partition of their records."""

@@ -14,6 +14,17 @@ PURGE_AFTER_S: Final = 60
 FORGET_AFTER_S: Final = 7 * 86_400
 """The age at which a deleted topic is forgotten: longer than a gateway can work without the group coordinator."""
 
+TABLES: Final = (
+    "dead_letter_keys",
+    "dead_letter_writers",
+    "parked_dead_letters",
+    "readers",
+    "dead_letter_sources",
+    "open_dead_letters",
+    "open_dead_letter_counts",
+)
+"""Tables of other modules with rows of a topic, which go with it."""
+
 _PURGEABLE = """b.topic_id = p.topic_id AND b.partition = p.partition
   AND b.base_offset < CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END
   AND b.last_offset < CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END"""
@@ -76,7 +87,7 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
         return 0
     gone = [row[0] for row in topics]
     # no index: these tables are small, and this happens once for each topic
-    for table in ("dead_letter_keys", "dead_letter_writers", "parked_dead_letters", "readers", "dead_letter_sources"):
+    for table in TABLES:
         await connection.execute(f"DELETE FROM log.{table} WHERE topic_id = ANY($1::uuid[])", gone)
     await connection.execute("DELETE FROM log.dead_letter_sources WHERE letter_topic_id = ANY($1::uuid[])", gone)
     status: str = await connection.execute(

@@ -10,7 +10,7 @@ No coordinator is asked. Any gateway may sweep any partition: it is the same tra
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sharequeue_gateway.record_log import dead_letter_sources, readers_store, store
+from sharequeue_gateway.record_log import dead_letter_sources, open_dead_letters, readers_store, store
 from sharequeue_gateway.record_log.retention_rule import Asked, RetentionRule, new_log_start
 from sharequeue_gateway.record_log.store import Bounds
 
@@ -49,6 +49,7 @@ async def trim(
         unfinished = await readers_store.count_removed(connection, topic_id, partition, start, target)
         await store.raise_log_starts(connection, topic_id, [(partition, target, end)])
         await dead_letter_sources.leave(connection, topic_id, {partition: target})
+        await open_dead_letters.leave(connection, topic_id, {partition: target})
     return Removed(partition, target, end, unfinished)
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sharequeue_gateway.record_log import dead_letter_sources, readers_store, store
+from sharequeue_gateway.record_log import dead_letter_sources, open_dead_letters, readers_store, store
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
 
 
@@ -33,7 +33,9 @@ async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[
                 )
             trimmed.append(Trimmed(partition, max(target, bounds.log_start_offset), bounds.log_end_offset))
         await store.raise_log_starts(connection, topic_id, trimmed)
-        await dead_letter_sources.leave(connection, topic_id, {partition: start for partition, start, _ in trimmed})
+        log_starts = {partition: start for partition, start, _ in trimmed}
+        await dead_letter_sources.leave(connection, topic_id, log_starts)
+        await open_dead_letters.leave(connection, topic_id, log_starts)
     return trimmed
 
 
@@ -45,3 +47,4 @@ async def delete_partitions(connection: Any, topic_id: str, part: range) -> None
         await readers_store.remove_of_topic(connection, topic_id, part)
         await store.make_partitions(connection, places, deleted=True)
         await store.mark_deleted(connection, topic_id, part)
+        await open_dead_letters.remove_of_topic(connection, topic_id, part)

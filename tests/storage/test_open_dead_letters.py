@@ -1,0 +1,281 @@
+"""Open dead letters on PostgreSQL: counted where they are written, redriven and removed, in the same transactions."""
+
+import asyncio
+import itertools
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+from sharequeue_gateway.record_log import open_dead_letters, purging
+from sharequeue_gateway.record_log.compacting import Replacement
+from sharequeue_gateway.record_log.log import DeadLetterRow
+from sharequeue_gateway.record_log.open_dead_letters import OpenCount, OpenCounts, OpenRange, without
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.retention_rule import RetentionRule
+
+from sharequeue.protocol.errors import StorageError
+from sharequeue.protocol.types import OffsetRange, SharePartitionKey
+from tests.storage.record_logs import PostgresRecordLogs, append, dead_letter, new_topic
+
+REDRIVEN = 2**31 - 1
+END_A_WAITER = """SELECT pg_terminate_backend(pid) FROM pg_locks
+                  WHERE relation = 'log.open_dead_letter_counts'::regclass AND NOT granted LIMIT 1"""
+
+
+class Scene:
+    """A dead-letter topic of one partition, `queue`, and a topic that the dead letters come from."""
+
+    def __init__(self, log: PostgresRecordLog, connection: Any, group: str) -> None:
+        self.log, self.connection, self.group = log, connection, group
+        self.queue, self.topic = new_topic(), new_topic()
+
+    async def write(self, *offsets: int, group: str | None = None, epoch: int = 1) -> None:
+        rows = [dead_letter(self.topic, offset, group_id=group or self.group) for offset in offsets]
+        await self.log.dead_letters.append(self.queue, 0, rows, leader_epoch=epoch)
+
+    async def park(self, *offsets: int) -> None:
+        await self.log.dead_letters.park([dead_letter(self.topic, each, group_id=self.group) for each in offsets], 1)
+
+    async def redrive(self, *letters: int, group: str | None = None) -> int:
+        """By their offsets in the dead-letter topic."""
+        place = SharePartitionKey(group or self.group, self.queue, 0)
+        return await self._redrive([(place, offset, 0) for offset in letters])
+
+    async def redrive_parked(self, *offsets: int) -> int:
+        """By the offsets of their records."""
+        return await self._redrive([(SharePartitionKey(self.group, self.topic, 0), offset, 5) for offset in offsets])
+
+    async def _redrive(self, keys: Sequence[tuple[SharePartitionKey, int, int]]) -> int:
+        rows = [
+            DeadLetterRow(source, REDRIVEN, offset, count, dead_letter(self.topic, offset).tail, 7, "")
+            for source, offset, count in keys
+        ]
+        return await self.log.dead_letters.append(self.topic, 0, rows)
+
+    async def open(self, group: str | None = None) -> int:
+        """How many are open, by their count."""
+        return (await self.log.dead_letters.open_counts(group or self.group)).get((self.topic, 0), 0)
+
+    async def ranges(self) -> list[tuple[int, int]]:
+        rows = await self.connection.fetch(
+            """SELECT first_offset, last_offset FROM log.open_dead_letters WHERE letter_topic_id = $1
+               ORDER BY first_offset""",
+            self.queue,
+        )
+        return [tuple(row) for row in rows]
+
+
+async def end_a_waiter(connection: Any) -> None:
+    """End the session that waits for the counts, as a crash would."""
+    async with asyncio.timeout(20):
+        while True:
+            if await connection.fetchval(END_A_WAITER):
+                return
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def scene(database_url: str, name: str) -> AsyncIterator[Scene]:
+    connection = await asyncpg.connect(database_url)
+    try:
+        async with PostgresRecordLogs(database_url).open() as log:
+            yield Scene(log, connection, name)
+    finally:
+        await connection.close()
+
+
+async def test_od_101_what_is_written_is_open_until_it_is_redriven(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        await it.write(10, 11, 12)
+        await it.write(13)
+        assert await it.open() == 4
+        assert await it.ranges() == [(0, 3)], "what follows makes the range longer"
+        assert await it.redrive(1) == 1
+        assert (await it.open(), await it.ranges()) == (3, [(0, 0), (2, 3)])
+        assert await it.redrive(0, 1, 3) == 2
+        assert (await it.open(), await it.ranges()) == (1, [(2, 2)])
+        assert await it.redrive(2) == 1
+        assert (await it.open(), await it.ranges()) == (0, [])
+
+
+async def test_od_102_a_repeated_write_or_redrive_changes_no_count(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        for _ in range(2):
+            await it.write(10, 11)
+            assert await it.open() == 2
+        await it.redrive(0)
+        assert await it.redrive(0) == 0
+        assert await it.open() == 1
+
+
+async def test_od_103_each_group_has_its_own_in_a_shared_topic(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        other = f"{name}-other"
+        await it.write(10, 11)
+        await it.write(10, 11, group=other)
+        await it.write(12)
+        await it.redrive(1, 2)
+        assert (await it.open(), await it.open(other)) == (2, 2), "a group closes none of another one"
+        await it.redrive(2, group=other)
+        assert (await it.open(), await it.open(other)) == (2, 1)
+
+
+async def test_od_104_parked_dead_letters_are_open_until_they_are_redriven(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        for _ in range(2):
+            await it.park(10, 11)
+        await it.write(12)
+        assert await it.open() == 3
+        assert await it.redrive_parked(10) == 1
+        assert await it.open() == 2
+        assert (await it.log.dead_letters.parked_counts(name))[it.topic, 0].records == 1
+        left = [dead_letter(it.topic, 11, group_id=name).key]
+        for _ in range(2):  # as after a crash of an earlier version
+            await it.log.dead_letters.unpark(left)
+            assert await it.open() == 1
+
+
+async def test_od_105_a_parked_one_closes_none_of_the_topic_that_its_record_is_in(
+    module_database: str, name: str
+) -> None:
+    """The group reads its own dead-letter topic, and record 0 of that is parked: its key has the place of letter 0."""
+    async with scene(module_database, name) as it:
+        await it.write(10)
+        it.topic, source = it.queue, it.topic
+        await it.park(0)
+        await it.redrive_parked(0)
+        it.topic = source
+        assert (await it.open(), await it.ranges()) == (1, [(0, 0)])
+
+
+async def test_od_106_what_leaves_the_dead_letter_topic_is_open_no_more(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        await it.write(*range(10, 15))
+        await it.redrive(1)
+        await it.log.delete_records(it.queue, {0: 3})
+        assert (await it.open(), await it.ranges()) == (2, [(3, 4)])
+        await it.write(15)
+        assert await it.ranges() == [(3, 5)]
+        removed = await it.log.apply_retention(it.queue, [0], RetentionRule(retention_ms=0), 1_000)
+        assert [each.log_start_offset for each in removed] == [6]
+        assert (await it.open(), await it.ranges()) == (0, [])
+
+
+async def test_od_107_a_deleted_dead_letter_topic_leaves_none_open(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        await it.write(10, 11)
+        await it.park(12)
+        await it.log.delete_topic(it.queue, 1)
+        assert (await it.open(), await it.ranges()) == (1, []), "the parked one has no place there"
+
+
+async def test_od_108_compaction_closes_what_it_removes(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        await it.write(*range(10, 15))
+        await append(it.log, it.queue, ["newest"])
+        await it.redrive(1)
+        await it.log.compaction.replace(it.queue, 0, [Replacement(0, 0, [(0, 2)])])
+        assert (await it.open(), await it.ranges()) == (2, [(3, 4)])
+        await it.log.compaction.replace(it.queue, 0, [Replacement(0, 0, [(0, 2)])])
+        assert await it.open() == 2
+
+
+async def test_od_109_a_crash_before_the_commit_counts_nothing(module_database: str, name: str) -> None:
+    """The connection dies when the records are inserted and the count is not: the repeat writes and counts them once."""
+    async with scene(module_database, name) as it:
+        await it.write(10)
+        for step in (lambda: it.write(11), lambda: it.redrive(0), lambda: it.park(12)):
+            before = await it.open(), await it.ranges()
+            async with it.connection.transaction():
+                await it.connection.execute("LOCK TABLE log.open_dead_letter_counts IN EXCLUSIVE MODE")
+                running = asyncio.create_task(step())
+                await end_a_waiter(it.connection)
+            with pytest.raises(StorageError):
+                await running
+            assert (await it.open(), await it.ranges()) == before
+            await step()
+        assert (await it.open(), await it.ranges()) == (2, [(1, 1)])
+
+
+async def test_od_110_redrives_retention_and_new_ones_at_once_lose_no_count(
+    module_database: str, name: str, seed: int
+) -> None:
+    """Four tasks write, redrive, trim and redrive parked ones; none waits for another in a circle."""
+    chance = random.Random(seed)
+    async with scene(module_database, name) as it:
+        await it.write(*range(50))
+
+        async def writes() -> None:
+            for offset in range(50, 80):
+                await it.write(offset)
+                await it.park(offset + 1000)
+
+        async def redrives() -> None:
+            for _ in range(30):
+                await it.redrive(*sorted(chance.sample(range(50), 4)))
+
+        async def parked() -> None:
+            for offset in range(50, 80):
+                await it.redrive_parked(offset + 1000)
+
+        async def trims() -> None:
+            for before in range(0, 30, 3):
+                await it.log.delete_records(it.queue, {0: before})
+
+        await asyncio.gather(writes(), redrives(), redrives(), parked(), trims())
+        in_ranges = sum(last - first + 1 for first, last in await it.ranges())
+        still = (await it.log.dead_letters.parked_counts(name)).get((it.topic, 0))
+        assert await it.open() == in_ranges + (0 if still is None else still.records)
+        keys = await it.connection.fetchval(
+            "SELECT count(*) FROM log.dead_letter_keys WHERE topic_id = $1 AND record_offset >= 27", it.queue
+        )
+        assert in_ranges == 80 - 27 - keys
+
+
+async def test_od_111_the_counts_of_all_groups_are_bounded(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        await it.connection.execute("TRUNCATE log.open_dead_letter_counts")
+        groups = [f"{name}-{number}" for number in range(4)]
+        for number, group in enumerate(groups):
+            await it.write(*range(number + 1), group=group)
+        await it.redrive(0, group=groups[0])
+        found = await open_dead_letters.counts(it.connection, 2)
+        assert found == OpenCounts([OpenCount(groups[3], it.topic, 4), OpenCount(groups[2], it.topic, 3)], 9, 3)
+
+
+async def test_od_112_a_deleted_source_topic_takes_its_counts_along(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        await append(it.log, it.topic, range(3))
+        await it.write(0, 1)
+        await it.log.delete_topic(it.topic, 1)
+        for stage, _ in purging.STAGES:
+            while await it.log.database.query(stage, purging.AT_ONCE, 0) >= purging.AT_ONCE:
+                pass
+        assert (await it.open(), await it.ranges()) == (0, [])
+
+
+# The rule
+
+
+def test_od_201_ranges_are_what_sets_of_offsets_say(seed: int) -> None:
+    chance = random.Random(seed)
+    source = SharePartitionKey("g", "t", 0)
+    for _ in range(2_000):
+        first = chance.randrange(6)
+        opened = OpenRange(first, first + chance.randrange(8), source)
+        closed, position = [], 0
+        for _ in range(chance.randrange(5)):
+            begin = position + chance.randrange(4)
+            closed.append(OffsetRange(begin, begin + chance.randrange(4)))
+            position = closed[-1].last_offset + 1
+        left = without(opened, closed)
+        removed = {offset for one, last in closed for offset in range(one, last + 1)}
+        said = Counter(offset for one, last, _ in left for offset in range(one, last + 1))
+        assert said == Counter(
+            offset for offset in range(opened.first_offset, opened.last_offset + 1) if offset not in removed
+        )
+        assert all(a.last_offset + 1 < b.first_offset for a, b in itertools.pairwise(left))
