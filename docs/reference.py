@@ -21,13 +21,13 @@ import sharequeue_gateway.metrics
 import sharequeue_gateway.settings
 import sharequeue_share_coordinator.metrics
 import sharequeue_share_coordinator.settings
-from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
 from sharequeue_gateway.leader import backlog, led_metrics, queue_series
 
 import sharequeue.http.endpoint
 import sharequeue.http.problems
 import sharequeue.ownership.leases
+from sharequeue.distribution import Histogram, Histograms
 from sharequeue.http.limits import HttpLimits
 from sharequeue.http.openapi.field_texts import field_texts
 from sharequeue.protocol import apis
@@ -197,9 +197,10 @@ def _defined(modules: Sequence[ModuleType]) -> Iterator[tuple[str, str, Sequence
         for value in vars(module).values():
             if isinstance(value, Counts):
                 yield value.name, "counter", value.labels, value.meaning
+            elif isinstance(value, Histogram | Histograms):
+                yield value.name, "histogram", value.labels, value.meaning
             elif isinstance(value, MetricWrapperBase):
-                kind = "histogram" if isinstance(value, Histogram) else value._type
-                yield value._name, kind, value._labelnames, value._documentation
+                yield value._name, value._type, value._labelnames, value._documentation
 
 
 def errors() -> str:

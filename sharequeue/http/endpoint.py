@@ -11,8 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
-from prometheus_client import Histogram
-
+from sharequeue.distribution import Distribution, Histograms
 from sharequeue.http.answer import Answer, Stream
 from sharequeue.http.decoding import RequestDecoder
 from sharequeue.http.exchange import ClientGone, Exchange, too_large
@@ -28,11 +27,11 @@ from sharequeue.protocol.types import group_id_fault
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = Histogram(
+REQUEST_SECONDS = Histograms(
     "sharequeue_http_request_seconds",
     "Time to answer a request, long polls included; 499 means that the client hung up.",
-    ["operation", "status"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+    ("operation", "status"),
+    (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 
 LARGE_BYTES: Final = 1 << 20
@@ -105,7 +104,7 @@ class Endpoint:
         self._authorization = f"Bearer {cluster_token}".encode() if protected else None
         self._decoder = RequestDecoder(api)
         self.takes_body = api.raw_body or self._decoder.takes_json
-        self._seconds: dict[int, Histogram] = {}
+        self._seconds: dict[int, Distribution] = {}
 
     async def serve(self, exchange: Exchange, path: Mapping[str, str]) -> None:
         """Answer one request. `path`: the parameters in its path."""
@@ -135,7 +134,7 @@ class Endpoint:
             REQUEST.reset(token)
             seconds = self._seconds.get(status)
             if seconds is None:
-                seconds = self._seconds[status] = REQUEST_SECONDS.labels(self.api.operation_id, str(status))
+                seconds = self._seconds[status] = REQUEST_SECONDS.of(self.api.operation_id, str(status))
             seconds.observe(time.perf_counter() - started)
 
     async def _answer(

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge
 
+from sharequeue.distribution import Histogram
 from sharequeue.service.series import Counts, Labels
 
 SHARE_PARTITION = ("group", "topic", "partition")
@@ -20,7 +21,7 @@ PARTITION_LOAD_SECONDS = Histogram(
 FETCH_RATIO = Histogram(
     "sharequeue_request_topic_partitions_fetch_ratio",
     "Percent of a fetch's partitions that it acquired from (RequestTopicPartitionsFetchRatio).",
-    buckets=(0, 10, 25, 50, 75, 90, 100),
+    (0, 10, 25, 50, 75, 90, 100),
 )
 ACQUIRE_SECONDS = Histogram(
     "sharequeue_topic_partitions_acquire_seconds",
@@ -34,18 +35,18 @@ LOCK_TIMEOUTS = Counts[Labels](
 IN_FLIGHT_BATCH_RECORDS = Histogram(
     "sharequeue_in_flight_batch_message_count",
     "Records of an acquired batch (InFlightBatchMessageCount).",
-    buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
+    (1, 5, 10, 50, 100, 500, 1000, 5000),
 )
 FETCH_LOCK_SECONDS = Histogram(
     "sharequeue_fetch_lock_seconds",
     "Time a fetch kept a share-partition for itself (FetchLockTimeMs).",
-    buckets=(0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
+    (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
 )
 FETCH_LOCK_RATIO = Histogram(
     "sharequeue_fetch_lock_ratio",
     "Time that fetches kept a share-partition for themselves, in percent of the time since the fetch before "
     "(FetchLockRatio).",
-    buckets=(0, 1, 5, 10, 25, 50, 75, 90, 100),
+    (0, 1, 5, 10, 25, 50, 75, 90, 100),
 )
 SHARE_FETCHES = Counts[str](
     "sharequeue_share_fetch_requests",

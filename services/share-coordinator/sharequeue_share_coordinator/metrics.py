@@ -1,6 +1,8 @@
 """The share coordinator's metrics; docs/metrics.md lists them. Source: KIP-932, share-coordinator-metrics."""
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge
+
+from sharequeue.distribution import Histogram
 
 WRITES = Counter(
     "sharequeue_share_coordinator_writes",
@@ -9,12 +11,12 @@ WRITES = Counter(
 WRITE_SECONDS = Histogram(
     "sharequeue_share_coordinator_write_seconds",
     "Time of one commit (write-latency-avg, -max).",
-    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
+    (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
 )
 COMMIT_ROWS = Histogram(
     "sharequeue_share_coordinator_commit_rows",
     "Rows that shared one commit.",
-    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 1024),
+    (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024),
 )
 LAST_PRUNED = Gauge(
     "sharequeue_share_coordinator_last_pruned_offset", "Rows below this sequence number are gone (last-pruned-offset)."

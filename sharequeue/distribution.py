@@ -1,0 +1,79 @@
+"""Distributions of measured values, for Prometheus as histograms. Counting a value is one function call without a lock.
+
+A histogram of prometheus_client takes seven calls and two locks for each value, and every request counts several. Here
+one thread alone counts and reads: that of the event loop.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+Labels = tuple[str, ...]
+
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+
+
+class Distribution:
+    """Values by bucket. A bucket has the values up to its bound; the last one has those above all bounds."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class Histogram(Distribution, Collector):
+    """One distribution that Prometheus scrapes under `name`."""
+
+    labels: Labels = ()
+
+    def __init__(self, name: str, meaning: str, bounds: Sequence[float] = SECONDS) -> None:
+        super().__init__(bounds)
+        self.name = name
+        self.meaning = meaning
+        REGISTRY.register(self)
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        yield _family(self.name, self.meaning, (), [((), self)])
+
+
+class Histograms(Collector):
+    """Distributions by the values of their labels, which Prometheus scrapes under `name`."""
+
+    def __init__(self, name: str, meaning: str, labels: Labels, bounds: Sequence[float] = SECONDS) -> None:
+        self.name = name
+        self.labels = labels
+        self.meaning = meaning
+        self._bounds = bounds
+        self._series: dict[Labels, Distribution] = {}
+        REGISTRY.register(self)
+
+    def of(self, *values: str) -> Distribution:
+        """The distribution of these values of the labels, in their order."""
+        distribution = self._series.get(values)
+        if distribution is None:
+            distribution = self._series[values] = Distribution(self._bounds)
+        return distribution
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        yield _family(self.name, self.meaning, self.labels, self._series.items())
+
+
+def _family(
+    name: str, meaning: str, labels: Labels, series: Iterable[tuple[Labels, Distribution]]
+) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, meaning, labels=labels)
+    for values, distribution in series:
+        bounds = (*(str(float(bound)) for bound in distribution.bounds), "+Inf")
+        counts = accumulate(distribution.counts)
+        family.add_metric(values, list(zip(bounds, counts, strict=True)), distribution.sum)
+    return family
