@@ -157,13 +157,13 @@ def _value(config: Config, kafka_defaults: bool) -> str:
 
 
 def group_settings() -> str:
-    """The settings of groups, with Kafka's defaults and bounds where they differ."""
+    """The settings of groups. Kafka's default and bounds stand where they differ."""
     rows = []
     for config in GROUP_CONFIGS.values():
         ours, kafkas = ((_value(config, kafka), _bounds(config, kafka)) for kafka in (False, True))
-        differ = [theirs if theirs != own else "" for own, theirs in zip(ours, kafkas, strict=True)]
-        rows.append((f"`{config.name}`", *ours, *differ, config.doc))
-    return table(("setting", "default", "bounds", "Kafka's default", "Kafka's bounds", "meaning"), rows)
+        differ = [theirs for own, theirs in zip(ours, kafkas, strict=True) if theirs != own]
+        rows.append((f"`{config.name}`", *ours, "; ".join(differ), config.doc))
+    return table(("setting", "default", "bounds", "Kafka's", "meaning"), rows)
 
 
 def topic_settings() -> str:
@@ -172,7 +172,7 @@ def topic_settings() -> str:
     for config in TOPIC_CONFIGS.values():
         ours, kafkas = _value(config, False), _value(config, True)
         rows.append((f"`{config.name}`", ours, _bounds(config), kafkas if kafkas != ours else "", config.doc))
-    return table(("setting", "default", "bounds", "with `kafka_defaults`", "meaning"), rows)
+    return table(("setting", "default", "bounds", "Kafka's", "meaning"), rows)
 
 
 _KAFKAS: Final = re.compile(r"^(.*) \((\w*[A-Z-][\w-]*(?: [A-Z]\w+)?(?:, [\w-]+)?)\)\.$", re.DOTALL)
@@ -187,9 +187,9 @@ def metrics(modules: Sequence[ModuleType], families: Sequence[Family] = ()) -> s
         *((each.name.removesuffix("_total"), each.kind, each.labels, each.meaning) for each in families),
     ):
         found = _KAFKAS.match(text)
-        meaning, kafkas = (f"{found[1]}.", found[2]) if found else (text, "")
-        rows.append((f"`{name}`", kind, ", ".join(labels), meaning, kafkas))
-    return table(("metric", "type", "labels", "meaning", "Kafka's"), rows)
+        meaning = f"{found[1]}. Kafka: {found[2]}." if found else text
+        rows.append((f"`{name}`", kind, ", ".join(labels), meaning))
+    return table(("metric", "type", "labels", "meaning"), rows)
 
 
 def _defined(modules: Sequence[ModuleType]) -> Iterator[tuple[str, str, Sequence[str], str]]:
@@ -211,6 +211,8 @@ def errors() -> str:
         if error.kafka_code == 0:
             continue
         own = [api.operation_id for api in calls if error.code in api.errors]
+        names = ", ".join(f"[{name}](calls.md#{name.lower()})" for name in own) if len(own) < 9 else f"{len(own)} calls"
+        of_calls = f" Calls: {names}." if own else ""
         rows.append(
             (
                 f"`{error.code}`",
@@ -218,13 +220,10 @@ def errors() -> str:
                 str(error.status),
                 "yes" if error.retriable else "no",
                 "yes" if error.definite else "no",
-                f"{error.title}. {ADVICE[error.code]}",
-                ", ".join(f"[{name}](calls.md#{name.lower()})" for name in own)
-                if len(own) < 9
-                else f"{len(own)} calls",
+                f"{error.title}. {ADVICE[error.code]}{of_calls}",
             )
         )
-    return table(("code", "number", "status", "retriable", "definite", "what it means, what to do", "calls"), rows)
+    return table(("code", "number", "status", "retriable", "definite", "what it means, what to do"), rows)
 
 
 TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {

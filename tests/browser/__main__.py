@@ -36,6 +36,8 @@ TOUR = """(async () => {
   const again = await call("share-groups/tour/fetch", { ...wanted, max_wait_ms: 0 });
   return [batch.records.map((record) => record.value), accepted.failed_count, again.batches];
 })()"""
+PHONE = 390
+"""CSS pixels across."""
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -102,6 +104,9 @@ def check_reference(page: Page, url: str) -> None:
     assert f"{url}/v1/topics" in [asked.partition("?")[0] for asked in page.requested()]
     assert elsewhere == [], elsewhere
     assert page.complaints() == [], page.complaints()
+    page.call("Emulation.setDeviceMetricsOverride", width=PHONE, height=844, deviceScaleFactor=2, mobile=True)
+    assert page.run("document.documentElement.scrollWidth") == PHONE, "an open call is wider than a phone"
+    page.call("Emulation.clearDeviceMetricsOverride")
     print(f"/docs shows {calls} calls and makes one; {len(page.requested())} requests, all to the gateway")
 
 

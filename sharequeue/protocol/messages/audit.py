@@ -141,7 +141,7 @@ class AuditedState(Response):
 
 
 class AuditStateResponse(Response):
-    """`next_after`: absent on the last page."""
+    """A page of the stored states, and of the answers that the services give about them."""
 
     share_partitions: Annotated[list[AuditedState], at_most(MAX_KEYS)]
     """At most `page_size` share-partitions."""

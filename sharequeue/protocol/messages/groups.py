@@ -47,7 +47,7 @@ MAX_FETCHING_MEMBERS: Final = 1000
 
 
 class ShareGroupHeartbeatRequest(Request):
-    """`member_epoch` 0 joins or joins again, −1 leaves, else it is the last one received.
+    """A member joins its group, says that it is alive, changes its subscription, or leaves.
 
     Without `rack_id` or `subscribed_topic_names` these are unchanged. A member that joins must name topics.
     """
@@ -101,7 +101,7 @@ class FetchingMembers(Response):
 
 
 class HeartbeatResult(Response):
-    """Without `assignment` it is unchanged. `leaders`: of the assigned partitions, if there are several gateways."""
+    """The epoch of the member, and its assignment if that changed."""
 
     member_id: str
     """The member that sent the heartbeat, as it named itself."""
@@ -205,7 +205,7 @@ class ShareGroupMember(Response):
 
 
 class ShareGroupDescription(Response):
-    """`members`: one page of them, by member id. `member_count` counts all members."""
+    """A group, its epochs, and one page of its members."""
 
     group_id: str
     """The id of the group, as the path names it."""
@@ -271,7 +271,8 @@ class Holding(Response):
 
 
 class GroupPartitionOffset(Response):
-    """−1: unknown, because the share-partition was never loaded or its state could not be read."""
+    """How far a group is in one partition. −1: unknown, because the share-partition was never loaded or its state could not
+    be read."""
 
     partition: PartitionIndex
     """The number of the partition, from 0."""
@@ -322,7 +323,7 @@ class ResetTopic(Request):
 
 
 class ResetShareGroupOffsetsRequest(Request):
-    """Without `topics`: all topics in which the group has offsets; then the group must exist.
+    """Where the group begins next. Without `topics`: in all topics in which it has offsets; then it must exist.
 
     `offset` belongs to `to: offset` and is clamped to the log. `datetime` belongs to `to: datetime`: ISO 8601, UTC if it
     names no zone; the group starts at the first record at or after it, or at the log end. `current`: the present start.
@@ -379,7 +380,7 @@ class ResetOffsetsResult(Response):
 
 
 class RedriveFilter(Request):
-    """`message`: a part of the cause or of the client's reason. `before_ms`: dead-lettered before that time."""
+    """Which dead letters to send back: those that fit all of its fields."""
 
     message: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
     """Text that the cause of the dead letter or the client's `reason` contains, at most 1,024 characters."""
@@ -390,7 +391,7 @@ class RedriveFilter(Request):
 
 
 class RedriveDeadLettersRequest(Request):
-    """`topic`: only dead letters of that source topic.
+    """Which dead letters to send back, and where to.
 
     `to`: `retry` sends records back for this group alone; `source` appends them as new records for every group of the
     topic. `page_token`: continue behind the answer with this `next_page_token`.
@@ -411,8 +412,7 @@ class RedriveDeadLettersRequest(Request):
 
 
 class RedriveResult(Response):
-    """`matched`: dead letters that fit the filter and were not redriven before. `skipped_count`: those of them whose record
-    or topic no longer exists. `next_page_token`: there may be more dead letters than `max_records`."""
+    """How many dead letters were sent back, or would be, and how many could not."""
 
     matched: AnyInt64
     """How many dead letters fit the filter and were not redriven before."""

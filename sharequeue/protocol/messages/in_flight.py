@@ -106,7 +106,7 @@ class InFlightPartition(Response):
 
 
 class ListInFlightResponse(Response):
-    """`errors`: partitions of the group whose leader cannot answer now."""
+    """A page of the records in flight, by partition."""
 
     partitions: Annotated[list[InFlightPartition], at_most(MAX_PAGE_SIZE)]
     """Partitions with their records in flight, by topic and number."""

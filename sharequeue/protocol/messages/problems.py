@@ -27,7 +27,7 @@ ErrorCode = Annotated[
 
 
 class AcknowledgementResult(Response):
-    """`applied`, `ignored` (below the start offset: finished before), `failed`, `unknown` (may be durable: repeat)."""
+    """What became of one acknowledgement."""
 
     status: AcknowledgementStatus
     """What became of it. Only `unknown` needs a repeat."""

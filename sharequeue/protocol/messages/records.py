@@ -254,8 +254,7 @@ class PartitionLeader(Response):
 
 
 class FetchResponse(Response):
-    """`leaders`: the leaders of those partitions in `batches` that this gateway does not lead itself.
-    `more_errors`: the number of failed partitions besides those in `errors`, which lists at most 50."""
+    """The records that the member holds from now on, what became of its acknowledgements, and what failed."""
 
     member_id: str
     """The member that holds the records: the request's, or a new one. Send it with acknowledgements."""

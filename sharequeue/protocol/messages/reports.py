@@ -68,7 +68,7 @@ DeadLetterCause = Annotated[
 
 
 class DeadLetterCount(Response):
-    """`cause`: rejected or delivery_limit."""
+    """Records that became dead letters for one cause."""
 
     cause: DeadLetterCause
     """Why the records died."""
