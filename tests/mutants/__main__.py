@@ -21,6 +21,7 @@ from tests.mutants import (
     coordinator_faults,
     delivery_faults,
     group_faults,
+    lock_faults,
     retention_faults,
     share_partition_faults,
     window_faults,
@@ -50,6 +51,8 @@ SCENARIOS = {
         "costs",
         "lock_lengths",
         "lock_entries",
+        "lock_calls",
+        "waking",
         "retention_rule",
         "backoff",
         "never_begun",
@@ -73,6 +76,7 @@ MUTANTS = [
     *coordinator_faults.MUTANTS,
     *group_faults.MUTANTS,
     *retention_faults.MUTANTS,
+    *lock_faults.MUTANTS,
 ]
 
 

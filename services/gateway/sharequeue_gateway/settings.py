@@ -71,7 +71,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     share_session_idle_ms: Positive = 60_000
     """A session that was not used for so long is dropped. Its member keeps what it holds."""
     share_partition_idle_ms: Positive = 60_000
-    """A share-partition that was not used for so long, with nothing held or delayed, is unloaded."""
+    """A share-partition that was not used for so long is unloaded, unless records are held or a delay ends within that
+    time. It is loaded again shortly before the next delay ends, or by a fetch."""
     max_share_partitions: Positive = 200_000
     """Loaded share-partitions. A further load gets 429 until idle ones are unloaded."""
     max_delayed_runs: Positive = 1_000_000

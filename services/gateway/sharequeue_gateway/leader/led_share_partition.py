@@ -80,11 +80,13 @@ class LedSharePartition(WakeUps):
             self._quiet = asyncio.get_running_loop().create_future()
         return self._quiet
 
-    def idle_since(self) -> int | None:
-        """The time of its last use. None while a fetch waits or reads, a write is under way, or records are held."""
+    def idle_since(self, idle_until_ms: int) -> int | None:
+        """The time of its last use. None while a fetch waits or reads, a write is under way, records are held, or the
+        next delay ends before `idle_until_ms`."""
         if self.waiters or self.reading or self.writes or self.machine.held_count:
             return None
-        return None if self.machine.next_deadline_ms() is not None else self.used_at_ms
+        deadline_ms = self.machine.next_deadline_ms()
+        return None if deadline_ms is not None and deadline_ms < idle_until_ms else self.used_at_ms
 
     # Locks that no client knows yet
 

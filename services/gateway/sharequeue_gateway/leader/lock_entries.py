@@ -118,6 +118,29 @@ class LockRecorder:
             if write.over:
                 self._lock_timers.write(write)
 
+    def may_leave(self, led: LedSharePartition, ahead_ms: int) -> bool:
+        """Before a share-partition at rest is unloaded: have Redis list it for its next delay, `ahead_ms` early.
+
+        Returns: False: only its memory knows the end of some locks, because neither a state write nor Redis has it.
+        """
+        machine = led.machine
+        if self._lock_timers.degraded and machine.locks():
+            return False
+        deadline_ms = machine.next_deadline_ms()
+        if deadline_ms is not None:
+            due_ms = deadline_ms - ahead_ms
+            self._lock_timers.write(LockWrite(led.key, machine.leader_epoch, due_ms, {}, take_over(led), None))
+            log.info(
+                "unloaded until its next delay ends",
+                extra=fields(
+                    group_id=led.key.group_id,
+                    topic=led.topic_name,
+                    partition=led.key.partition,
+                    delays=machine.delayed_count,
+                ),
+            )
+        return True
+
     def _after_unload(self, led: LedSharePartition, member_id: str, ranges: Sequence[AcquiredRange]) -> Recorded:
         """The share-partition was unloaded while its locks were written.
 
