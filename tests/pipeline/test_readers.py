@@ -97,6 +97,39 @@ def test_available_now_reads_every_partition_although_one_keeps_growing(
     assert all(batch["delivery_count"] <= 1 for batch in in_flight["batches"])
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_bounded_read_has_the_records_that_others_released(
+    stack: Stack, gateway: Gateway, name: str, stream: bool
+) -> None:
+    """A group gives new records a share of the fetches, so the last record may come before those to deliver again."""
+    gateway.configure(name, share_redelivery_percent=0)
+    gateway.produce(name, *range(40))
+    gateway.fetch(name, name, member="m", max_records=30)
+    options: dict[str, Any] = {} if stream else {"accept": "read", "parallelism": 1}
+    taken: list[int] = []
+
+    def take(found: list[Range]) -> None:
+        taken.extend(offset for entry in found for offset in range(entry.first_offset, entry.last_offset + 1))
+
+    if stream:
+        reader = stream_reader(stack, name, **options)
+        reader.prepareForTriggerAvailableNow()
+        offset = reader.latestOffset(reader.initialOffset(), ReadMaxRows(4))
+        take(ranges.decode(offset["ranges"]))
+        gateway.settle(name, name, 0, 29, "release", member="m")
+        while (following := reader.latestOffset(offset, ReadMaxRows(1000))) != offset:
+            offset = following
+            take(ranges.decode(offset["ranges"]))
+        reader.stop()
+    else:
+        gateway.settle(name, name, 0, 29, "release", member="m")
+        batch_reader = GroupBatchReader(options_of(stack, name, **options), SCHEMA)
+        for batch in batch_reader.read(batch_reader.partitions()[0]):
+            taken += batch.column("offset").to_pylist()
+    assert sorted(taken) == list(range(40))
+    assert settled(gateway, name, name)
+
+
 def test_an_idle_stream_of_the_log_asks_the_gateway_rarely(stack: Stack, gateway: Gateway, name: str) -> None:
     """Spark calls `latestOffset` every 10 ms; the source must not call the gateway that often."""
     produce(gateway, name, 3)

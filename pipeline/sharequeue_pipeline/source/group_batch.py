@@ -76,7 +76,11 @@ class GroupBatchReader(DataSourceReader):
     ) -> Iterator[Any]:
         options = self._options
         number = 0
-        while bounded.left:
+        while True:
+            if not bounded.left:
+                bounded.reopen(gateway.delivered(self._group, options.topics, 0))
+                if not bounded.left:
+                    return
             request = FetchRequest(
                 topic_partitions=bounded.left,
                 member_id=member_id,

@@ -113,9 +113,7 @@ class GroupMember:
         portions that become smaller, and one of them may be the record that fails.
         """
         acquired: list[Range] = []
-        if self._isolation is not None and self._isolation.look() and time.monotonic() >= self._refresh_due:
-            self._isolation.refresh(self._gateway.delivered(self._group, self._options.topics, SOON_S))
-            self._refresh_due = time.monotonic() + REFRESH_S
+        self._look_again(bounded)
         room = max_records
         number = 0
         enough_at = time.monotonic() + GATHER_S
@@ -148,6 +146,14 @@ class GroupMember:
         if acquired:
             self._acquired_batch = batch
         return acquired
+
+    def _look_again(self, bounded: BoundedRead | None) -> None:
+        """Ask for the records that were delivered before, if a piece did not come or a bounded read has had its last."""
+        if self._isolation is not None and self._isolation.look() and time.monotonic() >= self._refresh_due:
+            self._isolation.refresh(self._gateway.delivered(self._group, self._options.topics, SOON_S))
+            self._refresh_due = time.monotonic() + REFRESH_S
+        if bounded is not None and not bounded.left and not self.isolating:
+            bounded.reopen(self._gateway.delivered(self._group, self._options.topics, 0))
 
     def _asked(self, piece: Piece | None, bounded: BoundedRead | None) -> list[TopicPartitions] | None:
         """The partitions of a fetch: that of a piece, those of a bounded read, or all (None), less those with records
