@@ -28,7 +28,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.messages.topics import CreateTopicRequest
-from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.stack.stack import Stack, temporary_stack
 
 TOKEN: Final = "a token of the cluster that only its services know"
@@ -95,7 +95,7 @@ async def fill(client: ShareStateClient, key: SharePartitionKey, count: int) -> 
                 offset,
                 1,
                 NOW_MS + 100 * rng.randrange(432_000),
-                f"{rng.randrange(100):03} the warehouse did not answer in time",
+                Reason(f"{rng.randrange(100):03} the warehouse did not answer in time"),
             )
             for offset in offsets
         ]

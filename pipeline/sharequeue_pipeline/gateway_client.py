@@ -17,6 +17,7 @@ import msgspec
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, Api
+from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.fields import IsolationLevel
 from sharequeue.protocol.messages.groups import ShareGroupOffsets
@@ -35,6 +36,7 @@ from sharequeue.protocol.messages.records import (
     ReadRecordsQuery,
 )
 from sharequeue.protocol.messages.topics import TopicDescription
+from sharequeue.protocol.types import Reason
 from sharequeue_pipeline.errors import PipelineError, data_loss, refused
 from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range, divided
@@ -109,7 +111,7 @@ class GatewayClient:
         return answer
 
     def _call(self, api: Api, request: Any = None, wait_s: float = 0.0, **path: Any) -> Any:
-        return msgspec.json.decode(self._exchange(api, request, None, wait_s, **path), type=api.response)
+        return decoder_of(api.response).decode(self._exchange(api, request, None, wait_s, **path))
 
     def ask(self, api: Api, request: Any = None, **path: Any) -> Any:
         """Make a call that has no method of its own here. Returns: the decoded response."""
@@ -275,7 +277,7 @@ class GatewayClient:
                 last_offset=entry.last_offset,
                 delivery_count=entry.delivery_count,
                 type=type,
-                reason=reason,
+                reason=None if reason is None else Reason(reason),
                 **_delay(delay_ms),
             )
             for entry, type, reason, delay_ms in outcomes

@@ -14,6 +14,7 @@ from sharequeue.client.errors import AcknowledgementFailure, IllegalState, Value
 from sharequeue.client.outcomes import GAP, GIVEN_BACK, NEVER_BEGUN, Outcome
 from sharequeue.protocol.messages import records as record_messages
 from sharequeue.protocol.messages.records import Acknowledgement, FetchedBatch
+from sharequeue.protocol.types import Reason
 
 _decode: Final = msgspec.json.Decoder().decode
 _UNREAD: Final = object()
@@ -221,7 +222,7 @@ class OutcomeRun:
             last_offset=self.last_offset,
             delivery_count=self.delivery.delivery_count,
             type=self.outcome.type,
-            reason=self.outcome.reason,
+            reason=None if self.outcome.reason is None else Reason(self.outcome.reason),
             delay_ms=self.outcome.delay_ms,
             begun=self.outcome.begun,
         )

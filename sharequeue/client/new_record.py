@@ -1,6 +1,5 @@
 """A record to produce, and its JSON. No IO."""
 
-import base64
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -37,9 +36,9 @@ def encode_record(record: NewRecord) -> bytes:
     if isinstance(key, str):
         message.key = msgspec.Raw(_encode(key))
     elif key is not None:
-        message.key_base64 = base64.b64encode(key).decode()
+        message.key_base64 = msgspec.Raw(_encode(key))
     if isinstance(value, bytes | bytearray | memoryview):
-        message.value_base64 = base64.b64encode(value).decode()
+        message.value_base64 = msgspec.Raw(_encode(value))
     elif value is None:
         message.tombstone = True
     elif isinstance(value, msgspec.Raw):

@@ -10,6 +10,7 @@ from sharequeue.http.texts import convert_texts
 from sharequeue.protocol import mistakes
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.bounds import ALWAYS_FITS, TooMany
+from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.long_strings import BLOCK, Cut, cut
 
@@ -22,7 +23,7 @@ class RequestDecoder:
     def __init__(self, api: Api) -> None:
         self._api = api
         has_body = api.request is not None and not api.query_parameters
-        self._decoder = msgspec.json.Decoder(api.request) if has_body else None
+        self._decoder = decoder_of(api.request) if has_body else None
         self._check_body = None if api.internal else api.check_body
         self.takes_json = has_body
 

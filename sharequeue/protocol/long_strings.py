@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from sharequeue.protocol.types import Reason
+
 BLOCK: Final = 1 << 16
 LEAST: Final = 2 * BLOCK
 """Bytes: a longer string is always found. Strings of BLOCK bytes or more may be found."""
@@ -32,8 +34,8 @@ class Cut:
     def place(self, value: Any, pointer: str = "") -> str | None:
         """The pointer to the first cut text in the decoded body; None if there is none."""
         members: Any = ()
-        if isinstance(value, str):
-            return pointer if self._mark in value else None
+        if isinstance(value, str | Reason):
+            return pointer if self._mark in str(value) else None
         if isinstance(value, list):
             members = enumerate(value)
         elif isinstance(value, dict):

@@ -73,6 +73,35 @@ class StateBatch(msgspec.Struct, frozen=True, order=True):
     """How often these records were delivered to the group."""
 
 
+class Reason:
+    """Why a client released or rejected records. It is kept as UTF-8: a str with one emoji has four bytes for each of its
+    characters, and a request may have a reason for each of thousands of ranges.
+
+    `sharequeue.protocol.codec` has the hooks that decode and encode it.
+    """
+
+    __slots__ = ("_utf8",)
+
+    def __init__(self, text: str) -> None:
+        self._utf8 = text.encode()
+
+    def __str__(self) -> str:
+        return self._utf8.decode()
+
+    def __repr__(self) -> str:
+        return f"Reason({str(self)!r})"
+
+    def __len__(self) -> int:
+        """Its bytes as UTF-8."""
+        return len(self._utf8)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reason) and self._utf8 == other._utf8
+
+    def __hash__(self) -> int:
+        return hash(self._utf8)
+
+
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Adds to a state batch the end of a delayed release, the reason that a client gave, and the deliveries never begun.
 
@@ -88,7 +117,7 @@ class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
     """How often these records were delivered to the group."""
     available_at_ms: Int64 | None = None
     """When the delay of a release ends, in milliseconds since the epoch. Absent without a delay."""
-    reason: str | None = None
+    reason: Annotated[Reason, msgspec.Meta(extra_json_schema={"type": "string"})] | None = None
     """The reason that a client gave. Absent without one."""
     forgiven: Int32 = 0
     """How many deliveries of these records were never begun."""

@@ -15,7 +15,7 @@ from sharequeue_share_coordinator.share_state.batch_list import BatchList, Noted
 from sharequeue_share_coordinator.share_state.notes import Note
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
 from tests.core.combining_reference import combine_annotations
 
 
@@ -34,7 +34,7 @@ def annotation(draw: st.DrawFn, forgiven: bool = False) -> StateAnnotation:
         first + draw(st.integers(0, 12)),
         draw(st.integers(0, 4)),
         draw(st.sampled_from((None, 700, 800))),
-        draw(st.sampled_from(("a", "b", "c", None))),
+        draw(st.sampled_from((*map(Reason, "abc"), None))),
         draw(st.integers(0, 3)) if forgiven else 0,
     )
 
@@ -55,7 +55,7 @@ updates = st.lists(st.tuples(state_batches, disjoint(), st.integers(-1, 75)), ma
 notable_updates = st.lists(st.tuples(state_batches, disjoint(True), st.integers(-1, 40)), max_size=12)
 
 
-def said(of: Sequence[StateAnnotation]) -> dict[int, tuple[int, int | None, str | None]]:
+def said(of: Sequence[StateAnnotation]) -> dict[int, tuple[int, int | None, Reason | None]]:
     found = {}
     for note in of:
         for offset in range(note.first_offset, note.last_offset + 1):
@@ -139,18 +139,18 @@ def test_forgiven_deliveries_outlive_the_delivery_count_and_only_grow() -> None:
 
 
 def test_a_higher_count_or_the_start_offset_drops_a_delay_and_a_reason() -> None:
-    note = StateAnnotation(10, 19, 1, available_at_ms=900, reason="slow", forgiven=2)
+    note = StateAnnotation(10, 19, 1, available_at_ms=900, reason=Reason("slow"), forgiven=2)
     state = batch_list([StateBatch(10, 19, 0, 1)], [note]).updated([StateBatch(14, 15, 0, 2)], [], 12)
     assert state.annotations() == [
-        StateAnnotation(12, 13, 1, 900, "slow", 2),
+        StateAnnotation(12, 13, 1, 900, Reason("slow"), 2),
         StateAnnotation(14, 15, 2, forgiven=2),
-        StateAnnotation(16, 19, 1, 900, "slow", 2),
+        StateAnnotation(16, 19, 1, 900, Reason("slow"), 2),
     ]
 
 
 def test_the_last_of_several_annotations_of_one_offset_counts() -> None:
-    notes = [StateAnnotation(0, 9, 1, reason=reason, forgiven=n) for reason, n in (("a", 3), ("b", 1))]
-    assert batch_list([StateBatch(0, 9, 0, 1)], notes).annotations() == [StateAnnotation(0, 9, 1, None, "b", 3)]
+    notes = [StateAnnotation(0, 9, 1, reason=Reason(reason), forgiven=n) for reason, n in (("a", 3), ("b", 1))]
+    assert batch_list([StateBatch(0, 9, 0, 1)], notes).annotations() == [StateAnnotation(0, 9, 1, None, Reason("b"), 3)]
 
 
 def test_a_batch_that_ends_before_it_begins_covers_nothing() -> None:
@@ -212,7 +212,7 @@ def test_an_update_costs_what_it_changes_and_not_what_there_is(place: float) -> 
     def cost(count: int) -> int:
         state = delayed(count)
         offset = 2 * int(place * (count - 1))
-        note = StateAnnotation(offset, offset, 2, 900, "late")
+        note = StateAnnotation(offset, offset, 2, 900, Reason("late"))
         return lines_of(lambda: state.updated([StateBatch(offset, offset, 0, 2)], [note], 0))
 
     assert cost(250_000) < cost(1000) + 30 < 250

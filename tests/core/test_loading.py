@@ -4,7 +4,7 @@ import pytest
 from sharequeue_gateway.share_partition.machine import InvalidState, RestoredLock, SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
 from tests.core.share_partition_driver import Driver
 
 NOW_MS = 1_000_000
@@ -299,12 +299,12 @@ def test_the_reason_of_a_reject_survives_a_load() -> None:
         leader_epoch=9,
         start_offset=0,
         state_batches=[StateBatch(0, 9, 3, 1)],
-        annotations=[StateAnnotation(4, 5, 1, reason="malformed")],
+        annotations=[StateAnnotation(4, 5, 1, reason=Reason("malformed"))],
         now_ms=NOW_MS,
     )
     assert [(letter.first_offset, letter.last_offset, letter.reason) for letter in result.dead_letters] == [
         (0, 3, None),
-        (4, 5, "malformed"),
+        (4, 5, Reason("malformed")),
         (6, 9, None),
     ]
     assert (result.share_partition.state_epoch, result.share_partition.leader_epoch) == (7, 9)

@@ -115,9 +115,17 @@ def test_what_is_carried_as_json_may_be_long() -> None:
 
 
 def test_a_text_that_is_too_long_is_refused_by_its_place() -> None:
-    body = msgspec.json.encode({"records": [{"value": 1}, {"value_base64": "ж" * LEAST}]})
-    with pytest.raises(InvalidRequest, match=r"`/records/1/value_base64` is a text of more than 65536 bytes"):
-        RequestDecoder(apis.PRODUCE_RECORDS).decode(b"", body)
+    taken = {"topic": "t", "partition": 0, "first_offset": 0, "last_offset": 0}
+    body = msgspec.json.encode({"member_id": "m", "acknowledgements": [taken, {**taken, "type": "ж" * LEAST}]})
+    with pytest.raises(InvalidRequest, match=r"`/acknowledgements/1/type` is a text of more than 65536 bytes"):
+        RequestDecoder(apis.ACKNOWLEDGE_RECORDS).decode(b"", body)
+
+
+def test_a_reason_that_is_too_long_is_refused_by_its_place() -> None:
+    taken = {"topic": "t", "partition": 0, "first_offset": 0, "last_offset": 0}
+    body = msgspec.json.encode({"member_id": "m", "acknowledgements": [taken, {**taken, "reason": "ж" * LEAST}]})
+    with pytest.raises(InvalidRequest, match=r"`/acknowledgements/1/reason` is a text of more than 65536 bytes"):
+        RequestDecoder(apis.ACKNOWLEDGE_RECORDS).decode(b"", body)
 
 
 def test_a_long_body_that_ends_too_early_names_no_place() -> None:

@@ -130,8 +130,8 @@ def test_a_mistake_is_reported_with_its_place(kind: Any, body: bytes, faults: di
 
 def test_the_detail_is_a_sentence() -> None:
     assert refusal(ProduceRequest, b'{"value":1}').detail == "`records` is missing; `value` is an unknown field"
-    nested = refusal(ProduceRequest, b'{"records":[{"key_base64":1}]}')
-    assert nested.detail == "`/records/0/key_base64` must be a string, not a number"
+    nested = refusal(ProduceRequest, b'{"records":[{"partition":"1"}]}')
+    assert nested.detail == "`/records/0/partition` must be an integer, not a string"
 
 
 HEADERS = dict[str, str]

@@ -3,7 +3,7 @@
 import pytest
 from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
 
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
 from tests.core.share_partition_driver import Driver, fetched
 
 FIVE = "[0-4]"
@@ -161,7 +161,7 @@ def test_a_release_that_was_never_begun_does_not_spare_what_killed_its_worker() 
 
 
 def test_after_a_load_a_reason_tells_that_a_worker_released_the_records() -> None:
-    notes = [StateAnnotation(0, 4, 3, reason="the bank is away")]
+    notes = [StateAnnotation(0, 4, 3, reason=Reason("the bank is away"))]
     loaded = [Driver([(0, 4, 0, 3)], annotations=these, throttle_released=False) for these in (notes, [])]
     assert [d.fetch(FIVE) for d in loaded] == ["0-4×4", "0-1×4"]
 

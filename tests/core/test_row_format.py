@@ -36,7 +36,7 @@ from sharequeue_share_coordinator.share_state.rows import (
 )
 
 from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import MAX_INT32, MAX_INT64, StateAnnotation, StateBatch
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, Reason, StateAnnotation, StateBatch
 
 MIB = 1 << 20
 NOW_MS = 1_790_000_000_000
@@ -51,7 +51,12 @@ def rows(draw: st.DrawFn) -> Row:
     notes = draw(
         st.lists(
             st.tuples(
-                offsets, offsets, counts, st.none() | st.integers(1, 1 << 50), st.none() | st.text(), st.integers(0, 99)
+                offsets,
+                offsets,
+                counts,
+                st.none() | st.integers(1, 1 << 50),
+                st.none() | st.text().map(Reason),
+                st.integers(0, 99),
             ),
             max_size=5,
         )
@@ -159,11 +164,11 @@ def test_no_part_is_larger_than_a_mebibyte() -> None:
 
 
 def noted(*reasons: str) -> list[StateAnnotation]:
-    return [StateAnnotation(n, n, 1, reason=reason) for n, reason in enumerate(reasons)]
+    return [StateAnnotation(n, n, 1, reason=Reason(reason)) for n, reason in enumerate(reasons)]
 
 
-def kept(known: frozenset[str], *reasons: str) -> list[str | None]:
-    return [annotation.reason for annotation in bounded(noted(*reasons), known)]
+def kept(known: frozenset[str], *reasons: str) -> list[str]:
+    return [str(annotation.reason) for annotation in bounded(noted(*reasons), known)]
 
 
 def test_reasons_of_a_share_partition_are_bounded_in_number() -> None:

@@ -12,7 +12,7 @@ from sharequeue_share_coordinator.share_state.state_batches import combine_state
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
 
 Batches = list[tuple[int, int, int, int]]
 NO_TOPIC = shard.fault(0, UnknownTopicOrPartition, "no such partition")
@@ -357,11 +357,11 @@ def test_annotations_are_read_until_the_delivery_count_rises() -> None:
     for limit in (500, 0):
         key = Shard(limit)
         key.init(0, 0)
-        note = StateAnnotation(1, 4, 1, available_at_ms=100, reason="slow")
+        note = StateAnnotation(1, 4, 1, available_at_ms=100, reason=Reason("slow"))
         key.write(0, 0, 0, 0, [(1, 4, 0, 1)], annotations=[note])
         assert key.read(0).annotations == [note]
         key.write(0, 0, 0, 0, [(1, 3, 2, 2)])
-        assert key.read(0).annotations == [StateAnnotation(4, 4, 1, 100, "slow")]
+        assert key.read(0).annotations == [StateAnnotation(4, 4, 1, 100, Reason("slow"))]
         key.write(0, 0, 5, 0)
         assert key.read(0).annotations is None
 
@@ -418,7 +418,7 @@ def test_pages_of_any_size_make_the_whole_state(ranges: list[tuple[int, int, int
     key = Shard()
     key.init(0, 0)
     batches = [(first, first + length, state, 1) for first, length, state in ranges]
-    notes = [StateAnnotation(first, first, 1, reason="slow") for first, *_ in batches[::2]]
+    notes = [StateAnnotation(first, first, 1, reason=Reason("slow")) for first, *_ in batches[::2]]
     key.write(0, 0, 0, 0, batches, annotations=notes)
     whole = key.read(0)
     for size in (1, 300, 1000, 1 << 20):

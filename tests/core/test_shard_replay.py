@@ -10,7 +10,7 @@ from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row,
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
 
 epochs = st.integers(0, 4)
 starts = st.integers(-1, 30)
@@ -27,7 +27,7 @@ def batch(draw: st.DrawFn) -> StateBatch:
 def call(draw: st.DrawFn) -> tuple[str, PartitionState]:
     kind = draw(st.sampled_from(("initialize", "read", "write", "write", "write", "delete", "cold")))
     batches = draw(st.lists(batch(), max_size=3))
-    notes = [StateAnnotation(b.first_offset, b.first_offset, b.delivery_count, reason="r") for b in batches[:1]]
+    notes = [StateAnnotation(b.first_offset, b.first_offset, b.delivery_count, reason=Reason("r")) for b in batches[:1]]
     return kind, PartitionState(
         partition=0,
         state_epoch=draw(epochs),

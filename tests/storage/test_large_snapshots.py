@@ -14,7 +14,7 @@ from sharequeue_share_coordinator.share_state.rows import LARGE_SNAPSHOT, SNAPSH
 
 from sharequeue.protocol.messages.audit import ExportStateQuery
 from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, SharePartitionKey, StateAnnotation, StateBatch
 from tests.storage.database import session
 from tests.storage.share_coordinators import Running, kinds, new_key, running
 
@@ -44,7 +44,7 @@ async def release(running: Running, key: SharePartitionKey, count: int, first: i
         state_epoch=9,
         leader_epoch=9,
         state_batches=[StateBatch(offset, offset, 0, 1) for offset in offsets],
-        annotations=[StateAnnotation(o, o, 1, 10**12 + 100 * o, f"reason {o % 7}", o % 3) for o in offsets],
+        annotations=[StateAnnotation(o, o, 1, 10**12 + 100 * o, Reason(f"reason {o % 7}"), o % 3) for o in offsets],
     )
     (result,) = await running.submit(key, lambda state: shard.write(state, request, None, running.limit, 0))
     return int(result.error_code)

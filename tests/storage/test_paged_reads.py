@@ -11,7 +11,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.stack.stack import Stack
 
 TOKEN = "a token of the cluster that only its services know"
@@ -59,7 +59,7 @@ async def write(client: ShareStateClient, key: SharePartitionKey, first: int, co
         start_offset=0,
         delivery_complete_count=0,
         state_batches=[StateBatch(offset, offset, 0, 1) for offset in offsets],
-        annotations=[StateAnnotation(o, o, 1, 10**12 + 100 * o, f"reason {o % 50}") for o in offsets],
+        annotations=[StateAnnotation(o, o, 1, 10**12 + 100 * o, Reason(f"reason {o % 50}")) for o in offsets],
     )
     (result,) = (await client.state(apis.WRITE_STATE, key.group_id, {key.topic_id: [request]})).values()
     assert result.error_code == 0, result.error_message

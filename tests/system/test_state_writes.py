@@ -15,7 +15,7 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.core.write_events import Unheard
 from tests.http.calls import wait_until
@@ -126,7 +126,7 @@ def releasing(first_offset: int, last_offset: int) -> StateWrite:
     write = StateWrite(0)
     write.state_batches = [StateBatch(first_offset, last_offset, 0, 1)]
     write.annotations = [
-        StateAnnotation(offset, offset, 1, reason=f"{offset % 60:<1024}")
+        StateAnnotation(offset, offset, 1, reason=Reason(f"{offset % 60:<1024}"))
         for offset in range(first_offset, last_offset + 1)
     ]
     return write

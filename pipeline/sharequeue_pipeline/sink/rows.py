@@ -3,7 +3,6 @@
 Columns: value, and optionally key, headers, partition, timestamp and topic.
 """
 
-import base64
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -83,7 +82,7 @@ class Rows:
             if isinstance(key, str):
                 record.key = msgspec.Raw(_encode(key))
             elif key is not None:
-                record.key_base64 = base64.b64encode(key).decode()
+                record.key_base64 = msgspec.Raw(_encode(key))
             if value is None:
                 record.value = NULL
             else:
@@ -111,7 +110,7 @@ def _format_of(value_type: spark.DataType) -> str:
 
 def _bytes(value: str | bytes, record: ProduceRecord) -> None:
     data = value.encode() if isinstance(value, str) else value
-    record.value_base64 = base64.b64encode(data).decode()
+    record.value_base64 = msgspec.Raw(_encode(data))
 
 
 def _string(value: str, record: ProduceRecord) -> None:

@@ -21,11 +21,13 @@ from sharequeue.protocol.types import (
     MAX_PAGE_SIZE,
     MAX_PARTITIONS,
     MAX_PARTITIONS_NAMED,
+    MAX_REASON_LENGTH,
     MAX_TOPICS_NAMED,
     MIN_LOCK_DURATION_MS,
     PLAIN_TEXT,
     TOPIC_NAME,
     Int32,
+    Reason,
 )
 
 INSTEAD: Final = "x-instead"
@@ -152,8 +154,13 @@ RecordHeaders = Annotated[
 ]
 """Names to strings, as JSON. They are decoded one record at a time, because they then take ten times the memory."""
 
+ReasonText = Annotated[Reason, Meta(extra_json_schema={"type": "string", "maxLength": MAX_REASON_LENGTH})]
+
 RecordKey = Annotated[Raw, Meta(extra_json_schema={"anyOf": [{"type": "string"}, {"type": "null"}], "default": None})]
 """A string or null, as JSON: decoded, a string may take four times its size."""
+
+RecordBase64 = Annotated[Raw, Meta(extra_json_schema={"type": "string", "format": "byte"})]
+"""A string in base64, or null for none, as JSON: it is kept as it came, and never becomes a text beside it."""
 
 TopicNames = Annotated[list[TopicName], Meta(max_length=MAX_TOPICS_NAMED)]
 

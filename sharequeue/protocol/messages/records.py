@@ -19,6 +19,8 @@ from sharequeue.protocol.messages.fields import (
     Offset,
     PartitionIndex,
     PartitionIndexes,
+    ReasonText,
+    RecordBase64,
     RecordHeaders,
     RecordKey,
     Request,
@@ -36,7 +38,6 @@ from sharequeue.protocol.types import (
     MAX_ERRORS,
     MAX_INT32,
     MAX_PARTITIONS_NAMED,
-    MAX_REASON_LENGTH,
     MAX_RECORDS,
     MAX_TOPICS_NAMED,
     AcquireMode,
@@ -57,12 +58,12 @@ class ProduceRecord(Request):
 
     key: RecordKey | UnsetType = UNSET
     """The key as text, of any length. Records of one key go to one partition. Absent: no key."""
-    key_base64: Base64 | None = None
+    key_base64: RecordBase64 | UnsetType = UNSET
     """The key as bytes, in base64. Send `key` or `key_base64`, or neither."""
     value: Raw | UnsetType = UNSET
     """Any JSON, kept byte for byte and nested at most 64 levels deep. `null` is a tombstone, and is ignored beside
     `value_base64`."""
-    value_base64: Base64 | None = None
+    value_base64: RecordBase64 | UnsetType = UNSET
     """The value as bytes, in base64. Readers get it as `value_base64` too."""
     tombstone: bool = False
     """True: the record has no value. Compaction then removes earlier records of its key, and later itself."""
@@ -138,7 +139,7 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     delivery_count: CheckedInt32 | None = None
     """The `delivery_count` of the fetched batch. With it a late acknowledgement of an earlier delivery fails, and a
     repeat is recognised. Always send it."""
-    reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
+    reason: ReasonText | None = None
     """Why, in at most 1,024 characters, for `release` and `reject`. The in-flight list and the dead letter show it."""
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] | None = None
     """How long the released records are not delivered, in milliseconds, at most 12 hours. 0: at once. Absent: as long as

@@ -188,7 +188,10 @@ class DeadLetterWriter:
             records = pending.letter.last_offset - pending.letter.first_offset + 1
             named = {"group_id": led.key.group_id, "topic": led.topic_name, "cause": cause}
             self._written.note(
-                (led.key.group_id, led.topic_name, cause), records, **named, reason=pending.letter.reason
+                (led.key.group_id, led.topic_name, cause),
+                records,
+                **named,
+                reason=pending.letter.reason and str(pending.letter.reason),
             )
             if not led.fenced:
                 self._archive(led, pending.letter)
@@ -302,7 +305,7 @@ class DeadLetterWriter:
             "__dlq.errors.message": letter.cause,
         }
         if letter.reason:
-            headers["__dlq.errors.reason"] = letter.reason
+            headers["__dlq.errors.reason"] = str(letter.reason)
         now_ms = self._clock.now_ms()
         tail = _tail(now_ms, source, {**headers, **self._source_headers(source)})
         copied = led.config.dead_letter_copy_record

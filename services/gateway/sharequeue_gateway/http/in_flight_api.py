@@ -154,7 +154,7 @@ class InFlightApi:
                     member_id=run.member_id,
                     lock_expires_at_ms=run.lock_expires_at_ms or None,
                     available_at_ms=run.available_at_ms or None,
-                    reason=run.reason,
+                    reason=None if run.reason is None else str(run.reason),
                 )
                 for run in machine.in_flight()
             ],

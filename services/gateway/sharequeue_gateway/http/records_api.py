@@ -46,6 +46,7 @@ class RecordsApi:
             return await self.acknowledge_here(call)
         if not self._cluster.alone:
             return await self._acknowledge_routed(group_id, call)
+        call.raw = b""  # a large request is not kept until it is durable
         results = await self._acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic
         )

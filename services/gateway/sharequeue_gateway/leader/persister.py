@@ -240,7 +240,7 @@ class Persister:
                 continue
             size += 256 + 96 * len(write.state_batches)
             for annotation in write.annotations:
-                size += 128 + len(annotation.reason or "")
+                size += 128 + len(annotation.reason or b"")
             if size > MOST_BYTES and taken:
                 left.append(pending)
             else:

@@ -4,7 +4,6 @@ Records that have only a value take the short way: they go to one partition, wit
 """
 
 import asyncio
-import base64
 import hashlib
 import itertools
 import time
@@ -19,7 +18,7 @@ from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.partitioner import key_hash
-from sharequeue_gateway.producing.record_keys import is_null, key_bytes
+from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
 from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, record_tails, unfit
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, IdempotencyKey, PartitionAppend
 
@@ -196,8 +195,8 @@ def _partition(record: ProduceRecord, partitions: int, turn: int) -> int:
         return record.partition
     if record.key and not is_null(record.key):
         return key_hash(key_bytes(record.key)) % partitions
-    if record.key_base64 is not None:
-        return key_hash(base64.b64decode(record.key_base64)) % partitions
+    if record.key_base64 and not is_null(record.key_base64):
+        return key_hash(base64_bytes(record.key_base64)) % partitions
     return turn
 
 

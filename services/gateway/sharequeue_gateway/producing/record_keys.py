@@ -3,6 +3,7 @@
 A key comes as JSON and is never decoded as a whole: one wide character makes a text of four bytes per character.
 """
 
+import base64
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.protocol import mistakes
+from sharequeue.protocol.errors import InvalidRequest
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _DECODE: Final = msgspec.json.Decoder(str).decode
@@ -21,9 +23,9 @@ _PART: Final = re.compile(
 """A part of a string's JSON that ends neither within a character nor within an escape; at most 64 Ki characters."""
 
 
-def is_null(key: msgspec.Raw) -> bool:
-    """Whether a key is `null`, which stands for none."""
-    return len(memoryview(key)) == len(_NULL) and bytes(key) == _NULL
+def is_null(text: msgspec.Raw) -> bool:
+    """Whether a key or base64 is `null`, which stands for none."""
+    return len(memoryview(text)) == len(_NULL) and bytes(text) == _NULL
 
 
 def key_json(key: msgspec.Raw, pointer: str) -> bytes:
@@ -40,6 +42,31 @@ def key_json(key: msgspec.Raw, pointer: str) -> bytes:
     if b"\\" not in text:
         return text
     return b'"%b"' % b"".join(_ENCODE(part)[1:-1] for part in _parts(text))
+
+
+def given(text: msgspec.Raw) -> bytes:
+    """The JSON of a text in base64; empty if it is null."""
+    return b"" if is_null(text) else bytes(text)
+
+
+def base64_json(text: bytes, pointer: str) -> bytes:
+    """The JSON of a string in base64 without escapes. Raises: InvalidRequest (422): it is no string, or not base64."""
+    if not text.startswith(b'"') or b"\\" in text:
+        try:
+            text = _ENCODE(_DECODE(text))
+        except msgspec.ValidationError as fault:
+            raise mistakes.unfit_body(fault, text, str, pointer) from None
+    try:
+        base64.b64decode(text[1:-1], validate=True)
+    except ValueError as fault:
+        detail = f"not base64: {fault}"
+        raise InvalidRequest(f"{pointer}: {detail}", pointers=[(pointer, detail)]) from None
+    return text
+
+
+def base64_bytes(text: msgspec.Raw) -> bytes:
+    """The bytes of a text that `base64_json` has checked."""
+    return base64.b64decode(_DECODE(text))
 
 
 def key_bytes(key: msgspec.Raw) -> bytes:

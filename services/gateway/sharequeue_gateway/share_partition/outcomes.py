@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharequeue.protocol.errors import InvalidRecordState
-from sharequeue.protocol.types import AcknowledgeType
+from sharequeue.protocol.types import AcknowledgeType, Reason
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, DeadLetter, Run, StateWrite
 
@@ -17,7 +17,7 @@ class AcknowledgementBatch(NamedTuple):
     types: tuple[AcknowledgeType, ...]
     delivery_count: int | None = None
     """If given, records with another count are refused, and a repeat of the acknowledgement is recognised."""
-    reason: str | None = None
+    reason: Reason | None = None
     delay_ms: int | None = None
     """For releases; None: the backoff of the group decides."""
     begun: bool = True

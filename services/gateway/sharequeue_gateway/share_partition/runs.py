@@ -21,7 +21,7 @@ While the write of a change is under way the run is flagged (`Run.write`) and it
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.types import DeliveryState, StateAnnotation, StateBatch
+from sharequeue.protocol.types import DeliveryState, Reason, StateAnnotation, StateBatch
 
 AVAILABLE: Final = DeliveryState.AVAILABLE
 ACQUIRED: Final = DeliveryState.ACQUIRED
@@ -146,7 +146,7 @@ class Run:
         self.lock_expires_at_ms = 0
         self.lock_duration_ms = 0
         self.available_at_ms = 0
-        self.reason: str | None = None
+        self.reason: Reason | None = None
         self.cause: str | None = None
         self.write: StateWrite | None = None
 
@@ -211,7 +211,7 @@ class DeadLetter(NamedTuple):
     last_offset: int
     delivery_count: int
     cause: str
-    reason: str | None
+    reason: Reason | None
 
 
 class RestoredLock(NamedTuple):

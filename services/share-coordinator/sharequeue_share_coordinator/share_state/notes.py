@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from sharequeue.protocol.types import DeliveryState, StateAnnotation
+from sharequeue.protocol.types import DeliveryState, Reason, StateAnnotation
 
 STEP_MS: Final = 100
 """Ends of delays are kept in steps of so many milliseconds, rounded up: never early."""
@@ -42,12 +42,15 @@ NOTHING: Final = Note()
 
 def note_of(annotation: StateAnnotation) -> Note:
     reason = annotation.reason
-    return Note(annotation.available_at_ms or 0, None if reason is None else sys.intern(reason), annotation.forgiven)
+    return Note(
+        annotation.available_at_ms or 0, None if reason is None else sys.intern(str(reason)), annotation.forgiven
+    )
 
 
 def annotation_of(first_offset: int, last_offset: int, delivery_count: int, note: Note) -> StateAnnotation:
+    reason = None if note.reason is None else Reason(note.reason)
     return StateAnnotation(
-        first_offset, last_offset, delivery_count, note.available_at_ms or None, note.reason, note.forgiven
+        first_offset, last_offset, delivery_count, note.available_at_ms or None, reason, note.forgiven
     )
 
 
@@ -92,7 +95,7 @@ def bounded(annotations: list[StateAnnotation], known: Set[str]) -> list[StateAn
     size = -1
     kept = []
     for annotation in annotations:
-        reason = annotation.reason
+        reason = None if annotation.reason is None else str(annotation.reason)
         if reason is not None and reason not in texts:
             size = sum(len(text.encode()) for text in texts) if size < 0 else size
             for text in (reason, reason[:SHORT_REASON], TOO_MANY):
@@ -109,7 +112,7 @@ def bounded(annotations: list[StateAnnotation], known: Set[str]) -> list[StateAn
                 annotation.last_offset,
                 annotation.delivery_count,
                 steps(annotation.available_at_ms) * STEP_MS or None,
-                reason,
+                None if reason is None else Reason(reason),
                 annotation.forgiven,
             )
         )

@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.codec import from_builtin, to_builtin
+from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 from sharequeue_share_coordinator.share_state.notes import STEP_MS, Note, steps
 from sharequeue_share_coordinator.share_state.rows import Row
@@ -61,10 +62,10 @@ class _Part(Struct, array_like=True, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_map = msgspec.msgpack.Decoder(Row).decode
+_decode_map = msgspec.msgpack.Decoder(Row, dec_hook=from_builtin).decode
 _decode_compact = msgspec.msgpack.Decoder(_CompactRow).decode
 _decode_part = msgspec.msgpack.Decoder(_Part).decode
-_encode_map = msgspec.msgpack.Encoder().encode
+_encode_map = msgspec.msgpack.Encoder(enc_hook=to_builtin).encode
 
 
 def encode_row(row: Row, *, compact: bool = True) -> bytes:
@@ -87,7 +88,7 @@ def encode_row(row: Row, *, compact: bool = True) -> bytes:
             annotation.last_offset - annotation.first_offset,
             annotation.delivery_count,
             steps(annotation.available_at_ms),
-            annotation.reason,
+            None if annotation.reason is None else str(annotation.reason),
             annotation.forgiven,
         )
     return MARK + _encode(
@@ -162,7 +163,9 @@ def _annotation(
         and not isinstance(reason, int)
     ):
         raise ValueError("an annotation has a field of another type")
-    return StateAnnotation(base + first, base + first + length, count, delay * STEP_MS or None, reason, forgiven)
+    delayed_to_ms = delay * STEP_MS or None
+    text = None if reason is None else Reason(reason)
+    return StateAnnotation(base + first, base + first + length, count, delayed_to_ms, text, forgiven)
 
 
 def encode_parts(batches: BatchList) -> tuple[list[bytes], list[str]]:

@@ -123,7 +123,7 @@ def replay(state: KeyState | None, row: Row, updates_per_snapshot: int, size: in
         return _after_large_snapshot(state, row, row.covered, size)
     start_offset = state.start_offset if row.start_offset == -1 else row.start_offset
     reasons = state.reasons
-    new = {note.reason for note in row.annotations if note.reason is not None and note.reason not in reasons}
+    new = {str(note.reason) for note in row.annotations if note.reason is not None} - reasons
     return structs.replace(
         state,
         leader_epoch=state.leader_epoch if row.leader_epoch == -1 else row.leader_epoch,

@@ -1,0 +1,50 @@
+"""The memory of the largest acknowledgement: a reason of its own, with an emoji, for each of 10,000 records.
+
+A str with an emoji has four bytes for each character, so a reason must not become one before it is needed.
+"""
+
+import msgspec
+import pytest
+
+from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
+from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway, acknowledge_range, good, wait_until
+
+JSON = {"Content-Type": "application/json"}
+RECORDS = 10_000
+MOST = 6
+"""How many times its size a request may cost."""
+
+
+def reason(offset: int) -> str:
+    return f"{offset:06} {'x' * 890} 😀"
+
+
+@pytest.mark.parametrize("how", ["each alone", "atomic", "with a fetch"])
+def test_reasons_cost_at_most_six_times_their_size(stack: Stack, own_gateway: Gateway, name: str, how: str) -> None:
+    service = stack.service("gateway")
+    service.stop()
+    service.start()
+    wait_until(service.ready)
+    own_gateway.create_topic(name)
+    own_gateway.configure(name, share_record_lock_duration_ms=600_000, share_partition_max_record_locks=RECORDS)
+    own_gateway.produce(name, *range(RECORDS))
+    held = own_gateway.fetch(name, name, max_records=RECORDS)["batches"]
+    assert sum(batch["last_offset"] - batch["first_offset"] + 1 for batch in held) == RECORDS
+    settled = [
+        acknowledge_range(name, offset, offset, "release", delivery_count=1, reason=reason(offset), delay_ms=600_000)
+        for offset in range(RECORDS)
+    ]
+    request = {"member_id": "m1", "acknowledgements": settled, "atomic": how == "atomic"}
+    call = "acknowledge"
+    if how == "with a fetch":
+        call = "fetch"
+        request |= {"topics": [name], "max_wait_ms": 0}
+    body = msgspec.json.encode(request)
+    reset_peak(service.pid)
+    before = resident_bytes(service.pid)
+    answer = good(own_gateway.http.post(f"/v1/share-groups/{name}/{call}", content=body, headers=JSON, timeout=60))
+    assert answer["failed_count"] == 0
+    assert peak_resident_bytes(service.pid) - before <= MOST * len(body)
+    batches = own_gateway.in_flight(name)[0]["batches"]
+    assert [batch["reason"] for batch in batches] == [reason(offset) for offset in range(RECORDS)]
