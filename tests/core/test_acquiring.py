@@ -164,6 +164,12 @@ def test_data_below_the_start_is_never_acquired_beside_a_record_still_held_there
     assert d.fetch("[7-12]") == "10-12×1"
 
 
+def test_a_batch_across_the_start_is_acquired_from_the_start_where_a_load_left_a_hole() -> None:
+    d = Driver([(10, 14, 2, 1)], start=5)
+    assert d.fetch("[3-7]") == "5-7×1"
+    assert d.where() == (5, 14, 8, 5)
+
+
 # RL: record_limit
 
 

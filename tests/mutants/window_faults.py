@@ -168,8 +168,8 @@ MUTANTS = [
         ),
         (
             "5 after the window comes the next offset",
-            "        return self.end_offset + 1\n",
-            "        return self.end_offset\n",
+            "            return self.end_offset\n        return self.end_offset + 1\n",
+            "            return self.end_offset\n        return self.end_offset\n",
         ),
         (
             "12 the start offset stops at a hole that nobody read",
