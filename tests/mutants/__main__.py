@@ -54,6 +54,7 @@ SCENARIOS = {
         "lock_calls",
         "waking",
         "retention_rule",
+        "open_ranges",
         "backoff",
         "never_begun",
     ),

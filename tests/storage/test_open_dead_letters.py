@@ -1,9 +1,7 @@
 """Open dead letters on PostgreSQL: counted where they are written, redriven and removed, in the same transactions."""
 
 import asyncio
-import itertools
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,12 +11,12 @@ import pytest
 from sharequeue_gateway.record_log import open_dead_letters, purging
 from sharequeue_gateway.record_log.compacting import Replacement
 from sharequeue_gateway.record_log.log import DeadLetterRow
-from sharequeue_gateway.record_log.open_dead_letters import OpenCount, OpenCounts, OpenRange, without
+from sharequeue_gateway.record_log.open_dead_letters import OpenCount, OpenCounts
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.errors import StorageError
-from sharequeue.protocol.types import OffsetRange, SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.record_logs import PostgresRecordLogs, append, dead_letter, new_topic
 
 REDRIVEN = 2**31 - 1
@@ -256,26 +254,3 @@ async def test_od_112_a_deleted_source_topic_takes_its_counts_along(module_datab
             while await it.log.database.query(stage, purging.AT_ONCE, 0) >= purging.AT_ONCE:
                 pass
         assert (await it.open(), await it.ranges()) == (0, [])
-
-
-# The rule
-
-
-def test_od_201_ranges_are_what_sets_of_offsets_say(seed: int) -> None:
-    chance = random.Random(seed)
-    source = SharePartitionKey("g", "t", 0)
-    for _ in range(2_000):
-        first = chance.randrange(6)
-        opened = OpenRange(first, first + chance.randrange(8), source)
-        closed, position = [], 0
-        for _ in range(chance.randrange(5)):
-            begin = position + chance.randrange(4)
-            closed.append(OffsetRange(begin, begin + chance.randrange(4)))
-            position = closed[-1].last_offset + 1
-        left = without(opened, closed)
-        removed = {offset for one, last in closed for offset in range(one, last + 1)}
-        said = Counter(offset for one, last, _ in left for offset in range(one, last + 1))
-        assert said == Counter(
-            offset for offset in range(opened.first_offset, opened.last_offset + 1) if offset not in removed
-        )
-        assert all(a.last_offset + 1 < b.first_offset for a, b in itertools.pairwise(left))

@@ -8,23 +8,12 @@ range changes only under the lock of its partition of the dead-letter topic. Cou
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
+from sharequeue_gateway.record_log.open_ranges import OpenRange, without
 from sharequeue_gateway.record_log.store import Connection
-
-
-class OpenRange(NamedTuple):
-    """Open dead letters of one share-partition, by their offsets in the dead-letter topic, both inclusive."""
-
-    first_offset: int
-    last_offset: int
-    source: SharePartitionKey
-
-    @property
-    def records(self) -> int:
-        return self.last_offset - self.first_offset + 1
 
 
 class OpenCount(NamedTuple):
@@ -41,21 +30,6 @@ class OpenCounts(NamedTuple):
     largest: list[OpenCount]
     records: int
     pairs: int
-
-
-def without(opened: OpenRange, closed: Iterable[OffsetRange]) -> list[OpenRange]:
-    """What is left of a range. `closed`: ascending and disjoint."""
-    left = []
-    position = opened.first_offset
-    for first_offset, last_offset in closed:
-        if first_offset > opened.last_offset:
-            break
-        if position < first_offset:
-            left.append(opened._replace(first_offset=position, last_offset=first_offset - 1))
-        position = max(position, last_offset + 1)
-    if position <= opened.last_offset:
-        left.append(opened._replace(first_offset=position))
-    return left
 
 
 async def write(
