@@ -20,7 +20,7 @@ from sharequeue.protocol.apis import ARROW_STREAM, Api
 from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.fields import IsolationLevel
-from sharequeue.protocol.messages.groups import ShareGroupOffsets
+from sharequeue.protocol.messages.groups import ShareGroupOffsets, UpdateShareGroupConfigRequest
 from sharequeue.protocol.messages.in_flight import (
     InFlightBatch,
     InFlightPartition,
@@ -138,6 +138,10 @@ class GatewayClient:
         except ApiError as error:
             raise refused(error, self._options.url) from None
         return config
+
+    def set_group_config(self, group: str, config: dict[str, str | int | float | bool]) -> None:
+        """Set some settings of a group, which need not exist yet."""
+        self.ask(apis.UPDATE_SHARE_GROUP_CONFIG, UpdateShareGroupConfigRequest(config=config), group=group)
 
     def lags(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """How many records of each partition a group has not finished; none for a partition it has not fetched from."""

@@ -44,6 +44,7 @@ class SourceOptions:
     max_records_per_trigger: int | None = None
     min_records_per_trigger: int = 1
     max_trigger_delay_ms: int = 15 * 60_000
+    raise_record_locks: bool = False
     parallelism: int = 1
     acquire_mode: str = AcquireMode.RECORD_LIMIT.value
     isolation: IsolationLevel = "read_uncommitted"
@@ -193,6 +194,7 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "maxRecordsPerTrigger": ("max_records_per_trigger", _number(1, 100_000_000)),
     "minRecordsPerTrigger": ("min_records_per_trigger", _number(1, 100_000_000)),
     "maxTriggerDelay": ("max_trigger_delay_ms", _duration),
+    "raiseRecordLocks": ("raise_record_locks", _flag),
     "parallelism": ("parallelism", _number(1, 100_000)),
     "acquireMode": ("acquire_mode", _choice(*(mode.value for mode in AcquireMode))),
     "isolation": ("isolation", _choice("read_uncommitted", "read_committed")),
@@ -291,12 +293,12 @@ def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
     idle = (
         {"accept", *_places("ending")}
         if stream
-        else {"maxRecordsPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay", "onError"}
+        else {"maxRecordsPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay", "raiseRecordLocks", "onError"}
     )
     if group:
         idle |= {"failOnDataLoss"}
     else:
-        idle |= {"acquireMode", "lockRenew", "onError"}
+        idle |= {"acquireMode", "lockRenew", "onError", "raiseRecordLocks"}
     given = {name.lower() for name in options}
     for name in sorted(idle):
         if name.lower() in given:

@@ -1,14 +1,20 @@
 """A micro-batch waits for enough records, or for a time, as with Kafka's minOffsetsPerTrigger and maxTriggerDelay."""
 
+import logging
 import time
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxRows
-from sharequeue_pipeline.source.admission import Admission
+from sharequeue_pipeline import ranges
+from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.source.admission import Admission, locks_needed
 from sharequeue_pipeline.source.log_readers import LogStreamReader
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway
+from tests.http.calls import Gateway, good
 from tests.pipeline.test_readers import SCHEMA, options_of, stream_reader
 from tests.pipeline.test_source import produce
 
@@ -37,6 +43,67 @@ def test_by_default_a_batch_begins_with_one_record() -> None:
     assert not admission.waits
     assert admission.admits(1, 0)
     assert admission.admits(1, 1)
+
+
+@given(st.integers(1, 200), st.lists(st.integers(0, 100), max_size=6))
+def test_the_locks_that_a_batch_needs_are_the_least(records: int, backlogs: list[int]) -> None:
+    def batch(locks: int) -> int:
+        return min(records, sum(min(locks, backlog) for backlog in backlogs))
+
+    needed = locks_needed(records, backlogs)
+    assert batch(needed) == min(records, sum(backlogs))
+    assert needed == 0 or batch(needed - 1) < batch(needed)
+
+
+@pytest.mark.parametrize(
+    ("backlogs", "batches", "raised", "told"),
+    [
+        # before: as many batches as windows of the fullest partition; raised: as many as batches of 1,000
+        ([1000, 1000, 1000, 1000], 10, 4, 250),
+        ([3700, 100, 100, 100], 37, 4, 700),
+    ],
+    ids=["uniform", "hot"],
+)
+def test_the_limit_of_locks_makes_batches_small_until_it_is_raised(
+    stack: Stack,
+    gateway: Gateway,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+    backlogs: list[int],
+    batches: int,
+    raised: int,
+    told: int,
+) -> None:
+    """The query says so once, with the number and the setting. A full partition does not keep the others waiting."""
+    gateway.create_topic(name, len(backlogs))
+    for partition, backlog in enumerate(backlogs):
+        gateway.produce(name, *range(backlog), partition=partition)
+
+    def taken(group: str, **options: Any) -> list[list[Range]]:
+        gateway.configure(group, share_partition_max_record_locks=100)
+        reader = stream_reader(stack, name, group=group, maxRecordsPerTrigger=1000, **options)
+        reader.prepareForTriggerAvailableNow()
+        offset, found = reader.initialOffset(), []
+        while (following := reader.latestOffset(offset, ALL)) != offset:
+            offset = following
+            found.append(ranges.decode(offset["ranges"]))
+        reader.stop()
+        assert sum(entry.size for each in found for entry in each) == sum(backlogs)
+        return found
+
+    with caplog.at_level(logging.WARNING):
+        assert len(taken(f"{name}-kept")) == batches
+    (line,) = [record.getMessage() for record in caplog.records if "share.partition" in record.getMessage()]
+    assert line == (
+        f"a batch has 400 of 4000 records, because share.partition.max.record.locks of group {name}-kept is 100: for "
+        f"batches of 1000 records set it to {told}, or let the query do it (option raiseRecordLocks)"
+    )
+    found = taken(f"{name}-raised", raiseRecordLocks=True)
+    assert len(found) == raised
+    config = good(gateway.http.get(f"/v1/share-groups/{name}-raised/config"))
+    assert config["share.partition.max.record.locks"] == "1000"
+    first = {entry.partition for each in found[:4] for entry in each}
+    assert first == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("mode", ["group", "log"])

@@ -1,7 +1,11 @@
-"""When a micro-batch begins: as soon as enough records wait, or the last one was long enough ago. Pure.
+"""When a micro-batch begins, and what keeps it small. Pure.
 
-As with Kafka's minOffsetsPerTrigger and maxTriggerDelay; the time counts from the start of the query at first.
+It begins as soon as enough records wait, or the last one was long enough ago, as with Kafka's minOffsetsPerTrigger and
+maxTriggerDelay; the time counts from the start of the query at first. A group's limit of locks in a partition may end it
+before it has maxRecordsPerTrigger.
 """
+
+from collections.abc import Iterable
 
 
 class Admission:
@@ -25,3 +29,19 @@ class Admission:
             self._since_ms = now_ms
             return True
         return False
+
+
+def locks_needed(records: int, backlogs: Iterable[int]) -> int:
+    """The least limit of locks in a partition with which a batch has so many records, or all there are.
+
+    Partitions with fewer records than others leave their part to these:
+
+        records 100, backlogs 10 10 200    needed 80: 10 + 10 + 80
+    """
+    waiting = sorted(backlogs)
+    for number, backlog in enumerate(waiting):
+        share = -(-records // (len(waiting) - number))
+        if share <= backlog:
+            return share
+        records -= backlog
+    return waiting[-1] if waiting else 0

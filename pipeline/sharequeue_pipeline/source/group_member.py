@@ -14,6 +14,7 @@ from sharequeue_pipeline import ranges
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.source.admission import locks_needed
 from sharequeue_pipeline.source.bounded_read import BoundedRead
 from sharequeue_pipeline.source.isolation import Isolation, Piece
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
@@ -21,6 +22,9 @@ from sharequeue_pipeline.source.member_files import leave_report, settled_by_job
 
 log = logging.getLogger(__name__)
 
+LOCKS: Final = "share.partition.max.record.locks"
+MAX_LOCKS: Final = 1_000_000
+"""The highest value of that setting."""
 MAX_RANGES: Final = 10_000
 """Of one offset: at most about 300 KiB of text."""
 WAIT_MS: Final = 1000
@@ -68,24 +72,39 @@ class GroupMember:
         if report_to is not None:
             leave_report(report_to, member_id, options)
         self._delivery_limit = int(config["share.delivery.count.limit"])
-        self._warn_of_limit(int(config["share.partition.max.record.locks"]))
+        self._lock_limit = self._locks(int(config[LOCKS]))
+        self._told_of_limit = False
 
-    def _warn_of_limit(self, locks: int) -> None:
-        """Say that the group's limit makes small batches, if there are records for larger ones."""
-        wanted = self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER
-        described = [self._gateway.describe(topic) for topic in self._options.topics]
-        sizes = [entry.log_end_offset - entry.log_start_offset for found in described for entry in found.partitions]
-        window = locks * len(sizes)
-        if wanted > window and (self._options.max_records_per_trigger or sum(sizes) > window):
+    def _locks(self, locks: int) -> int:
+        """The group's limit of locks in a partition, after it was raised if the options say so."""
+        wanted = min(self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER, MAX_LOCKS)
+        if not self._options.raise_record_locks or locks >= wanted:
+            return locks
+        self._gateway.set_group_config(self._group, {LOCKS: str(wanted)})
+        log.warning("%s of group %s is raised from %d to %d (raiseRecordLocks)", LOCKS, self._group, locks, wanted)
+        return wanted
+
+    def _tell_of_limit(self, acquired: list[Range], wanted: int) -> None:
+        """Say once that the group's limit made a batch small, with the limit that it takes for a larger one."""
+        taken: dict[tuple[str, int], int] = {}
+        for entry in acquired:
+            taken[entry[:2]] = taken.get(entry[:2], 0) + entry.size
+        if self._told_of_limit or max(taken.values(), default=0) < self._lock_limit:
+            return
+        self._told_of_limit = True
+        lags = self.lags(0)
+        needed = locks_needed(wanted, lags.values())
+        if needed > self._lock_limit:
             log.warning(
-                "a batch takes at most %d records, and maxRecordsPerTrigger is %d: share.partition.max.record.locks of "
-                "group %s is %d, and there are %d partitions; for batches of that size set it to %d",
-                window,
-                wanted,
+                "a batch has %d of %d records, because %s of group %s is %d: for batches of %d records set it to %d, "
+                "or let the query do it (option raiseRecordLocks)",
+                sum(taken.values()),
+                sum(lags.values()),
+                LOCKS,
                 self._group,
-                locks,
-                len(sizes),
-                -(-wanted // max(1, len(sizes))),
+                self._lock_limit,
+                min(wanted, sum(lags.values())),
+                min(needed, MAX_LOCKS),
             )
 
     def isolate(self) -> None:
@@ -145,6 +164,8 @@ class GroupMember:
                 break
         if acquired:
             self._acquired_batch = batch
+        if room > 0 and not self.isolating:
+            self._tell_of_limit(acquired, max_records)
         return acquired
 
     def _look_again(self, bounded: BoundedRead | None) -> None:
