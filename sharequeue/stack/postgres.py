@@ -89,6 +89,7 @@ class Postgres(Process):
             "port": str(self.port),
             "unix_socket_directories": "",
             "max_connections": "100",
+            "max_locks_per_transaction": "256",
             "shared_buffers": "128MB",
             "min_wal_size": "512MB",
             "max_wal_size": "2GB",

@@ -28,7 +28,9 @@ def decoded(batch: RecordBatch, first: int, last: int) -> list[object]:
 
 
 def reread(batch: RecordBatch) -> RecordBatch:
-    return RecordBatch.decode(batch.base_offset, batch.last_offset, batch.max_timestamp_ms, batch.stored)
+    return RecordBatch.decode(
+        batch.base_offset, batch.last_offset, batch.max_timestamp_ms, batch.stored, batch.transaction_id
+    )
 
 
 @given(st.integers(0, 2**62), st.lists(values, min_size=1, max_size=12), st.data())
@@ -131,6 +133,31 @@ def test_a_batch_may_have_no_records() -> None:
     batch = reread(RecordBatch.encode(3, [tail(1), tail(2)], 7).without([(3, 4)]))
     assert (batch.base_offset, batch.last_offset, batch.record_count, batch.size) == (3, 4, 0, 0)
     assert (batch.slice(3, 4), batch.absent(3, 4)) == (b"", [(3, 4)])
+
+
+def test_a_marker_is_one_offset_without_a_record() -> None:
+    for marker in (RecordBatch.marker(40, 9, "t"), reread(RecordBatch.marker(40, 9, "t"))):
+        assert marker.stored == b"\x05\0\0\0\0"
+        assert (marker.base_offset, marker.last_offset, marker.max_timestamp_ms) == (40, 40, 9)
+        assert (marker.transaction_id, marker.control, marker.aborted) == ("t", True, None)
+        assert (marker.record_count, marker.size, marker.tails()) == (0, 0, [])
+        assert (marker.absent(40, 40), marker.slice(40, 40), marker.size_of(40, 40)) == ([(40, 40)], b"", 0)
+        for again in (marker.without([(40, 40)]), marker.sparse([])):
+            assert (again.stored, again.control, again.transaction_id) == (marker.stored, True, "t")
+
+
+@pytest.mark.parametrize("for_group", [None, "g"])
+def test_what_is_left_of_a_batch_stays_in_its_transaction(for_group: str | None) -> None:
+    written = RecordBatch.encode(5, [tail(number) for number in range(4)], 7, for_group, "t")
+    plain = RecordBatch.encode(5, [tail(number) for number in range(4)], 7, for_group)
+    assert written.stored == plain.stored, "the column says it, not the stored form"
+    assert (plain.transaction_id, plain.control) == (None, False)
+    for batch in (written, reread(written)):
+        batch.aborted = True
+        for less in (batch.without([(6, 7)]), batch.sparse([5, 8])):
+            assert (less.transaction_id, less.control, less.aborted, less.for_group) == ("t", False, True, for_group)
+            assert reread(less).absent(5, 8) == [(6, 7)]
+            assert not reread(less).control
 
 
 @pytest.mark.parametrize("length", [0, 4, 8, 30, -1])

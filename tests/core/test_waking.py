@@ -144,7 +144,7 @@ class EmptyLog:
 
     def read_cached(self, *_: Any) -> ReadResult:
         self.reads += 1
-        return ReadResult((), 0, 10)
+        return ReadResult((), 0, 10, 10)
 
 
 def emptied() -> tuple[Driver, LedSharePartition, Any]:

@@ -144,7 +144,7 @@ class RecordLogSuite(TrimmingSuite):
             await other.learn_ends(places)
             ends = {(topic, partition): 3 if (topic, partition) == (topics[0], 1) else 0 for topic, partition in places}
             for place, end in ends.items():
-                assert other.read_cached(*place, end, 1, 1) == ReadResult((), 0, end)
+                assert other.read_cached(*place, end, 1, 1) == ReadResult((), 0, end, end)
 
     # Many writers
 

@@ -192,7 +192,7 @@ class TrimmingSuite:
         heard = Heard()
         async with record_log.open() as writer, record_log.open(listener=heard) as reader:
             empty = await reader.read(topic, 0, 0, 1 << 20, 100)
-            assert reader.read_cached(topic, 0, 0, 1 << 20, 100) == empty == ReadResult((), 0, 0)
+            assert reader.read_cached(topic, 0, 0, 1 << 20, 100) == empty == ReadResult((), 0, 0, 0)
             heard.take_changes()
             await append(writer, topic, "a")
             assert await asyncio.wait_for(heard.changes.get(), 5) == (topic, 0)

@@ -126,7 +126,13 @@ class BatchCache:
                 self.bytes -= self._order.pop((*place, base_offset))
 
     def read_cached(
-        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
+        self,
+        topic_id: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+        committed: bool = False,
     ) -> ReadResult | None:
         """See `RecordLog.read_cached`."""
         place = (topic_id, partition)
@@ -140,9 +146,11 @@ class BatchCache:
         if offset < log_start_offset:
             raise below_log_start(offset, log_start_offset)
         if offset >= log_end_offset:
-            return ReadResult((), log_start_offset, log_end_offset)
+            return ReadResult((), log_start_offset, log_end_offset, log_end_offset)
         batches = self.read(place, offset, max_bytes, max_records)
-        return None if batches is None else ReadResult(batches, log_start_offset, log_end_offset)
+        if batches is None:
+            return None
+        return ReadResult(batches, log_start_offset, log_end_offset, log_end_offset)
 
     def read(
         self, place: TopicIdPartition, offset: int, max_bytes: int, max_records: int

@@ -149,7 +149,7 @@ class Compaction:
     ) -> tuple[Sequence[StoredBatch], Bounds]:
         """Batches from the one that holds `offset`, and the partition's bounds. Raises: OffsetOutOfRange."""
         place = (topic_id, partition)
-        bounds: Bounds = (await self._query(store.bounds, [place])).get(place, Bounds(0, 0, False, 0))
+        bounds: Bounds = (await self._query(store.bounds, [place])).get(place, Bounds(0, 0, False, 0, 0))
         if not bounds.log_start_offset <= offset <= bounds.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} is not within {bounds.log_start_offset} to {bounds.log_end_offset}",

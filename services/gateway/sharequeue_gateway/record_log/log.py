@@ -42,6 +42,7 @@ class PartitionAppend(NamedTuple):
     `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`. Once the batch is made,
     the tails of large records become memoryviews of it.
     `for_group`: the only share group that receives the records.
+    `transaction_id`: the transaction that the records belong to.
     """
 
     topic_id: str
@@ -49,6 +50,7 @@ class PartitionAppend(NamedTuple):
     tails: list[bytes]
     max_timestamp_ms: int
     for_group: str | None = None
+    transaction_id: str | None = None
 
 
 class IdempotencyKey(NamedTuple):
@@ -75,11 +77,16 @@ class AppendResult(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """Whole batches, from the one that holds the offset; none at the log end."""
+    """Whole batches, from the one that holds the offset; none at the end.
+
+    `end_offset`: the reader has nothing to expect from there on until the log end moves. Without transactions it is the
+    log end.
+    """
 
     batches: Sequence[RecordBatch]
     log_start_offset: int
     log_end_offset: int
+    end_offset: int
 
 
 class Offsets(NamedTuple):
@@ -162,12 +169,28 @@ class RecordLog(Protocol):
     """Reads and trims partitions. Each coroutine may raise StorageError."""
 
     def read_cached(
-        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int
+        self,
+        topic_id: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+        committed: bool = False,
     ) -> ReadResult | None:
         """As `read`, from memory alone; None if the batch is not in memory. Raises: OffsetOutOfRange."""
 
-    async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int) -> ReadResult:
+    async def read(
+        self,
+        topic_id: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+        committed: bool = False,
+    ) -> ReadResult:
         """Batches from the one that holds `offset` (or the next one) until the limits are met; at least one.
+
+        `committed`: end at the last stable offset.
 
         Raises: OffsetOutOfRange: `offset` lies below the log start.
         """

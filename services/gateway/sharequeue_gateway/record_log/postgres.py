@@ -84,7 +84,15 @@ class PostgresRecordLog:
 
     # Read
 
-    async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int) -> ReadResult:
+    async def read(
+        self,
+        topic_id: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+        committed: bool = False,
+    ) -> ReadResult:
         place = (topic_id, partition)
         known = self._cache.partition(place)
         end = offset
@@ -106,7 +114,8 @@ class PostgresRecordLog:
         log_end_offset = end if known is None else known.log_end_offset
         if offset < log_start_offset:
             raise below_log_start(offset, log_start_offset)
-        return ReadResult(_within(batches, offset, max_bytes, max_records), log_start_offset, log_end_offset)
+        within = _within(batches, offset, max_bytes, max_records)
+        return ReadResult(within, log_start_offset, log_end_offset, log_end_offset)
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
         answer: dict[int, Offsets] = {}
@@ -124,10 +133,11 @@ class PostgresRecordLog:
             found = bounds.get(place)
             # a partition without a row has no append yet; it is cached and watched as an empty one
             start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
+            stable = 0 if found is None else found.last_stable_offset
             if found is None or not found.deleted:
                 self._cache.set_replacements(place, 0 if found is None else found.replacements)
                 self._known.learn(place, start, end)
-            answer[place] = Offsets(start, end, end)
+            answer[place] = Offsets(start, stable, end)
         return answer
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
@@ -213,7 +223,7 @@ class PostgresRecordLog:
 
     async def _look_at(self, places: Sequence[TopicIdPartition]) -> None:
         bounds = await self.database.query(store.bounds, places)
-        for place, (log_start_offset, log_end_offset, deleted, replacements) in bounds.items():
+        for place, (log_start_offset, log_end_offset, deleted, replacements, _) in bounds.items():
             if deleted:
                 self._cache.drop(place)
                 self._listener.forgotten(*place)

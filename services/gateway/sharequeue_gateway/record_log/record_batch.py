@@ -1,6 +1,6 @@
 """A record batch: records encoded as the JSON that fetches send, and the position at which each one ends. Pure.
 
-Stored form: flags (u8; bit 0: offsets are given, bit 1: for one group), record count (u32), end positions (u32 each,
+Stored form: flags (u8; bit 0: offsets are given, bit 1: for one group, bit 2: a marker), record count (u32), end positions (u32 each,
 the comma behind the record included), offsets (u64 each, if given), the group (its size as u16, UTF-8; if for one), the
 records joined by commas. Little endian.
 """
@@ -20,6 +20,8 @@ _HEADER = struct.Struct("<BI")
 _GROUP_SIZE = struct.Struct("<H")
 _SPARSE = 1
 _FOR_GROUP = 2
+_CONTROL = 4
+_MARKER = _HEADER.pack(_SPARSE | _CONTROL, 0)
 
 LARGE_RECORD_BYTES: Final = 64 * 1024
 """If records are larger on average, memory has one copy: the appender keeps views of the batch (`tails`)."""
@@ -36,19 +38,25 @@ class RecordBatch:
 
     `stored`: the stored form, which is the only copy of the records.
     `for_group`: the batch was redriven for this share group; other groups skip it.
+    `transaction_id`: the transaction of its records, or that a marker ends.
+    `control`: it is the marker of an ended transaction: one offset without a record, as a batch after compaction.
+    `aborted`: whether its transaction was aborted; None: not known, or it has no transaction.
     """
 
     __slots__ = (
         "_ends",
         "_offsets",
         "_start",
+        "aborted",
         "base_offset",
+        "control",
         "for_group",
         "last_offset",
         "max_timestamp_ms",
         "record_count",
         "size",
         "stored",
+        "transaction_id",
     )
 
     def __init__(
@@ -60,10 +68,15 @@ class RecordBatch:
         offsets: "array[int] | None",
         stored: bytes,
         for_group: str | None = None,
+        transaction_id: str | None = None,
+        control: bool = False,
     ) -> None:
         self.base_offset = base_offset
         self.last_offset = last_offset
         self.for_group = for_group
+        self.transaction_id = transaction_id
+        self.control = control
+        self.aborted: bool | None = None
         self.max_timestamp_ms = max_timestamp_ms
         self.record_count = len(ends)
         self.size = ends[-1] - 1 if ends else 0
@@ -74,7 +87,12 @@ class RecordBatch:
 
     @classmethod
     def encode(
-        cls, base_offset: int, tails: Sequence[bytes], max_timestamp_ms: int, for_group: str | None = None
+        cls,
+        base_offset: int,
+        tails: Sequence[bytes],
+        max_timestamp_ms: int,
+        for_group: str | None = None,
+        transaction_id: str | None = None,
     ) -> "RecordBatch":
         """Make a dense batch of records without offsets."""
         records = [b'{"offset":%d%b,' % numbered for numbered in enumerate(tails, base_offset)]
@@ -82,10 +100,24 @@ class RecordBatch:
         records[-1] = records[-1][:-1]  # no comma behind the last one
         last_offset = base_offset + len(records) - 1
         stored = b"".join((*_before_records(ends, None, for_group), *records))
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, stored, for_group)
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, None, stored, for_group, transaction_id)
 
     @classmethod
-    def decode(cls, base_offset: int, last_offset: int, max_timestamp_ms: int, stored: bytes) -> "RecordBatch":
+    def marker(cls, offset: int, timestamp_ms: int, transaction_id: str) -> "RecordBatch":
+        """Make the marker of an ended transaction."""
+        return cls(
+            offset, offset, timestamp_ms, array("I"), array("Q"), _MARKER, transaction_id=transaction_id, control=True
+        )
+
+    @classmethod
+    def decode(
+        cls,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        stored: bytes,
+        transaction_id: str | None = None,
+    ) -> "RecordBatch":
         """Read the stored form, without the records themselves. Raises: CorruptBatch."""
         if len(stored) < _HEADER.size:
             raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes are not a record batch")
@@ -107,7 +139,10 @@ class RecordBatch:
         size = len(stored) - position
         if count and ends[-1] != size + 1:
             raise CorruptBatch(f"batch {base_offset}: the records end at {ends[-1] - 1}, not at {size}")
-        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored, for_group)
+        control = bool(flags & _CONTROL)
+        return cls(
+            base_offset, last_offset, max_timestamp_ms, ends, offsets, stored, for_group, transaction_id, control
+        )
 
     def tails(self) -> list[Any]:
         """The records that `encode` was given, as memoryviews of this batch: nothing is copied."""
@@ -182,17 +217,27 @@ class RecordBatch:
 
     def _with(self, ends: "array[int]", offsets: "array[int]", parts: list[bytes]) -> "RecordBatch":
         """The same batch with other records: `parts` of them, which commas join."""
-        stored = b"".join((*_before_records(ends, offsets, self.for_group), b",".join(parts)))
-        return RecordBatch(
-            self.base_offset, self.last_offset, self.max_timestamp_ms, ends, offsets, stored, self.for_group
+        stored = b"".join((*_before_records(ends, offsets, self.for_group, self.control), b",".join(parts)))
+        batch = RecordBatch(
+            self.base_offset,
+            self.last_offset,
+            self.max_timestamp_ms,
+            ends,
+            offsets,
+            stored,
+            self.for_group,
+            self.transaction_id,
+            self.control,
         )
+        batch.aborted = self.aborted
+        return batch
 
 
 def _before_records(
-    ends: "array[int]", offsets: "array[int] | None", for_group: str | None
+    ends: "array[int]", offsets: "array[int] | None", for_group: str | None, control: bool = False
 ) -> tuple[bytes, bytes, bytes, bytes]:
     """The stored form up to the records."""
-    flags = 0 if offsets is None else _SPARSE
+    flags = (0 if offsets is None else _SPARSE) | (_CONTROL if control else 0)
     group = b""
     if for_group is not None:
         flags |= _FOR_GROUP

@@ -76,7 +76,7 @@ class Retaining:
         if rule.cleanup:
             starts = {place[1]: found.log_start_offset for place, found in bounds.items()}
             pointed = await self._query(dead_letter_sources.lowest, topic_id, starts)
-        for (_, partition), (start, end, deleted, _) in bounds.items():
+        for (_, partition), (start, end, deleted, _, _) in bounds.items():
             if deleted or start == end:
                 continue
             floor = start if partition in absent else floors.get(partition)

@@ -16,6 +16,13 @@ Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool prox
 END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
   WHERE b.topic_id = p.topic_id AND b.partition = p.partition ORDER BY b.base_offset DESC LIMIT 1), 0))"""
 
+LASTSTABLE: Final = """greatest(p.log_start_offset, least(e.log_end_offset,
+  CASE WHEN (SELECT true FROM log.transactions WHERE state = 0 ORDER BY began_at LIMIT 1) THEN (
+    SELECT o.first_offset FROM log.transaction_partitions o
+    WHERE o.topic_id = p.topic_id AND o.partition = p.partition ORDER BY o.first_offset LIMIT 1) END))"""
+"""The last stable offset of a partition `p` that ends at `e`. The first question is asked once a statement: while no
+transaction is open, no partition is looked up."""
+
 _MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND EXISTS (
     SELECT 1 FROM log.partitions p
     WHERE p.topic_id = {{topic_id}} AND p.partition = {{partition}} AND NOT p.deleted AND {END} = {{base_offset}})"""
@@ -50,13 +57,13 @@ SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigi
 """
 
 READ = """
-SELECT base_offset, last_offset, max_timestamp_ms, records
+SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id
 FROM (
-  SELECT base_offset, last_offset, max_timestamp_ms, records,
+  SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id,
     sum(octet_length(records)) FILTER (WHERE last_offset >= $3) OVER (ORDER BY base_offset) - octet_length(records)
       AS before
   FROM (
-    SELECT base_offset, last_offset, max_timestamp_ms, records FROM log.record_batches
+    SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id FROM log.record_batches
     WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
       SELECT base_offset FROM log.record_batches
       WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
@@ -74,6 +81,8 @@ class Bounds(NamedTuple):
     log_end_offset: int
     deleted: bool
     replacements: int
+    last_stable_offset: int
+    """The first offset of the oldest open transaction here, or the log end; never below the log start."""
 
 
 @lru_cache(maxsize=16_384)
@@ -169,9 +178,10 @@ async def make_partitions(connection: Connection, places: Sequence[tuple[str, in
 async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
     """The bounds of partitions. A partition without any append is left out."""
     rows = await connection.fetch(
-        f"""SELECT p.topic_id, p.partition, p.log_start_offset, {END} AS log_end_offset, p.deleted, p.replacements
+        f"""SELECT p.topic_id, p.partition, p.log_start_offset, e.log_end_offset, p.deleted, p.replacements, {LASTSTABLE}
             FROM log.partitions p
-            JOIN unnest($1::uuid[], $2::int[]) AS t(topic_id, partition) USING (topic_id, partition)""",
+            JOIN unnest($1::uuid[], $2::int[]) AS t(topic_id, partition) USING (topic_id, partition)
+            CROSS JOIN LATERAL (SELECT {END} AS log_end_offset) e""",
         [topic_id for topic_id, _ in places],
         [partition for _, partition in places],
     )
@@ -205,7 +215,7 @@ async def batch_with_timestamp(
 ) -> RecordBatch | None:
     """The first batch with a timestamp at or after the given one. Reads the partition from `from_offset` on."""
     row = await connection.fetchrow(
-        """SELECT base_offset, last_offset, max_timestamp_ms, records FROM log.record_batches
+        """SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
                SELECT base_offset FROM log.record_batches
                WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
