@@ -20,6 +20,7 @@ from sharequeue_pipeline.source.group_batch import GroupBatchReader
 from sharequeue_pipeline.source.group_stream import GroupStreamReader
 from sharequeue_pipeline.source.log_readers import FilteredLogBatchReader, LogBatchReader, LogStreamReader
 from sharequeue_pipeline.source.schema import check_columns, columns
+from sharequeue_pipeline.source.topic_names import TopicNames
 
 
 class ShareQueueDataSource(DataSource):
@@ -43,6 +44,7 @@ class ShareQueueDataSource(DataSource):
     def schema(self) -> str:
         options = source_options(self.options)
         with GatewayClient(options.gateway) as gateway:
+            TopicNames(options).names(gateway, first_try=True)
             for topic in options.topics:
                 gateway.describe(topic, first_try=True)
         return columns(options)

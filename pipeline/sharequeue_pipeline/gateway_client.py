@@ -35,7 +35,7 @@ from sharequeue.protocol.messages.records import (
     FetchResponse,
     ReadRecordsQuery,
 )
-from sharequeue.protocol.messages.topics import TopicDescription
+from sharequeue.protocol.messages.topics import ListTopicsQuery, TopicDescription, TopicList
 from sharequeue.protocol.types import Reason
 from sharequeue_pipeline.errors import PipelineError, data_loss, refused
 from sharequeue_pipeline.options import GatewayOptions
@@ -122,14 +122,35 @@ class GatewayClient:
 
     def describe(self, topic: str, *, first_try: bool = False) -> TopicDescription:
         """A topic's partitions and offsets. `first_try`: give up after `FIRST_TRY_S` if there is no gateway."""
+        described = self.find(topic, first_try=first_try)
+        if described is None:
+            raise PipelineError(f"there is no topic {topic!r} at {self._options.url}")
+        return described
+
+    def find(self, topic: str, *, first_try: bool = False) -> TopicDescription | None:
+        """The same. Returns: None if there is no such topic."""
         wait_s = min(0.0, FIRST_TRY_S - self._options.timeout_ms / 1000) if first_try else 0.0
         try:
             described: TopicDescription = self._call(apis.DESCRIBE_TOPIC, wait_s=wait_s, topic=topic)
         except ApiError as error:
             if error.error.code == "UNKNOWN_TOPIC_OR_PARTITION":
-                raise PipelineError(f"there is no topic {topic!r} at {self._options.url}") from None
+                return None
             raise refused(error, self._options.url) from None
         return described
+
+    def topic_names(self, *, first_try: bool = False) -> Iterator[str]:
+        """The names of all topics. `first_try`: as for `describe`."""
+        wait_s = min(0.0, FIRST_TRY_S - self._options.timeout_ms / 1000) if first_try else 0.0
+        query = ListTopicsQuery()
+        while True:
+            try:
+                page: TopicList = self._call(apis.LIST_TOPICS, query, wait_s)
+            except ApiError as error:
+                raise refused(error, self._options.url) from None
+            yield from (topic.name for topic in page.topics)
+            if page.next_page_token is None:
+                return
+            query = ListTopicsQuery(page_token=page.next_page_token)
 
     def group_config(self, group: str) -> dict[str, str]:
         """All settings of a group, with defaults, as text."""
@@ -174,7 +195,7 @@ class GatewayClient:
         ]
 
     def _in_flight_of(self, group: str, topics: Iterable[str]) -> Iterator[InFlightPartition]:
-        """The partitions of topics with a group's records in flight; none if there is no such group."""
+        """The partitions of topics with a group's records in flight; none if there is no such group or topic."""
         for topic in topics:
             token: str | None = None
             while True:
@@ -184,21 +205,27 @@ class GatewayClient:
                 except ApiError as error:
                     if error.error.code == "GROUP_ID_NOT_FOUND":
                         return
+                    if error.error.code == "UNKNOWN_TOPIC_OR_PARTITION":
+                        break
                     raise refused(error, self._options.url) from None
                 yield from page.partitions
                 token = page.next_page_token
                 if token is None:
                     break
 
-    def fetch(self, group: str, request: FetchRequest) -> tuple[list[Range], int]:
-        """Acquire records. Returns: their ranges, and the duration of their locks in ms."""
+    def fetch(self, group: str, request: FetchRequest, *, topics_may_go: bool = False) -> tuple[list[Range], int]:
+        """Acquire records. Returns: their ranges, and the duration of their locks in ms.
+
+        `topics_may_go`: a topic that is gone gives no records; otherwise it is a fault.
+        """
         try:
             wait_s = (request.max_wait_ms or 0) / 1000
             response: FetchResponse = self._call(FETCH, request, wait_s, group=group)
         except ApiError as error:
             raise refused(error, self._options.url) from None
         for fault in response.errors:
-            if not BY_CODE[fault.code].retriable:
+            gone = topics_may_go and fault.code == "UNKNOWN_TOPIC_OR_PARTITION"
+            if not gone and not BY_CODE[fault.code].retriable:
                 raise PipelineError(f"{fault.topic}-{fault.partition}: {fault.code}: {fault.detail}")
         ranges = [
             Range(batch.topic, batch.partition, batch.first_offset, batch.last_offset, batch.delivery_count)

@@ -37,7 +37,8 @@ class SourceOptions:
     """What to read, and how; see docs/pipeline.md. `starting`, `ending`: a word or offsets, with `mode=log`."""
 
     gateway: GatewayOptions
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
     mode: str | None = None
     group: str | None = None
     accept: str | None = None
@@ -93,6 +94,14 @@ def _names(text: str) -> tuple[str, ...]:
     if not names:
         raise ValueError("names no topic")
     return names
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as fault:
+        raise ValueError(f"must be a regular expression, not {text!r}: {fault}") from None
+    return text
 
 
 def _group(text: str) -> str:
@@ -188,6 +197,7 @@ GATEWAY: Final[Mapping[str, tuple[str, Reader]]] = {
 }
 SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "topics": ("topics", _names),
+    "subscribePattern": ("pattern", _pattern),
     "mode": ("mode", _choice("group", "log")),
     "group": ("group", _group),
     "accept": ("accept", _choice("read")),
@@ -227,7 +237,6 @@ KAFKA: Final[Mapping[str, str]] = {
     "assign": "topics lists the topics, and startingOffsets the offsets of their partitions",
     "maxoffsetspertrigger": "maxRecordsPerTrigger is the most records of a micro-batch",
     "minoffsetspertrigger": "minRecordsPerTrigger is how many records a micro-batch waits for",
-    "subscribepattern": "topics lists the topics to read; there are no patterns",
     "minpartitions": "parallelism is the number of tasks",
     "maxrecordsperpartition": "parallelism is the number of tasks",
     "kafka.group.id": "group names the share group; mode=log reads without one",
@@ -245,8 +254,12 @@ _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"}
 def source_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a source. Raises: PipelineError: one is unknown, missing or wrong."""
     values, gateway = _read(options, SOURCE)
-    if "topics" not in values:
-        raise PipelineError("the option topics is missing: name the topics to read, with commas between them")
+    if "topics" not in values and "pattern" not in values:
+        raise PipelineError(
+            "the option topics is missing: name the topics to read, with commas between them, or give subscribePattern"
+        )
+    if "topics" in values and "pattern" in values:
+        raise PipelineError("give one of topics and subscribePattern: both say which topics to read")
     values.setdefault("parallelism", os.cpu_count() or 1)
     _check_trigger(values)
     if values.get("value_format") == "json" and "value_schema" not in values:

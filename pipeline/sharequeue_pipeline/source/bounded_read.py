@@ -32,6 +32,11 @@ class BoundedRead:
         self._late: dict[tuple[str, int], int] = {}
         """How many times in a row a partition gave only later records."""
 
+    @property
+    def places(self) -> Iterable[tuple[str, int]]:
+        """The partitions that had records at the start."""
+        return self._ends
+
     def note(self, found: Iterable[Range]) -> None:
         """Note acquired ranges."""
         found = [entry._replace(delivery_count=0) for entry in found]

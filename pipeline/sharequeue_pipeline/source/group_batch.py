@@ -19,6 +19,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.source.bounded_read import BoundedRead
+from sharequeue_pipeline.source.group_member import topics_of
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.log_readers import bounds_of
 from sharequeue_pipeline.source.range_reads import reject
@@ -46,7 +47,7 @@ class GroupBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with GatewayClient(self._options.gateway) as gateway:
-            bounds = bounds_of(gateway, self._options)
+            bounds = bounds_of(gateway, topics_of(self._options, gateway, self._group))
         return [InputPartition(bounds) for _ in range(self._options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -75,10 +76,11 @@ class GroupBatchReader(DataSourceReader):
         renewal: LockRenewal | None,
     ) -> Iterator[Any]:
         options = self._options
+        topics = sorted({topic for topic, _ in bounded.places})
         number = 0
         while True:
             if not bounded.left:
-                bounded.reopen(gateway.delivered(self._group, options.topics, 0))
+                bounded.reopen(gateway.delivered(self._group, topics, 0))
                 if not bounded.left:
                     return
             request = FetchRequest(

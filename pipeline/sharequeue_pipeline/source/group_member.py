@@ -6,6 +6,7 @@ It knows batches by their number and ranges by their offsets, and nothing of Spa
 import logging
 import math
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
@@ -19,6 +20,7 @@ from sharequeue_pipeline.source.bounded_read import BoundedRead
 from sharequeue_pipeline.source.isolation import Isolation, Piece
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.member_files import leave_report, settled_by_job
+from sharequeue_pipeline.source.topic_names import TopicNames
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,12 @@ GATHER_S: Final = 5.0
 """How long one batch gathers records."""
 
 
+def topics_of(options: SourceOptions, gateway: GatewayClient, group: str) -> TopicNames:
+    """The topics of a group's read: a pattern leaves out its dead-letter topic."""
+    own = gateway.group_config(group)["errors.deadletterqueue.topic.name"] if options.pattern is not None else ""
+    return TopicNames(options, [own])
+
+
 class GroupMember:
     """One member of the group. It holds the records of one batch at a time."""
 
@@ -49,6 +57,7 @@ class GroupMember:
         self._options = options
         self._group = group
         self._gateway = GatewayClient(options.gateway)
+        self._topics = topics_of(options, self._gateway, group)
         self._acquired_batch = -1
         """The last batch whose ranges this process acquired or renewed."""
         self._renewed: tuple[int, list[Range]] = (-1, [])
@@ -74,6 +83,9 @@ class GroupMember:
         self._delivery_limit = int(config["share.delivery.count.limit"])
         self._lock_limit = self._locks(int(config[LOCKS]))
         self._told_of_limit = False
+
+    def _names(self) -> Sequence[str]:
+        return self._topics.names(self._gateway)
 
     def _locks(self, locks: int) -> int:
         """The group's limit of locks in a partition, after it was raised if the options say so."""
@@ -110,7 +122,7 @@ class GroupMember:
     def isolate(self) -> None:
         """Read the records that were delivered before this process in pieces: one of them may have ended an earlier one."""
         if self._isolation is None:
-            delivered = self._gateway.delivered(self._group, self._options.topics, SOON_S)
+            delivered = self._gateway.delivered(self._group, self._names(), SOON_S)
             self._isolation = Isolation(delivered, self._delivery_limit)
             if self._isolation.left:
                 log.warning(
@@ -146,7 +158,7 @@ class GroupMember:
             request = self._request(piece, asked, min(room, MAX_RANGES - len(acquired)), wait=not acquired)
             request.fetch_id = f"{batch}.{number}"
             number += 1
-            found, lock_ms = self._gateway.fetch(self._group, request)
+            found, lock_ms = self._gateway.fetch(self._group, request, topics_may_go=self._topics.of_pattern)
             if not found and piece is not None and self._isolation is not None:
                 self._isolation.pass_over(piece)
                 continue
@@ -171,25 +183,29 @@ class GroupMember:
     def _look_again(self, bounded: BoundedRead | None) -> None:
         """Ask for the records that were delivered before, if a piece did not come or a bounded read has had its last."""
         if self._isolation is not None and self._isolation.look() and time.monotonic() >= self._refresh_due:
-            self._isolation.refresh(self._gateway.delivered(self._group, self._options.topics, SOON_S))
+            self._isolation.refresh(self._gateway.delivered(self._group, self._names(), SOON_S))
             self._refresh_due = time.monotonic() + REFRESH_S
         if bounded is not None and not bounded.left and not self.isolating:
-            bounded.reopen(self._gateway.delivered(self._group, self._options.topics, 0))
+            bounded.reopen(self._gateway.delivered(self._group, self._names(), 0))
 
     def _asked(self, piece: Piece | None, bounded: BoundedRead | None) -> list[TopicPartitions] | None:
         """The partitions of a fetch: that of a piece, those of a bounded read, or all (None), less those with records
         that are read in pieces and wait for their time."""
         if piece is not None:
             return [TopicPartitions(topic=piece.topic, partitions=[piece.partition])]
-        asked = None if bounded is None else bounded.left
+        if bounded is not None:
+            asked: list[TopicPartitions] | None = bounded.left
+        else:
+            asked = None if self._names() else []
         waiting = set() if self._isolation is None else self._isolation.partitions
         if not waiting:
             return asked
         if asked is None:
-            described = [self._gateway.describe(topic) for topic in self._options.topics]
+            described = [self._gateway.find(topic) for topic in self._names()]
             asked = [
                 TopicPartitions(topic=found.name, partitions=[entry.partition for entry in found.partitions])
                 for found in described
+                if found is not None
             ]
         left = [
             TopicPartitions(
@@ -204,7 +220,7 @@ class GroupMember:
     ) -> FetchRequest:
         """A fetch of a piece, of some partitions, or of all topics."""
         return FetchRequest(
-            topics=list(self._options.topics) if asked is None else None,
+            topics=list(self._names()) if asked is None else None,
             topic_partitions=asked,
             member_id=self.member_id,
             max_records=max_records if piece is None else min(max_records, piece.max_records),
@@ -257,7 +273,7 @@ class GroupMember:
         now = time.monotonic()
         if not self._lags or now - self._lags_at >= max_age_s:
             self._lags_at = now
-            self._lags = self._gateway.lags(self._group, self._options.topics)
+            self._lags = self._gateway.lags(self._group, self._names())
         return self._lags
 
     def take_lost(self) -> int:

@@ -24,7 +24,7 @@ from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.source.admission import Admission
 from sharequeue_pipeline.source.bounded_read import BoundedRead
-from sharequeue_pipeline.source.group_member import LAG_S, GroupMember
+from sharequeue_pipeline.source.group_member import LAG_S, GroupMember, topics_of
 from sharequeue_pipeline.source.log_readers import bounds_of
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 
@@ -58,7 +58,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with GatewayClient(self._options.gateway) as gateway:
-            self._bounded = BoundedRead(bounds_of(gateway, self._options))
+            self._bounded = BoundedRead(bounds_of(gateway, topics_of(self._options, gateway, self._group)))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Accept the batch of `start`, which Spark has finished, and acquire the next. Returns: `start` if none."""

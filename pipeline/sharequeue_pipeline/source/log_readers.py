@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Fil
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sharequeue_pipeline import ranges
-from sharequeue_pipeline.errors import data_loss
+from sharequeue_pipeline.errors import PipelineError, data_loss
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
@@ -24,6 +24,7 @@ from sharequeue_pipeline.source.log_offsets import Bounds, Deleted, Log, Place
 from sharequeue_pipeline.source.log_times import first_at, offsets_at
 from sharequeue_pipeline.source.pushed_filters import begin_ms, narrowed
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
+from sharequeue_pipeline.source.topic_names import TopicNames
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +33,12 @@ LOOKS: Final = 4
 """A stream looks for records so many times, `LOOK_S` apart, before Spark hears that there are none."""
 
 
-def log_of(gateway: GatewayClient, options: SourceOptions) -> Log:
-    described = {topic: gateway.describe(topic) for topic in options.topics}
+def log_of(gateway: GatewayClient, topics: TopicNames) -> Log:
+    found_now = {topic: gateway.find(topic) for topic in topics.names(gateway)}
+    if topics.of_pattern:
+        described = {topic: found for topic, found in found_now.items() if found is not None}
+    else:
+        described = {topic: found or gateway.describe(topic) for topic, found in found_now.items()}
     return Log(
         {topic: found.topic_id for topic, found in described.items()},
         {
@@ -44,9 +49,9 @@ def log_of(gateway: GatewayClient, options: SourceOptions) -> Log:
     )
 
 
-def bounds_of(gateway: GatewayClient, options: SourceOptions) -> Bounds:
+def bounds_of(gateway: GatewayClient, topics: TopicNames) -> Bounds:
     """Log start and log end of every partition of the topics."""
-    return log_of(gateway, options).bounds
+    return log_of(gateway, topics).bounds
 
 
 def _starts(gateway: GatewayClient, options: SourceOptions, bounds: Bounds) -> dict[Place, int]:
@@ -69,7 +74,7 @@ class LogBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with GatewayClient(options.gateway) as gateway:
-            bounds = bounds_of(gateway, options)
+            bounds = bounds_of(gateway, TopicNames(options))
             starts = _starts(gateway, options, bounds)
             ending = options.ending
             if options.ending_at is not None:
@@ -118,6 +123,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
         self._options = options
         self._schema = schema
+        self._topics = TopicNames(options)
         self._gateway: GatewayClient | None = None
         self._targets: dict[tuple[str, int], int] | None = None
         self._initial: dict[str, Any] | None = None
@@ -144,6 +150,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for look in range(LOOKS):
             topic_ids, bounds = self._log()
             log_offsets.check_topics(start, topic_ids)
+            begun = self._still_there(begun, bounds)
             for entry in self._lost(begun, bounds):
                 begun[entry.topic, entry.partition] = entry.last_offset + 1
                 lost += entry.last_offset - entry.first_offset + 1
@@ -169,7 +176,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         topic_ids, bounds = self._log()
         log_offsets.check_topics(end, topic_ids)
-        begun, reached = log_offsets.decode(start), log_offsets.decode(end)
+        begun, reached = log_offsets.decode(start), self._still_there(log_offsets.decode(end), bounds)
         for entry in self._lost({place: begun.get(place, 0) for place in reached}, bounds):
             begun[entry.topic, entry.partition] = entry.last_offset + 1
         wanted = [Range(*place, begun.get(place, 0), offset - 1) for place, offset in sorted(reached.items())]
@@ -183,7 +190,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._gateway.close()
 
     def _log(self) -> Log:
-        found = log_of(self._client(), self._options)
+        found = log_of(self._client(), self._topics)
         self._ends = {place: end for place, (_, end) in found.bounds.items()}
         return found
 
@@ -191,6 +198,21 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._gateway is None:
             self._gateway = GatewayClient(self._options.gateway)
         return self._gateway
+
+    def _still_there(self, places: dict[Place, int], bounds: Bounds) -> dict[Place, int]:
+        """Leave out the places of topics that are gone. Raises: PipelineError: none may go (failOnDataLoss)."""
+        if not self._topics.of_pattern:
+            return places
+        there = {topic for topic, _ in bounds}
+        gone = sorted({topic for topic, _ in places} - there)
+        if gone and self._options.fail_on_data_loss:
+            raise PipelineError(
+                f"the topic {gone[0]!r}, which subscribePattern matched, was deleted; set failOnDataLoss=false to read on "
+                "without it"
+            )
+        for topic in gone:
+            log.warning("the topic %s was deleted, and is not read any more", topic)
+        return {place: offset for place, offset in places.items() if place[0] in there}
 
     def _lost(self, begun: Mapping[Place, int], bounds: Bounds) -> list[Deleted]:
         """What left the log before it was read. Raises: PipelineError: it must not (failOnDataLoss)."""

@@ -1,0 +1,118 @@
+"""`subscribePattern`: a read of the topics that match, and of those that are created while it runs."""
+
+import re
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from sharequeue_pipeline import ranges
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.options import source_options
+from sharequeue_pipeline.source.group_batch import GroupBatchReader
+from sharequeue_pipeline.source.group_stream import GroupStreamReader
+from sharequeue_pipeline.source.log_readers import LogBatchReader, LogStreamReader
+
+from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway
+from tests.pipeline.conftest import Pipeline, wait_for
+from tests.pipeline.test_readers import SCHEMA
+
+ALL = ReadMaxRows(1000)
+
+
+def reader_of(stack: Stack, pattern: str, **options: str) -> LogStreamReader | GroupStreamReader:
+    given = source_options({"url": stack.url, "subscribePattern": pattern, **options})
+    if given.mode == "log":
+        return LogStreamReader(given, SCHEMA)
+    return GroupStreamReader(given, SCHEMA, None)
+
+
+@pytest.mark.parametrize("mode", ["group", "log"])
+def test_a_stream_finds_new_topics(stack: Stack, gateway: Gateway, name: str, mode: str) -> None:
+    reader = reader_of(stack, f"{name}-[a-z]", mode=mode, **({"group": name} if mode == "group" else {}))
+    offset = reader.initialOffset()
+    assert reader.latestOffset(offset, ALL) == offset, "there is none yet"
+    for topic in ("a", "b", "bb"):
+        gateway.produce(f"{name}-{topic}", 1, 2)
+
+        def following() -> bool:
+            nonlocal offset
+            before, offset = offset, reader.latestOffset(offset, ALL)
+            return before != offset
+
+        if topic != "bb":
+            wait_for(following, f"records of {topic}")
+            assert [
+                (entry.topic, entry.size) for share in reader.partitions(offset, offset) for entry in share.ranges
+            ] == []
+            taken = offset["log"] if mode == "log" else ranges.encode(ranges.decode(offset["ranges"]))
+            assert f"{name}-{topic}" in taken
+            assert f"{name}-bb" not in taken
+        else:
+            assert not following()
+    reader.stop()
+
+
+def test_a_deleted_topic_fails_a_stream_of_the_log(stack: Stack, gateway: Gateway, name: str) -> None:
+    """With failOnDataLoss=false, and with a group, it reads on."""
+    log, lenient = (reader_of(stack, f"{name}-.", mode="log", failOnDataLoss=fail) for fail in ("true", "false"))
+    group = reader_of(stack, f"{name}-.", group=name)
+    gateway.produce(f"{name}-a", 1)
+    gateway.produce(f"{name}-b", 1)
+    readers = (log, lenient, group)
+    read = [reader.latestOffset(reader.initialOffset(), ALL) for reader in readers]
+    gateway.http.delete(f"/v1/topics/{name}-a")
+    gateway.produce(f"{name}-b", 2)
+    with pytest.raises(PipelineError, match=f"the topic '{name}-a', which subscribePattern matched, was deleted"):
+        wait_for(lambda: log.latestOffset(read[0], ALL) == 0, "the fault")
+    for reader, before in zip(readers[1:], read[1:], strict=True):
+
+        def of_b(reader=reader, before=before) -> bool:  # type: ignore[no-untyped-def]
+            offset = reader.latestOffset(before, ALL)
+            return list(offset.get("log", offset.get("ranges"))) == [f"{name}-b"] and offset != before
+
+        wait_for(of_b, "the other topic")
+    for reader in readers:
+        reader.stop()
+
+
+def test_dead_letter_topics_do_not_match(stack: Stack, gateway: Gateway, name: str) -> None:
+    """The names that begin with `dlq.`, and the one that the group names."""
+    for group in (name, f"{name}-2"):
+        gateway.configure(group, errors_deadletterqueue_topic_name=f"{name}-dead")
+    for topic in (f"{name}-in", f"dlq.{name}-in", f"{name}-dead"):
+        gateway.produce(topic, topic)
+    pattern = f".*{re.escape(name)}-.*"
+    stream = reader_of(stack, pattern, group=name)
+    offset = stream.latestOffset(stream.initialOffset(), ALL)
+    assert list(offset["ranges"]) == [f"{name}-in"]
+    assert stream.latestOffset(offset, ALL) == offset
+    stream.stop()
+    given = {"url": stack.url, "subscribePattern": pattern, "parallelism": "1"}
+    of_group = GroupBatchReader(source_options({**given, "group": f"{name}-2", "accept": "read"}), SCHEMA)
+    of_log = LogBatchReader(source_options(given), SCHEMA)
+    for batch_reader, expected in ((of_group, [f"{name}-in"]), (of_log, [f"{name}-dead", f"{name}-in"])):
+        (task,) = batch_reader.partitions()
+        assert (
+            sorted(topic for batch in batch_reader.read(task) for topic in batch.column("topic").to_pylist())
+            == expected
+        )
+
+
+def test_a_batch_reads_the_topics_that_match(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    for topic in ("a", "b", "bb"):
+        gateway.produce(f"{name}-{topic}", 1)
+    assert pipeline.read(subscribePattern=f"{name}-.").count() == 2
+    assert pipeline.read(subscribePattern=f"{name}-none").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"subscribePattern": "["}, "the option subscribePattern must be a regular expression"),
+        ({"subscribePattern": "a", "topics": "a"}, "give one of topics and subscribePattern"),
+    ],
+)
+def test_faults_are_one_line(pipeline: Pipeline, options: dict[str, str], expected: str) -> None:
+    with pytest.raises(PySparkException, match=re.escape(expected)):
+        pipeline.read(**options)
