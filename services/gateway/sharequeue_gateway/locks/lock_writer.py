@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionClosed
 from redis.exceptions import NoScriptError, ResponseError
 
+from sharequeue.gathering import let_others_join
 from sharequeue.log import fields
 from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue_gateway import metrics
@@ -177,6 +178,7 @@ class LockWriter:
                     for waiting, answer in zip(gathered, answers, strict=True):
                         if not waiting.done.done():
                             waiting.done.set_result(answer != 0)
+                    await let_others_join(len(gathered))
         finally:
             await self._own_connection.close()
 

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from sharequeue import background
+from sharequeue.gathering import let_others_join
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import TopicIdPartition
@@ -97,7 +98,9 @@ class Appender:
             self._wake.clear()
             while self._gathered:
                 now = time.monotonic()
-                await self._commit(self._take(now), now + self._deadline_s)
+                taken = self._take(now)
+                await self._commit(taken, now + self._deadline_s)
+                await let_others_join(len(taken))
 
     def _take(self, now: float) -> list[WaitingAppend]:
         """The appends of the next commit. Those that have waited too long are refused."""
