@@ -70,3 +70,27 @@ def test_answers_that_nobody_takes_are_bounded(stack: Stack, port: int, own_gate
             wait_until(lambda wanted=answered + number: own_gateway.metrics()[ANSWERED] >= wanted)
         assert resident_bytes(pid) - before < UNSENT + ANSWER + AROUND
         wait_until(lambda: connections_of(pid, port) <= 3)
+
+
+def test_answers_to_a_crowd_are_made_one_after_another(stack: Stack, own_gateway: Gateway, name: str) -> None:
+    """All ask at the same moment, so nothing is unsent yet when each of them is served. Each read of the database and
+    its answer takes five times the record: without a bound, eight of them are in memory at once."""
+    service = stack.service("gateway")
+    own_gateway.create_topic(name, max_message_bytes=2 * ANSWER)
+    good(own_gateway.http.post(f"/v1/topics/{name}/records/raw", content=b"\xff" * (ANSWER // 4 * 3)))
+    service.stop()  # what the record took in memory is gone
+    service.start()
+    wait_until(service.ready)
+    own_gateway.describe_topic(name)
+    reset_peak(service.pid)
+    before = resident_bytes(service.pid)
+    port = own_gateway.port
+    read = head(f"GET /v1/topics/{name}/partitions/0/records?max_bytes={2 * ANSWER}")
+    with contextlib.ExitStack() as closing:
+        lines = [closing.enter_context(Raw(port)) for _ in range(TIMES * UNSENT // ANSWER)]
+        for line in lines:
+            line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for line in lines:
+            line.send(read)
+        wait_until(lambda: own_gateway.metrics().get(ANSWERED, 0) >= len(lines), seconds=60)
+        assert peak_resident_bytes(service.pid) - before < UNSENT + 7 * ANSWER + AROUND // 2

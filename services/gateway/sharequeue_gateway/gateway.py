@@ -239,7 +239,9 @@ def _leading(base: Base, settings: Settings) -> Leading:
     )
     led, append_news = LedIndex(), AppendNews(base.redis, cluster.me.node_id)
     log_news = LogNews(led=led, activity=activity, cluster=cluster, append_news=append_news, clock=clock)
-    record_log = PostgresRecordLog(base.database, log_news, cache_bytes=settings.record_cache_bytes)
+    record_log = PostgresRecordLog(
+        base.database, log_news, cache_bytes=settings.record_cache_bytes, reading_bytes=settings.max_unsent_bytes
+    )
     readers = Readers(base.database.query)
     loader = Loader(
         clock=clock,

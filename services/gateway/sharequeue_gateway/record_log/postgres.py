@@ -27,6 +27,7 @@ from sharequeue_gateway.record_log.log import (
     ReadResult,
     below_log_start,
 )
+from sharequeue_gateway.record_log.read_room import ReadRoom
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.retaining import Removed, Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
@@ -65,6 +66,7 @@ class PostgresRecordLog:
         listener: LogListener,
         *,
         cache_bytes: int = 64 << 20,
+        reading_bytes: int = 256 << 20,
         deadline_s: float = 10.0,
     ) -> None:
         self.database = database
@@ -77,6 +79,7 @@ class PostgresRecordLog:
         self._retaining = Retaining(database.query)
         self.compaction = Compaction(database.query, self._cache)
         self.read_cached = self._cache.read_cached
+        self._room = ReadRoom(reading_bytes)
         self._looking = asyncio.Lock()
         self._to_look_at: set[TopicIdPartition] = set()
         self._next_look: asyncio.Task[None] | None = None
@@ -103,7 +106,7 @@ class PostgresRecordLog:
                 return cached
         replacements = self._cache.replacements(place)
         ahead = max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
-        batches = await self.database.query(store.read, topic_id, partition, offset, ahead, READ_AHEAD_BATCHES)
+        batches = await self._read(topic_id, partition, offset, ahead)
         if self._cache.replacements(place) == replacements:  # otherwise these batches may be outdated
             for batch in batches:
                 self._cache.add(place, batch)
@@ -116,6 +119,16 @@ class PostgresRecordLog:
             raise below_log_start(offset, log_start_offset)
         within = _within(batches, offset, max_bytes, max_records)
         return ReadResult(within, log_start_offset, log_end_offset, log_end_offset)
+
+    async def _read(self, topic_id: str, partition: int, offset: int, ahead: int) -> list[RecordBatch]:
+        """Read batches from the database, when there is room for them."""
+        batches: list[RecordBatch] = []
+        size = await self._room.enter(ahead)
+        try:
+            batches = await self.database.query(store.read, topic_id, partition, offset, ahead, READ_AHEAD_BATCHES)
+        finally:
+            self._room.leave(size, max((batch.size for batch in batches), default=0))
+        return batches
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
         answer: dict[int, Offsets] = {}

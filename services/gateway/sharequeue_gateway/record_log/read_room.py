@@ -1,0 +1,57 @@
+"""Bounds the memory of the reads of the database that are under way.
+
+Until its answer is made, a read takes several times the bytes that it reads: the message of the database, the batches,
+the answer. Nobody knows beforehand what a record has, so a read counts as the larger one of what it asks for and the
+largest batch read so far. One that does not fit waits for those before it, which depend on no client. A single read is
+never kept waiting.
+"""
+
+import asyncio
+from collections import deque
+
+
+class ReadRoom:
+    """Lets reads begin in their order, while the bytes of those under way are within `max_bytes`."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._largest = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def enter(self, asked: int) -> int:
+        """Wait for room. `asked`: the bytes that the read asks for. Returns: those that it counts as, for `leave`."""
+        size = max(asked, self._largest)
+        if not self._waiting and self._fits(size):
+            self._bytes += size
+            return size
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(size)
+            else:
+                self._let_in()
+            raise
+        return size
+
+    def leave(self, size: int, largest: int = 0) -> None:
+        """A read has ended. `largest`: the bytes of the largest batch that it read."""
+        self._bytes -= size
+        self._largest = max(self._largest, largest)
+        self._let_in()
+
+    def _fits(self, size: int) -> bool:
+        return not self._bytes or self._bytes + size <= self._max_bytes
+
+    def _let_in(self) -> None:
+        while self._waiting:
+            size, turn = self._waiting[0]
+            if not turn.done():
+                if not self._fits(size):
+                    return
+                self._bytes += size
+                turn.set_result(None)
+            self._waiting.popleft()
