@@ -194,8 +194,13 @@ MUTANTS = [
         "share_partition/backoff",
         (
             "backoff: the attempt chooses the wait",
-            "    wait_ms = waits[min(max(attempt, 1), len(waits)) - 1]\n",
+            "    wait_ms = waits[min(attempt, len(waits)) - 1]\n",
             "    wait_ms = waits[min(attempt, len(waits) - 1)]\n",
+        ),
+        (
+            "backoff: a record of which no delivery was begun does not wait",
+            "    if not waits or attempt < 1:\n",
+            "    attempt = max(attempt, 1)\n    if not waits:\n",
         ),
         (
             "backoff: jitter is a hash of the batch and the attempt",

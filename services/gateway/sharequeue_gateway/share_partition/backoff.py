@@ -28,13 +28,13 @@ def retry_at_ms(config: ShareGroupConfig, seed: int, batch_first: int, attempt: 
 
     Args:
         seed: see `jitter_seed`. batch_first: the first offset of the in-flight batch. attempt: which delivery ended,
-            from 1 on.
+            from 1 on; 0: none was begun, and there is no wait.
     Returns: milliseconds since the epoch, a multiple of STEP_MS; 0: at once.
     """
     waits = config.retry_backoff_ms
-    if not waits:
+    if not waits or attempt < 1:
         return 0
-    wait_ms = waits[min(max(attempt, 1), len(waits)) - 1]
+    wait_ms = waits[min(attempt, len(waits)) - 1]
     if not wait_ms:
         return 0
     chance = zlib.crc32(f"{batch_first}/{attempt}".encode(), seed)
