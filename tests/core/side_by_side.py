@@ -52,6 +52,9 @@ class SideBySide(RuleBasedStateMachine):
         self.forgiven: dict[int, int] = {}
         self.handed_out: set[tuple[int, int]] = set()
         """Each (offset, delivery count) that a client got."""
+        self.log_start = 0
+        self.removed: set[int] = set()
+        """Offsets that compaction has removed from the log. None comes back."""
 
     # Writing
 

@@ -6,6 +6,7 @@ leaders that load what is durable.
 
 import itertools
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import hypothesis
@@ -27,7 +28,14 @@ from sharequeue_gateway.share_partition.new_records import begin_at_new
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, AcknowledgeType, AcquireMode, DeliveryState, OffsetRange
+from sharequeue.protocol.types import (
+    ACKNOWLEDGE_TYPES,
+    AcknowledgeType,
+    AcquireMode,
+    DeliveryState,
+    OffsetRange,
+    Reason,
+)
 from tests.core.acquisition_model import Call
 from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused, Settlement
 from tests.core.share_partition_driver import Batch
@@ -104,6 +112,17 @@ def legal(acknowledgement: Acknowledgement) -> bool:
     return 0 <= first <= last and len(types) in (1, last - first + 1) and set(types) <= set(ACKNOWLEDGE_TYPES)
 
 
+def joined(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Offsets as ranges, ascending."""
+    ranges: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] == offset - 1:
+            ranges[-1] = ranges[-1][0], offset
+        else:
+            ranges.append((offset, offset))
+    return ranges
+
+
 class AnyEvents(SideBySide):
     """Draws events and gives each to both."""
 
@@ -123,6 +142,9 @@ class AnyEvents(SideBySide):
         self.read = fetch_offset, self.draw_log(data, fetch_offset, 0)
 
     def begin_at(self) -> int:
+        """Where a fetch begins. A read below the log start finds that start; a new leader learns of it in this way."""
+        if self.machine.next_fetch_offset() < self.log_start:
+            assert self.machine.move_log_start(self.log_start, self.now_ms) == self.model.move_log_start(self.log_start)
         self.model.runs = len(self.machine.runs)
         new_offset = begin_at_new(self.machine)
         assert new_offset == self.model.begin_at_new()
@@ -199,10 +221,12 @@ class AnyEvents(SideBySide):
         max_records: int,
         absent: list[tuple[int, int]],
     ) -> None:
-        gone, position = [], log[0][0]
+        position = log[0][0]
+        self.removed.update(range(fetch_offset, position))
         for skip, more in absent:
-            gone.append((position + skip, position + skip + more))
+            self.removed.update(range(position + skip, position + skip + more + 1))
             position += skip + more + 1
+        gone = joined(offset for offset in self.removed if log[0][0] <= offset < max(position, log[-1][1] + 1))
         note(f"{max_records} of {log} from {fetch_offset}, {gone=}")
         before = len(call.taken)
         self.model.runs = len(self.machine.runs)
@@ -249,7 +273,7 @@ class AnyEvents(SideBySide):
                     type=None if each else names[0],
                     types=names if each else None,
                     delivery_count=count,
-                    reason=data.draw(st.sampled_from((None, None, "why"))) if alters else None,
+                    reason=data.draw(st.sampled_from((None, None, Reason("why")))) if alters else None,
                     delay_ms=data.draw(st.sampled_from((None, None, 0, 5_000))) if "release" in names else None,
                     lock_duration_ms=data.draw(st.sampled_from(LENGTHS)) if "renew" in names else None,
                     begun="release" not in names or data.draw(st.booleans()),
@@ -395,6 +419,7 @@ class AnyEvents(SideBySide):
     def move_log_start(self, data: st.DataObject) -> None:
         offset = self.model.start + data.draw(st.sampled_from((-3, 0, 1, 1, 2, 3, 5, 12)))
         note(f"the log starts at {offset}")
+        self.log_start = max(self.log_start, offset)
         assert self.machine.move_log_start(offset, self.now_ms) == self.model.move_log_start(offset)
 
     def crowd(self, data: st.DataObject) -> None:
