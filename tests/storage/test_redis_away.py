@@ -157,6 +157,20 @@ async def test_locks_survive_a_restart_of_redis(own_redis: redis_server.Redis) -
         assert await locks_of(lock_timers, key) == restored(HELD)
 
 
+async def test_each_time_without_redis_is_logged_however_soon_it_comes_again(
+    own_redis: redis_server.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with timers(own_redis.url) as lock_timers:
+        for _ in range(2):
+            own_redis.stop()
+            await lock_timers.write(lock_write(new_key(), HELD))
+            await until(lambda: lock_timers.degraded)
+            own_redis.start()
+            await until(lambda: not lock_timers.degraded)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == ["Redis does not answer; locks end by the sweep"] * 2
+
+
 async def test_due_locks_of_a_gone_gateway_are_taken_over_after_an_outage(
     own_redis: redis_server.Redis,
 ) -> None:

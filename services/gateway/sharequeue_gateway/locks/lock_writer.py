@@ -219,7 +219,7 @@ class LockWriter:
         return answer
 
     def _note(self, fault: BaseException) -> None:
-        """Remember the trouble, and log it once."""
+        """Remember the trouble, and log it once: probes that find it again a minute later say so again."""
         self.trouble = trouble_of(fault)
         logged, at = self._logged
         if self.trouble != logged or time.monotonic() >= at + LOG_PAUSE_S:
@@ -228,6 +228,8 @@ class LockWriter:
 
     def _turn(self, *, degraded: bool) -> None:
         self.degraded = degraded
+        if not degraded:
+            self._logged = ("", 0.0)  # the next trouble is another one, however soon it comes
         metrics.LOCK_TIMERS_DEGRADED.set(degraded)
 
 
