@@ -28,12 +28,10 @@ from sharequeue.protocol.messages.share_state import (
     WriteBatchResponse,
 )
 from sharequeue.protocol.shards import share_key
-from sharequeue.protocol.types import SharePartitionKey, StateBatch
+from sharequeue.protocol.types import SharePartitionKey
 
 MOST_ASKED: Final = 2000
 """Share-partitions in one call."""
-MOST_BEGUN: Final = 5
-"""How often the reading of a state begins, if it is written in between."""
 ELSEWHERE: Final = frozenset(error.error.kafka_code for error in (CoordinatorLoadInProgress, NotCoordinator))
 """Answered by an instance that is not the owner, before it did anything."""
 
@@ -101,35 +99,18 @@ class ShareStateClient(CoordinatorClient):
         return {entry.key: result for entry, result in zip(entries, results, strict=True)}
 
     async def read(
-        self, group_id: str, wanted: Iterable[SharePartitionKey], leader_epoch: int
+        self, group_id: str, wanted: Iterable[SharePartitionKey], leader_epoch: int, from_offset: int = 0
     ) -> dict[SharePartitionKey, PartitionStateResult]:
-        """The whole states of share-partitions of one group, taken in pages. Raises: ApiError: no owner answered."""
-        found: dict[SharePartitionKey, PartitionStateResult] = {}
-        left = dict.fromkeys(wanted, 0)  # the offset at which the next page begins
-        begun = dict.fromkeys(left, 1)
-        while left:
-            asked: dict[str, list[PartitionState]] = {}
-            for key, offset in left.items():
-                asked.setdefault(key.topic_id, []).append(
-                    PartitionState(partition=key.partition, leader_epoch=leader_epoch, from_offset=offset)
-                )
-            for key, page in (await self.state(apis.READ_STATE, group_id, asked)).items():
-                before, offset = found.get(key), left.pop(key)
-                found[key] = page
-                if before is not None and offset and not page.error_code:
-                    if page.version == before.version:
-                        found[key] = _joined(before, page)
-                    elif begun[key] == MOST_BEGUN:
-                        error = CoordinatorLoadInProgress("the state changes while it is read")
-                        found[key] = _failed(key.partition, error)
-                        continue
-                    else:  # written in between: from the first page again
-                        begun[key] += 1
-                        left[key] = 0
-                        continue
-                if page.next_offset is not None:
-                    left[key] = page.next_offset
-        return found
+        """A page of the states of share-partitions of one group; `next_offset` says where the next one begins.
+
+        All pages of one state have the same `version`, or it was written in between. Raises: ApiError: no owner answered.
+        """
+        asked: dict[str, list[PartitionState]] = {}
+        for key in wanted:
+            asked.setdefault(key.topic_id, []).append(
+                PartitionState(partition=key.partition, leader_epoch=leader_epoch, from_offset=from_offset)
+            )
+        return await self.state(apis.READ_STATE, group_id, asked)
 
     async def write_batch(
         self, request: WriteBatchRequest, *, deadline_s: float | None = None
@@ -244,24 +225,6 @@ class ShareStateClient(CoordinatorClient):
 def _cut(key: str | None, places: Sequence[int]) -> list[tuple[str | None, list[int]]]:
     """One owner's places in requests that do not keep it from others for long."""
     return [(key, list(places[start : start + MOST_ASKED])) for start in range(0, len(places), MOST_ASKED)]
-
-
-def _joined(before: PartitionStateResult, page: PartitionStateResult) -> PartitionStateResult:
-    """The pages so far with the next one, which changes the first of these. A batch across their border is one."""
-    batches, more = before.state_batches or [], page.state_batches or []
-    if batches and more:
-        last, first = batches[-1], more[0]
-        same = (last.delivery_state, last.delivery_count) == (first.delivery_state, first.delivery_count)
-        if same and last.last_offset + 1 == first.first_offset:
-            batches[-1] = StateBatch(last.first_offset, first.last_offset, last.delivery_state, last.delivery_count)
-            more = more[1:]
-    before.state_batches = batches
-    before.state_batches += more
-    if page.annotations:
-        before.annotations = before.annotations or []
-        before.annotations += page.annotations
-    before.next_offset = page.next_offset
-    return before
 
 
 def _failed(partition: int, error: ApiError) -> PartitionStateResult:

@@ -60,7 +60,7 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
 
-class StateBatch(msgspec.Struct, frozen=True, order=True):
+class StateBatch(msgspec.Struct, frozen=True, order=True, gc=False):
     """The state of a range of offsets, `last_offset` inclusive."""
 
     first_offset: Int64
@@ -102,7 +102,7 @@ class Reason:
         return hash(self._utf8)
 
 
-class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True):
+class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Adds to a state batch the end of a delayed release, the reason that a client gave, and the deliveries never begun.
 
     `forgiven` stays when the delivery count rises; the fields before it do not. A new field needs a default that means

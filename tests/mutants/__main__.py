@@ -47,6 +47,7 @@ SCENARIOS = {
         "log_start",
         "dead_letters",
         "loading",
+        "restoring_pages",
         "restored_locks",
         "costs",
         "lock_lengths",

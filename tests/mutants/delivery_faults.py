@@ -100,8 +100,8 @@ MUTANTS = [
         ),
         (
             "begun: a dead letter's cause goes by attempts",
-            "LIMIT_EXCEEDED if run.attempt >= config.delivery_count_limit else REJECTED\n                dead",
-            "LIMIT_EXCEEDED if run.delivery_count >= config.delivery_count_limit else REJECTED\n                dead",
+            "LIMIT_EXCEEDED if run.attempt >= self.config.delivery_count_limit else REJECTED\n                dead",
+            "LIMIT_EXCEEDED if run.delivery_count >= self.config.delivery_count_limit else REJECTED\n                dead",
         ),
         (
             "throttle: a lock that ends does not count as a release",
@@ -280,7 +280,7 @@ MUTANTS = [
         ),
         (
             "throttle: a reason tells the next leader of a release",
-            "        part.released = annotation.reason is not None  # a lock that ends has none\n",
+            "    run.released = annotation.reason is not None  # a lock that ends has none\n",
             "",
         ),
         (

@@ -1,4 +1,4 @@
-"""Faults of large writes of locks, and of the rule when a share-partition is unloaded."""
+"""Faults of large writes of locks, of loads page by page, and of the rule when a share-partition is unloaded."""
 
 from tests.mutants.mutant import gateway
 
@@ -60,6 +60,34 @@ MUTANTS = [
             "10 a share-partition is not unloaded while a fetch waits",
             "if self.waiters or self.reading or",
             "if self.reading or",
+        ),
+    ),
+    *gateway(
+        "share_partition/restoring",
+        (
+            "4 a batch that goes on in the next page is held back",
+            "MAX_INT64 if last else batches[-1].first_offset if batches else -1",
+            "MAX_INT64",
+        ),
+        (
+            "4 a batch that the border of two pages cuts is one again",
+            "        before[-1] = both\n        page = page[1:]\n",
+            "        pass\n",
+        ),
+        (
+            "16 a lock that reaches into the next page waits for it",
+            "            if reach >= until:\n                break\n",
+            "",
+        ),
+        (
+            "16 a lock behind the page waits for its own",
+            "            if locks[at_lock].first_offset >= until:\n                break\n",
+            "",
+        ),
+        (
+            "4 an annotation of what is held back is held back too",
+            "[annotation for annotation in left if annotation.last_offset >= held_from]",
+            "[]",
         ),
     ),
 ]

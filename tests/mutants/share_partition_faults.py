@@ -191,7 +191,7 @@ MUTANTS = [
         ),
         (
             "11.4 causes are inferred from the count at load",
-            "LIMIT_EXCEEDED if run.attempt >= config.delivery_count_limit else REJECTED\n                dead",
+            "LIMIT_EXCEEDED if run.attempt >= self.config.delivery_count_limit else REJECTED\n                dead",
             "REJECTED\n                dead",
         ),
         (

@@ -55,7 +55,7 @@ MUTANTS = [
         ),
         (
             "4 a batch that begins below the start offset fails the load",
-            "batch.first_offset < expected:",
+            "batch.first_offset < self._expected:",
             "batch.first_offset < 0:",
         ),
         (
@@ -75,7 +75,7 @@ MUTANTS = [
         ),
         (
             "a restored delay counts",
-            "            window.count(part, 1)\n",
+            "        window.count(part, 1)\n",
             "",
         ),
         (

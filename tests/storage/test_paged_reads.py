@@ -1,17 +1,21 @@
-"""Large states are read in pages, between services: the whole state, of one moment, or an error."""
+"""Large states are read in pages, between services, and restored page by page: the whole state, of one moment, or an error."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
+from sharequeue_gateway.leader.paged_state import MOST_BEGUN, restored_from_pages
+from sharequeue_gateway.share_partition.machine import SharePartition
 
-from sharequeue.ownership.share_state_client import MOST_BEGUN, ShareStateClient
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.errors import CoordinatorNotAvailable
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.errors import CoordinatorLoadInProgress
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import Reason, SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.slices import Slices
 from sharequeue.stack.stack import Stack
 
 TOKEN = "a token of the cluster that only its services know"
@@ -85,23 +89,43 @@ def reader(stack: Stack) -> Client:
     return Client(stack.service("share coordinator").url, cluster_token=TOKEN)
 
 
+async def restored(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> SharePartition:
+    page = (await client.read(key.group_id, [key], leader_epoch))[key]
+    assert page.error_code == 0, page.error_message
+    loaded = await restored_from_pages(
+        client,
+        key,
+        page,
+        ShareGroupConfig(dead_letter_topic_name=""),
+        start_offset=page.start_offset or 0,
+        leader_epoch=leader_epoch,
+        locks=[],
+        now_ms=0,
+        slices=Slices(),
+    )
+    return loaded.share_partition
+
+
 def test_pages_make_the_whole_state(stack: Stack, keys: list[SharePartitionKey]) -> None:
     async def run() -> None:
         client = reader(stack)
         try:
             await filled(client, keys)
-            states = await client.read(keys[0].group_id, keys, 10)
+            machine = await restored(client, keys[0], 10)
             assert client.pages > 3
             assert client.widest < 8000
+            runs = list(machine.in_flight())
             offsets = range(0, 2 * COUNT, 2)
-            assert states[keys[0]].state_batches == [StateBatch(offset, offset, 0, 1) for offset in offsets]
-            annotations = states[keys[0]].annotations or []
-            assert [note.available_at_ms for note in annotations] == [10**12 + 100 * offset for offset in offsets]
-            assert states[keys[1]].state_batches == [StateBatch(0, 0, 0, 1)]
-            assert states[keys[2]].state_batches == []
+            assert [(run.first, run.last, run.delivery_count) for run in runs] == [
+                (offset, offset, 1) for offset in offsets
+            ]
+            assert [run.available_at_ms for run in runs] == [10**12 + 100 * offset for offset in offsets]
+            assert [str(run.reason) for run in runs] == [f"reason {offset % 50}" for offset in offsets]
+            assert [run.first for run in (await restored(client, keys[1], 10)).in_flight()] == [0]
+            assert (await restored(client, keys[2], 10)).window_empty
             whole = PartitionState(partition=0, leader_epoch=10)
             (unpaged,) = (await client.state(apis.READ_STATE, keys[0].group_id, {keys[0].topic_id: [whole]})).values()
-            assert unpaged.state_batches == states[keys[0]].state_batches
+            assert unpaged.state_batches == [StateBatch(offset, offset, 0, 1) for offset in offsets]
             assert unpaged.next_offset is None, "a caller that knows no pages gets everything"
             fenced = await client.read(keys[0].group_id, keys[:1], 9)
             assert fenced[keys[0]].error_code == 74
@@ -120,15 +144,34 @@ def test_a_state_written_while_it_is_read_is_read_again_or_refused(
         try:
             await filled(client, keys)
             client.interrupts = interrupts
-            states = await client.read(keys[0].group_id, keys[:1], 9)
-            client.interrupts = 0
             if interrupts > MOST_BEGUN:
-                assert states[keys[0]].error_code == CoordinatorNotAvailable.error.kafka_code
-                assert "changes while it is read" in (states[keys[0]].error_message or "")
+                with pytest.raises(CoordinatorLoadInProgress, match="changes while it is read"):
+                    await restored(client, keys[0], 9)
             else:
-                batches = states[keys[0]].state_batches or []
-                assert len(batches) == COUNT + interrupts
-                assert batches == sorted(set(batches))
+                offsets = [run.first for run in (await restored(client, keys[0], 9)).in_flight()]
+                assert len(offsets) == COUNT + interrupts
+                assert offsets == sorted(set(offsets))
+        finally:
+            await client.close()
+
+    asyncio.run(run())
+
+
+def test_a_state_that_is_reset_while_it_is_read_is_refused(stack: Stack, keys: list[SharePartitionKey]) -> None:
+    """The locks that were read belong to the earlier state."""
+
+    async def run() -> None:
+        client = reader(stack)
+        try:
+            await filled(client, keys)
+            page = (await client.read(keys[0].group_id, keys[:1], 9))[keys[0]]
+            reset = PartitionState(partition=0, state_epoch=2, start_offset=0)
+            await client.state(apis.INITIALIZE_STATE, keys[0].group_id, {keys[0].topic_id: [reset]})
+            config = ShareGroupConfig(dead_letter_topic_name="")
+            with pytest.raises(CoordinatorLoadInProgress):
+                await restored_from_pages(
+                    client, keys[0], page, config, start_offset=0, leader_epoch=9, locks=[], now_ms=0, slices=Slices()
+                )
         finally:
             await client.close()
 

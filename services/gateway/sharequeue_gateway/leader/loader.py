@@ -21,22 +21,21 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.paged_state import restored_from_pages
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.leader.start_offsets import StartOffsets
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.readers import Begun, Readers
-from sharequeue_gateway.share_partition.backoff import jitter_seed
-from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded, RestoredLock
 from sharequeue_gateway.share_partition.runs import LeftLocks
 
 LOADS_AT_ONCE: Final = 64
-MOST_RESTORED_HERE: Final = 2000
-"""State batches. A share-partition with more is restored in a thread, so that the event loop does not stop."""
 NOT_INITIALIZED: Final = InvalidRequest.error.kafka_code
 """The code of the share coordinator for a share-partition that was never initialised."""
 
@@ -133,14 +132,12 @@ class Loader:
                 key: Locks(restored[key] or (), _missed([*_of(key, left), *given.get(key, ())], states[key]))
                 for key in led
             }
-            large = {
-                key: await asyncio.to_thread(
-                    self._restore, key, config, states[key], begun[key], known[key], leader_epoch
-                )
+            slices = Slices()
+            machines = {
+                key: await self._restored(key, config, states[key], begun[key], known[key], leader_epoch, slices)
                 for key in led
-                if len(states[key].state_batches or ()) > MOST_RESTORED_HERE
             }
-            if large:  # they may have changed again while the threads ran
+            if led:  # they may have changed again in the pauses
                 config = self._metadata.config(group_id) or config
             outcomes: list[Outcome] = []
             for key, topic in wanted:
@@ -151,10 +148,7 @@ class Loader:
                 elif restored[key] is None:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
-                    machine = large.get(key) or self._restore(
-                        key, config, states[key], begun[key], known[key], leader_epoch
-                    )
-                    outcomes.append(self._led(key, topic, machine, config, begun[key], known[key]))
+                    outcomes.append(self._led(key, topic, machines[key], config, begun[key], known[key]))
             return outcomes
 
     async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
@@ -178,7 +172,7 @@ class Loader:
             return {}
         return await self._share_coordinator.read(group_id, [key for key, _ in wanted], leader_epoch)
 
-    def _restore(
+    async def _restored(
         self,
         key: SharePartitionKey,
         config: ShareGroupConfig,
@@ -186,21 +180,22 @@ class Loader:
         begun: Begun | ApiError,
         locks: Locks,
         leader_epoch: int,
+        slices: Slices,
     ) -> Loaded | ApiError:
-        """Rebuild the machine of a share-partition. Uses nothing that another thread changes."""
+        """Rebuild the machine of a share-partition, page by page. Other tasks run between two slices."""
         if isinstance(begun, ApiError):
             return begun
         try:
-            return SharePartition.load(
+            return await restored_from_pages(
+                self._share_coordinator,
+                key,
+                state,
                 config,
-                state_epoch=state.state_epoch or 0,
-                leader_epoch=leader_epoch,
                 start_offset=begun.start_offset,
-                state_batches=state.state_batches or [],
-                annotations=state.annotations or [],
+                leader_epoch=leader_epoch,
                 locks=[*locks.kept, *locks.missed],
                 now_ms=self._clock.now_ms(),
-                jitter_seed=jitter_seed(key),
+                slices=slices,
             )
         except ApiError as error:
             return error

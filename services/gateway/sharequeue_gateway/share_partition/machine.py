@@ -26,7 +26,7 @@ from sharequeue_gateway.share_partition.outcomes import (
     Expired,
     not_held,
 )
-from sharequeue_gateway.share_partition.restoring import InvalidState, restore
+from sharequeue_gateway.share_partition.restoring import InvalidState, Restoring
 from sharequeue_gateway.share_partition.runs import (
     ACKNOWLEDGED,
     ACQUIRED,
@@ -105,14 +105,19 @@ class SharePartition(Transitions):
         Raises: InvalidState: the persisted state contradicts itself.
         """
         machine = cls(config, start_offset, state_epoch, leader_epoch, jitter_seed)
-        restore(machine, state_batches, annotations, locks, now_ms)
-        machine.advance()
+        for _ in Restoring(machine, locks, now_ms).add(state_batches, annotations, last=True):
+            pass
+        return machine.loaded()
+
+    def loaded(self) -> Loaded:
+        """The window is restored: begin to lead it."""
+        self.advance()
         dead_letters = []
-        for run in machine.runs:
+        for run in self.runs:
             if run.state is ARCHIVING:
-                run.cause = LIMIT_EXCEEDED if run.attempt >= config.delivery_count_limit else REJECTED
-                dead_letters.append(machine.dead_letter(run))
-        return Loaded(machine, dead_letters)
+                run.cause = LIMIT_EXCEEDED if run.attempt >= self.config.delivery_count_limit else REJECTED
+                dead_letters.append(self.dead_letter(run))
+        return Loaded(self, dead_letters)
 
     # Acknowledging
 
@@ -183,7 +188,7 @@ class SharePartition(Transitions):
             if target is None:
                 self._renew(call, part, batch.lock_duration_ms)
                 continue
-            part.reason = batch.reason
+            part.reason = self.kept_reason(batch.reason)
             if forgiving:
                 self.forgive(part, forgiving)
             else:

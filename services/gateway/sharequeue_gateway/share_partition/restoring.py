@@ -2,54 +2,176 @@
 
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+from msgspec import structs
 
 from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.types import DeliveryState, StateAnnotation, StateBatch
+from sharequeue.protocol.types import MAX_INT64, DeliveryState, StateAnnotation, StateBatch
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, RestoredLock, Run
 from sharequeue_gateway.share_partition.window import Window
+
+Part = TypeVar("Part", StateBatch, StateAnnotation)
+STEP_RUNS: Final = 200
+"""Runs of one step: about 1 ms."""
+STATES: Final = {int(state): state for state in DeliveryState}
 
 
 class InvalidState(ApiError):
     """The persisted state contradicts itself, so the share-partition cannot be loaded."""
 
 
-def restore(
-    window: Window,
-    state_batches: Sequence[StateBatch],
-    annotations: Sequence[StateAnnotation],
-    locks: Sequence[RestoredLock],
-    now_ms: int,
-) -> None:
-    """Fill an empty window.
+class Restoring:
+    """Fills an empty window from the pages of a state, which come in order, and from the locks.
 
     A lock is live only where its delivery count is above the persisted one: otherwise its end is already durable. A
     deadline is at most the length of its own lock away: the clock of the earlier leader may have been ahead. A lock
     past its deadline gives an AVAILABLE record with that count, which waits as if its end had been seen in time: the
     backoff counts from the deadline. An ended lock (member "") has the end of that wait as its deadline. At the
     delivery limit both stay due locks, which `expire` ends. Holes become the gap that is read again.
-    Raises: InvalidState: a batch that ends before it begins, begins below the start offset, or overlaps another.
+
+    A batch that may go on in the next page is held back, and so are those below a lock that reaches into that page.
     """
-    start_offset = window.start_offset
-    expected = start_offset
-    for batch in sorted(state_batches):
-        if batch.last_offset < batch.first_offset or batch.first_offset < expected:
-            raise InvalidState(f"persisted state batch {batch.first_offset}-{batch.last_offset} is out of place")
-        expected = batch.last_offset + 1
-    for first, last, persisted, lock in _pieces(start_offset, sorted(state_batches), locks):
-        _add(window, first, last, persisted, lock, now_ms)
-    if not window.runs:
-        return
-    for annotation in annotations:
-        _annotate(window, annotation, now_ms)
-    _find_gap(window)
-    window.mark_all()
+
+    def __init__(self, window: Window, locks: Sequence[RestoredLock], now_ms: int) -> None:
+        self._window = window
+        self._locks = sorted(locks)
+        self._now_ms = now_ms
+        self._batches: list[StateBatch] = []
+        self._notes: list[StateAnnotation] = []
+        self._expected = window.start_offset
+
+    def add(
+        self, state_batches: Sequence[StateBatch], annotations: Sequence[StateAnnotation], *, last: bool
+    ) -> Iterator[None]:
+        """Add a page, in steps of about STEP_RUNS runs. `last`: it is the last one.
+
+        Raises: InvalidState: a batch that ends before it begins, begins below the start offset, or overlaps another.
+        """
+        if any(after < before for before, after in itertools.pairwise(state_batches)):
+            state_batches = sorted(state_batches)
+        yield
+        for batch in state_batches:
+            if batch.last_offset < batch.first_offset or batch.first_offset < self._expected:
+                raise InvalidState(f"persisted state batch {batch.first_offset}-{batch.last_offset} is out of place")
+            self._expected = batch.last_offset + 1
+        yield
+        batches = _joined(self._batches, state_batches)
+        notes = _joined(self._notes, annotations)
+        yield
+        until = MAX_INT64 if last else batches[-1].first_offset if batches else -1
+        yield from self._add_pieces(batches, notes, until)
+        if last and self._window.runs:
+            _find_gap(self._window)
+            yield
+            self._window.mark_all()
+
+    def _add_pieces(
+        self, batches: Sequence[StateBatch], annotations: Sequence[StateAnnotation], until: int
+    ) -> Iterator[None]:
+        """Add the pieces that end below `until`, and hold back the rest of the batches, annotations and locks."""
+        window, now_ms = self._window, self._now_ms
+        disjoint = all(before.last_offset < after.first_offset for before, after in itertools.pairwise(annotations))
+        yield
+        notes = iter(annotations if disjoint else ())
+        note = next(notes, None)
+        left = [] if disjoint else list(annotations)
+        pieces = Pieces(window.start_offset, batches, self._locks, until)
+        for number, (first, end, persisted, lock) in enumerate(pieces):
+            while note is not None and note.last_offset < first:
+                left.append(note)
+                note = next(notes, None)
+            whole = note is not None and lock is None and note.first_offset == first and note.last_offset == end
+            _add(window, first, end, persisted, lock, note if whole else None, now_ms)
+            if whole:
+                note = next(notes, None)
+            if number % STEP_RUNS == 0:
+                yield
+        self._batches, self._locks = list(pieces.batches_left), list(pieces.locks_left)
+        if note is not None:
+            left.append(note)
+        left += notes
+        held_from = min(self._batches[0].first_offset, until) if self._batches else until
+        self._notes = [annotation for annotation in left if annotation.last_offset >= held_from]
+        for number, annotation in enumerate(left):
+            if annotation.last_offset < held_from:
+                _annotate(window, annotation, now_ms)
+            if number % STEP_RUNS == 0:
+                yield
+
+
+def _joined(before: list[Part], page: Sequence[Part]) -> Sequence[Part]:
+    """What was held back, with the next page. A batch or annotation that the border cuts is one again."""
+    if not before or not page:
+        return before or page
+    left, right = before[-1], page[0]
+    both = structs.replace(left, last_offset=right.last_offset)
+    touching = left.last_offset + 1 == right.first_offset
+    if touching and both == structs.replace(right, first_offset=left.first_offset):
+        before[-1] = both
+        page = page[1:]
+    before.extend(page)
+    return before
+
+
+class Pieces:
+    """The pieces of the window that end below `until`, each with its batch and its live lock, ascending.
+
+    Only where locks lie are batches cut. `batches_left`, `locks_left`: those that reach `until`, when the iterator has
+    ended.
+    """
+
+    def __init__(
+        self, start_offset: int, batches: Sequence[StateBatch], locks: Sequence[RestoredLock], until: int
+    ) -> None:
+        """`batches`, `locks`: both ascending."""
+        self._start_offset = start_offset
+        self._until = until
+        self.batches_left = batches
+        self.locks_left = locks
+
+    def __iter__(self) -> Iterator[tuple[int, int, StateBatch | None, RestoredLock | None]]:
+        batches, locks, until = self.batches_left, self.locks_left, self._until
+        at_batch = at_lock = 0
+        while at_batch < len(batches) or at_lock < len(locks):
+            batch = batches[at_batch] if at_batch < len(batches) else None
+            if batch is not None and (at_lock == len(locks) or batch.last_offset < locks[at_lock].first_offset):
+                if batch.last_offset >= until:
+                    break
+                at_batch += 1
+                yield batch.first_offset, batch.last_offset, batch, None
+                continue
+            if locks[at_lock].first_offset >= until:
+                break
+            next_batch, next_lock, reach = at_batch, at_lock + 1, locks[at_lock].last_offset
+            while True:
+                if next_lock < len(locks) and locks[next_lock].first_offset <= reach:
+                    reach = max(reach, locks[next_lock].last_offset)
+                    next_lock += 1
+                elif next_batch < len(batches) and batches[next_batch].first_offset <= reach:
+                    reach = max(reach, batches[next_batch].last_offset)
+                    next_batch += 1
+                else:
+                    break
+            if reach >= until:
+                break
+            yield from _pieces(self._start_offset, batches[at_batch:next_batch], locks[at_lock:next_lock])
+            at_batch, at_lock = next_batch, next_lock
+        self.batches_left, self.locks_left = batches[at_batch:], locks[at_lock:]
 
 
 def _add(
-    window: Window, first: int, last: int, batch: StateBatch | None, lock: RestoredLock | None, now_ms: int
+    window: Window,
+    first: int,
+    last: int,
+    batch: StateBatch | None,
+    lock: RestoredLock | None,
+    note: StateAnnotation | None,
+    now_ms: int,
 ) -> None:
-    state = AVAILABLE if batch is None else DeliveryState(batch.delivery_state)
+    """Add a run. `note`: about exactly this run, if there is one."""
+    state = AVAILABLE if batch is None else STATES[batch.delivery_state]
     count = 0 if batch is None else batch.delivery_count
     batch_first, batch_last = (first, last) if batch is None else (batch.first_offset, batch.last_offset)
     run = Run(first, last, state, count, batch_first, batch_last)
@@ -70,6 +192,11 @@ def _add(
             _delay(
                 window, run, lock.deadline_ms if ended else window.retry_at_ms(run, lock.deadline_ms, now_ms), now_ms
             )
+    elif note is not None:
+        if state not in TERMINAL:
+            run.forgiven = note.forgiven
+        if note.delivery_count == count:
+            _explain(window, run, note, now_ms)
     window.insert(run)
     window.count(run, 1)
     if state in TERMINAL:
@@ -117,12 +244,17 @@ def _annotate(window: Window, annotation: StateAnnotation, now_ms: int) -> None:
         if run.delivery_count != annotation.delivery_count or run.state is ACQUIRED:
             continue
         part = window.cut_out(run, annotation.first_offset, annotation.last_offset)
-        part.reason = annotation.reason
-        part.released = annotation.reason is not None  # a lock that ends has none
-        if part.state is AVAILABLE:
-            window.count(part, -1)
-            _delay(window, part, annotation.available_at_ms or 0, now_ms)
-            window.count(part, 1)
+        window.count(part, -1)
+        _explain(window, part, annotation, now_ms)
+        window.count(part, 1)
+
+
+def _explain(window: Window, run: Run, annotation: StateAnnotation, now_ms: int) -> None:
+    """Why the last delivery of a run ended, and until when it waits. The caller counts the run."""
+    run.reason = window.kept_reason(annotation.reason)
+    run.released = annotation.reason is not None  # a lock that ends has none
+    if run.state is AVAILABLE:
+        _delay(window, run, annotation.available_at_ms or 0, now_ms)
 
 
 def _delay(window: Window, run: Run, available_at_ms: int, now_ms: int) -> None:

@@ -1,0 +1,69 @@
+"""Restores a share-partition from its state, one page after the other, so that no load needs memory for all of them.
+
+The first page records the leader epoch, so no earlier leader writes behind it. If a page names another version than the
+first one did, the share coordinator has stored a snapshot in between, for example: the reading begins again.
+
+    page 1 ──▶ add ──▶ page 2 ──▶ add ──▶ … ──▶ the last page ──▶ add ──▶ loaded
+      ▲                  │ another version
+      └──────────────────┘ at most MOST_BEGUN times
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.errors import CoordinatorLoadInProgress
+from sharequeue.protocol.messages.share_state import PartitionStateResult
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.slices import Slices
+from sharequeue_gateway.leader.persister import persist_error
+from sharequeue_gateway.share_partition.backoff import jitter_seed
+from sharequeue_gateway.share_partition.machine import Loaded, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.restoring import Restoring
+
+MOST_BEGUN: Final = 5
+
+
+async def restored_from_pages(
+    share_coordinator: ShareStateClient,
+    key: SharePartitionKey,
+    first_page: PartitionStateResult,
+    config: ShareGroupConfig,
+    *,
+    start_offset: int,
+    leader_epoch: int,
+    locks: Sequence[RestoredLock],
+    now_ms: int,
+    slices: Slices,
+) -> Loaded:
+    """Rebuild the machine of a share-partition; other tasks run between two slices.
+
+    Raises: ApiError: a page cannot be read, the state contradicts itself, or it changes all the time.
+    """
+    page = first_page
+    for _ in range(MOST_BEGUN):
+        state_epoch, version = page.state_epoch or 0, page.version
+        machine = SharePartition(config, start_offset, state_epoch, leader_epoch, jitter_seed(key))
+        restoring = Restoring(machine, locks, now_ms)
+        while page.version == version:
+            last = page.next_offset is None
+            for _ in restoring.add(page.state_batches or (), page.annotations or (), last=last):
+                if slices.over():
+                    await slices.pause()
+            if page.next_offset is None:
+                return machine.loaded()
+            page = await _page(share_coordinator, key, leader_epoch, page.next_offset)
+        page = await _page(share_coordinator, key, leader_epoch, 0)
+        if page.state_epoch != first_page.state_epoch:
+            break
+    raise CoordinatorLoadInProgress("the state changes while it is read; try again in a moment")
+
+
+async def _page(
+    share_coordinator: ShareStateClient, key: SharePartitionKey, leader_epoch: int, from_offset: int
+) -> PartitionStateResult:
+    page = (await share_coordinator.read(key.group_id, [key], leader_epoch, from_offset))[key]
+    if page.error_code:
+        raise persist_error(page.error_code, page.error_message)
+    return page
