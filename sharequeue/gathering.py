@@ -8,14 +8,11 @@ would need one of their own.
 import asyncio
 
 
-async def let_others_join(shared_by: int) -> None:
+async def let_others_join() -> None:
     """Return when what the sockets hold now was read, and has run up to its first wait.
 
-    Two turns of uvloop's event loop do that: one reads the sockets, and the next one runs the tasks that this made.
-
-    Args:
-        shared_by: how many shared the work that has just ended. One client alone is not kept waiting.
+    Two turns of uvloop's event loop do that: one reads the sockets, and the next one runs the tasks that this made. Call
+    it only if several shared the work that has just ended: a client alone is not kept waiting.
     """
-    if shared_by > 1:
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)

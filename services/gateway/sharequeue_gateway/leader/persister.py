@@ -222,7 +222,8 @@ class Persister:
             if left:
                 await asyncio.sleep(SEND_AGAIN_PAUSE_S)
                 self._gathered[:0] = left  # before later writes of the same share-partitions
-        await let_others_join(len(gathered))
+        if len(gathered) > 1:
+            await let_others_join()
         self._busy.discard(url)
         self._on_their_way.difference_update(keys)
         self._start_sending(self._gathered)

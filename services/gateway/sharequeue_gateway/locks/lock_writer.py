@@ -178,7 +178,8 @@ class LockWriter:
                     for waiting, answer in zip(gathered, answers, strict=True):
                         if not waiting.done.done():
                             waiting.done.set_result(answer != 0)
-                    await let_others_join(len(gathered))
+                    if len(gathered) > 1:
+                        await let_others_join()
         finally:
             await self._own_connection.close()
 

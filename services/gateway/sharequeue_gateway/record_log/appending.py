@@ -100,7 +100,8 @@ class Appender:
                 now = time.monotonic()
                 taken = self._take(now)
                 await self._commit(taken, now + self._deadline_s)
-                await let_others_join(len(taken))
+                if len(taken) > 1:
+                    await let_others_join()
 
     def _take(self, now: float) -> list[WaitingAppend]:
         """The appends of the next commit. Those that have waited too long are refused."""
