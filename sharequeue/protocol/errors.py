@@ -211,6 +211,34 @@ class Throttled(ApiError):
     error = BY_CODE["THROTTLING_QUOTA_EXCEEDED"]
 
 
+class InvalidProducerEpoch(ApiError):
+    error = BY_CODE["INVALID_PRODUCER_EPOCH"]
+
+
+class InvalidTxnState(ApiError):
+    error = BY_CODE["INVALID_TXN_STATE"]
+
+
+class InvalidTransactionTimeout(ApiError):
+    error = BY_CODE["INVALID_TRANSACTION_TIMEOUT"]
+
+
+class ConcurrentTransactions(ApiError):
+    error = BY_CODE["CONCURRENT_TRANSACTIONS"]
+
+
+class TransactionalIdAuthorizationFailed(ApiError):
+    error = BY_CODE["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"]
+
+
+class ProducerFenced(ApiError):
+    error = BY_CODE["PRODUCER_FENCED"]
+
+
+class TransactionalIdNotFound(ApiError):
+    error = BY_CODE["TRANSACTIONAL_ID_NOT_FOUND"]
+
+
 class InvalidUpdateVersion(ApiError):
     error = BY_CODE["INVALID_UPDATE_VERSION"]
 

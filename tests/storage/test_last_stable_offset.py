@@ -21,8 +21,8 @@ async def bounds_of(connection: Any, *places: tuple[str, int]) -> list[tuple[int
     ]
 
 
-async def test_the_oldest_open_transaction_of_a_partition_holds_it(database: str) -> None:
-    async with session(database) as connection:
+async def test_the_oldest_open_transaction_of_a_partition_holds_it(database_url: str) -> None:
+    async with session(database_url) as connection:
         topic = new_topic()
         here, other = (topic, 0), (topic, 1)
         await by_hand.append(connection, here, "ab")
@@ -40,9 +40,9 @@ async def test_the_oldest_open_transaction_of_a_partition_holds_it(database: str
         assert await bounds_of(connection, here, other) == [(0, 8, 8), (0, 2, 2)]
 
 
-async def test_it_is_never_below_the_log_start(database: str) -> None:
+async def test_it_is_never_below_the_log_start(database_url: str) -> None:
     topic = new_topic()
-    async with session(database) as connection, PostgresRecordLogs(database).open() as log:
+    async with session(database_url) as connection, PostgresRecordLogs(database_url).open() as log:
         transaction = await by_hand.begin(connection)
         await by_hand.append(connection, (topic, 0), "abc", transaction)
         assert await log.delete_records(topic, {0: 2}) == {0: 2}
@@ -52,9 +52,9 @@ async def test_it_is_never_below_the_log_start(database: str) -> None:
         assert tuple((await log.offsets(topic, [0, 1]))[0]) == (3, 3, 3)
 
 
-async def test_batches_say_of_which_transaction_they_are(database: str) -> None:
+async def test_batches_say_of_which_transaction_they_are(database_url: str) -> None:
     topic = new_topic()
-    async with session(database) as connection, PostgresRecordLogs(database).open() as log:
+    async with session(database_url) as connection, PostgresRecordLogs(database_url).open() as log:
         transaction = await by_hand.begin(connection)
         await by_hand.append(connection, (topic, 0), "a")
         await by_hand.append(connection, (topic, 0), "bc", transaction)
@@ -72,11 +72,13 @@ async def test_batches_say_of_which_transaction_they_are(database: str) -> None:
 
 @pytest.mark.parametrize("open_ones", [0, 1], ids=["nothing open", "one open"])
 @pytest.mark.parametrize("vacuumed", [False, True], ids=["new tables", "vacuumed tables"])
-async def test_many_ended_transactions_cost_the_bounds_little(database: str, vacuumed: bool, open_ones: int) -> None:
+async def test_many_ended_transactions_cost_the_bounds_little(
+    database_url: str, vacuumed: bool, open_ones: int
+) -> None:
     """The plan is made while the tables are empty; then rows of 20,000 ended transactions wait for a vacuum."""
     topic = new_topic()
     places = [(topic, partition) for partition in range(50)]
-    async with session(database) as connection:
+    async with session(database_url) as connection:
         await connection.execute("ALTER TABLE log.transactions SET (autovacuum_enabled = false)")
         await connection.execute("ALTER TABLE log.transaction_partitions SET (autovacuum_enabled = false)")
         if vacuumed:

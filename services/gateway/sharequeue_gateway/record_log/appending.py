@@ -1,7 +1,7 @@
 """The fast path of appends: appends that gather while a commit is under way share the next commit.
 
 A commit is one statement. It inserts a batch only if no other gateway is appending to the partition and the partition
-ends where this gateway expects. So the database refuses a stale writer. The refused appends of a commit take the slow
+ends where this gateway expects. A batch of a transaction needs the transaction's row besides, open and not in use by an end. So the database refuses a stale writer. The refused appends of a commit take the slow
 path, `locked_append`. Until they have ended, the fast path would be refused because of them, so later appends to the
 partition wait. Then these gather, and the fast path continues from the end that the slow path has found.
 
@@ -32,6 +32,7 @@ from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.locked_append import AT_ONCE_BYTES, AppendRequest, LockedAppend, not_in_time
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
+from sharequeue_gateway.record_log.transaction_sizes import TransactionSizes
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class Appender:
         self._known = known
         self._locked_append = locked_append
         self._deadline_s = deadline_s
+        self.transaction_sizes = TransactionSizes()
         self._gathered: deque[WaitingAppend] = deque()
         self._slow: dict[TopicIdPartition, SlowAppends] = {}
         """The partitions with an append on the slow path."""
@@ -83,7 +85,12 @@ class Appender:
         """See Appends."""
         append_id = uuid.uuid4()
         size = sum([sum(map(len, append.tails)) for append in appends])
-        if idempotency_key is None and len(appends) == 1:
+        transaction_id = appends[0].transaction_id
+        ended = False
+        if transaction_id is not None:
+            self.transaction_sizes.take(transaction_id, size)
+            ended = self._locked_append.knows_as_ended(transaction_id)
+        if idempotency_key is None and len(appends) == 1 and not ended:
             done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             self._gathered.append(WaitingAppend(appends[0], append_id, done, size, time.monotonic() + self._deadline_s))
             self._wake.set()
@@ -132,11 +139,16 @@ class Appender:
                 log.warning("cannot connect to append", extra=fields(appends=len(encoded), cause=repr(fault)))
                 self._fall_back_all(encoded, deadline)
                 return
+        transactions: set[str] = set()
+        for waiting, _ in encoded:
+            if waiting.append.transaction_id is not None:
+                transactions.add(waiting.append.transaction_id)
         rows = [
             (waiting.append.topic_id, waiting.append.partition, batch, waiting.append_id) for waiting, batch in encoded
         ]
         try:
-            inserted = await store.append(self._connection, rows, max(try_until - time.monotonic(), LEAST_S))
+            timeout_s = max(try_until - time.monotonic(), LEAST_S)
+            inserted = await store.append(self._connection, rows, timeout_s, transactions)
         except (*FAULTS, ValueError, OverflowError) as fault:
             await self._commit_failed(fault, encoded, deadline)
             return
@@ -168,7 +180,9 @@ class Appender:
             if end < 0:
                 self._fall_back(waiting, deadline)
                 continue
-            batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms, append.for_group)
+            batch = RecordBatch.encode(
+                end, append.tails, append.max_timestamp_ms, append.for_group, append.transaction_id
+            )
             if batch.size > LARGE_RECORD_BYTES * batch.record_count:
                 append.tails[:] = batch.tails()
             ends[place] = batch.last_offset + 1

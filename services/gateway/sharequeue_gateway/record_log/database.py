@@ -26,13 +26,19 @@ VALUES (gen_random_uuid(), 0, 0, 0, 0, 0, gen_random_uuid(), {SOME_BYTES})
 class LogDatabase:
     """The connections to PostgreSQL. Make it with `open`, end it with `close`."""
 
-    def __init__(self, url: str, pool: Any) -> None:
+    def __init__(self, url: str, pool: Any, outcomes: store.KeyTable = store.OUTCOMES) -> None:
         self._url = url
+        self.outcomes = outcomes
+        """What became of transactions."""
+        self.key_tables: Final = (store.KEYS, store.LASTING_KEYS, outcomes)
+        """The tables that have a partition for each period."""
         self.connections = Connections(pool)
         self.health = PostgresHealth(partial(self.connect, "health"), TRY_WRITE)
 
     @classmethod
-    async def open(cls, url: str, *, connections: int = 8) -> "LogDatabase":
+    async def open(
+        cls, url: str, *, connections: int = 8, outcome_period_s: int = store.OUTCOMES.seconds
+    ) -> "LogDatabase":
         """Connect. Raises: the driver's errors, if the database cannot be reached."""
         pool = await asyncpg.create_pool(
             url,
@@ -42,8 +48,8 @@ class LogDatabase:
             command_timeout=STATEMENT_TIMEOUT_S,
             server_settings=_server_settings("log"),
         )
-        database = cls(url, pool)
-        for table in (store.KEYS, store.LASTING_KEYS):
+        database = cls(url, pool, store.OUTCOMES._replace(seconds=outcome_period_s))
+        for table in database.key_tables:
             await database.query(store.make_key_partitions, table)
         return database
 

@@ -1,7 +1,7 @@
 """The slow path of appends: a transaction of its own, which locks the partitions and reads their ends under the locks.
 
 It serves appends with an idempotency key, appends to several partitions or to a partition with an unknown end, and
-those that the fast path could not finish. If the answer of a commit was lost, its append id is looked up before a
+those that the fast path could not finish: of a transaction that is being ended, or that is not open. If the answer of a commit was lost, its append id is looked up before a
 repeat. Large appends run one after another, so that they do not share time and memory.
 """
 
@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
@@ -16,15 +17,24 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from sharequeue.log import fields
-from sharequeue.protocol.errors import ApiError, InvalidRequest, RequestTimedOut, StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.errors import (
+    ApiError,
+    InvalidRequest,
+    RequestTimedOut,
+    StorageError,
+    TooLarge,
+    UnknownTopicOrPartition,
+)
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import store, transaction_store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.ending import Ending
 from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
+from sharequeue_gateway.record_log.transaction_rules import TIME_OUT, append_refusal
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +43,8 @@ AT_ONCE_BYTES: Final = 8 << 20
 LARGE_PARTITIONS: Final = 100
 """An append to more partitions, or of more than AT_ONCE_BYTES, is large."""
 AGAIN_S: Final = 0.1
+MOST_NOT_OPEN: Final = 1000
+"""How many transactions are remembered as not open."""
 
 Inserted = list[tuple[TopicIdPartition, RecordBatch]]
 
@@ -50,6 +62,10 @@ class AppendRequest(NamedTuple):
         return [(append.topic_id, append.partition) for append in self.appends]
 
     @property
+    def transaction_id(self) -> str | None:
+        return self.appends[0].transaction_id
+
+    @property
     def large(self) -> bool:
         return self.size > AT_ONCE_BYTES or len(self.appends) > LARGE_PARTITIONS
 
@@ -57,8 +73,10 @@ class AppendRequest(NamedTuple):
 class LockedAppend:
     """Appends under the locks of the partitions. Repeats until it succeeds or the deadline passes."""
 
-    def __init__(self, database: LogDatabase, known: KnownLog, deadline_s: float) -> None:
+    def __init__(self, database: LogDatabase, known: KnownLog, ending: Ending, deadline_s: float) -> None:
         self._database = database
+        self._ending = ending
+        self._not_open: OrderedDict[str, None] = OrderedDict()
         self._known = known
         self._deadline_s = deadline_s
         self._large = asyncio.Lock()
@@ -74,10 +92,37 @@ class LockedAppend:
         """
         turn_by = time.monotonic() + self._deadline_s if deadline is None else deadline
         tried_at = [] if lost_at is None else [lost_at]
-        if not request.large:
-            return await self._try(request, tried_at, turn_by, deadline)
-        async with self._large_turn(turn_by, tried_at):
-            return await self._try(request, tried_at, turn_by, deadline)
+        try:
+            if not request.large:
+                return await self._try(request, tried_at, turn_by, deadline)
+            async with self._large_turn(turn_by, tried_at):
+                return await self._try(request, tried_at, turn_by, deadline)
+        except _NotOpen as not_open:  # the connection is given back: the end needs one
+            raise await self._refusal(request, not_open, tried_at) from None
+
+    def knows_as_ended(self, transaction_id: str) -> bool:
+        """Whether an append has found that this transaction is not open: further ones need not try the fast path."""
+        return transaction_id in self._not_open
+
+    async def _refusal(self, request: AppendRequest, not_open: "_NotOpen", tried_at: Sequence[int]) -> ApiError:
+        """Find out what became of a transaction; end it first if its time has passed. Returns: the answer.
+
+        No statement can append to it any more, so an earlier try of this append is found now, or never happened.
+        """
+        transaction_id = not_open.transaction_id
+        try:
+            if not_open.past:
+                found = await self._ending.end(transaction_id, TIME_OUT)
+            else:
+                found = await self._database.query(transaction_store.find, transaction_id)
+            appended = bool(tried_at) and await self._database.query(_all_appended, request, tried_at)
+        except ApiError as error:
+            error.definite = error.definite and not tried_at
+            return error
+        self._not_open[transaction_id] = None
+        if len(self._not_open) > MOST_NOT_OPEN:
+            self._not_open.popitem(last=False)
+        return append_refusal(transaction_id, found, appended)
 
     @asynccontextmanager
     async def _large_turn(self, turn_by: float, tried_at: Sequence[int]) -> AsyncIterator[None]:
@@ -121,7 +166,7 @@ class LockedAppend:
         except asyncpg.CheckViolationError as fault:
             if not store.lacks_key_partition(fault):
                 raise
-        for table in (store.KEYS, store.LASTING_KEYS):
+        for table in self._database.key_tables:
             await store.make_key_partitions(connection, table)
         return await self._transaction(connection, request, tried_at)
 
@@ -139,18 +184,21 @@ class LockedAppend:
         `tried_at`: the base offsets, by partition, of the first try that may have happened. The look-up begins there,
         under the same locks. Empty: there was none, and this try notes its own offsets.
         """
-        key = request.key
+        key, transaction_id = request.key, request.transaction_id
         async with connection.transaction():
-            if key is not None:
-                first_answer = await _answer_of(connection, key)
-                if first_answer is not None:
-                    return first_answer
-            elif tried_at:  # a request with a key is found by its key
+            first_answer = None if key is None else await _answer_of(connection, key)
+            if transaction_id is not None:
+                await _share(connection, transaction_id)
+            if first_answer is not None:
+                return first_answer
+            if key is None and tried_at:  # a request with a key is found by its key
                 happened = await self._look_up(connection, request, tried_at)
                 if happened is not None:
                     return happened
             inserted = await self.insert(connection, request.appends, request.append_id, tried_at)
             base_offsets = [batch.base_offset for _, batch in inserted]
+            if transaction_id is not None:
+                await _register(connection, transaction_id, request.places, base_offsets)
             kept = None if key is None else await _keep(connection, key, base_offsets)
         self.publish(inserted)
         return AppendResult(base_offsets, kept)
@@ -186,7 +234,13 @@ class LockedAppend:
         if any(bounds[place].deleted for place in places):
             raise UnknownTopicOrPartition("the topic was deleted")
         batches = [
-            RecordBatch.encode(bounds[place].log_end_offset, append.tails, append.max_timestamp_ms, append.for_group)
+            RecordBatch.encode(
+                bounds[place].log_end_offset,
+                append.tails,
+                append.max_timestamp_ms,
+                append.for_group,
+                append.transaction_id,
+            )
             for place, append in zip(places, appends, strict=True)
         ]
         for append, batch in zip(appends, batches, strict=True):
@@ -195,7 +249,9 @@ class LockedAppend:
         if not tried_at:
             tried_at += [batch.base_offset for batch in batches]
         await store.insert(
-            connection, [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)]
+            connection,
+            [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)],
+            appends[0].transaction_id,
         )
         for place in places:
             self._known.learn_before_append(place, bounds[place].log_start_offset, bounds[place].log_end_offset)
@@ -204,6 +260,44 @@ class LockedAppend:
     def publish(self, inserted: Inserted) -> None:
         """The transaction of `insert` has committed."""
         self._known.publish(inserted)
+
+
+class _NotOpen(Exception):
+    """The transaction of an append is not open. `past`: it is, and its time has passed."""
+
+    def __init__(self, transaction_id: str, past: bool) -> None:
+        super().__init__(transaction_id)
+        self.transaction_id = transaction_id
+        self.past = past
+
+
+async def _share(connection: Any, transaction_id: str) -> None:
+    """Lock the transaction of an append until the append has committed. Raises: _NotOpen."""
+    await connection.execute("SET LOCAL lock_timeout = '10s'")
+    shared = await transaction_store.share(connection, transaction_id)
+    if shared is None or not shared.open:
+        raise _NotOpen(transaction_id, shared is not None and shared.past)
+
+
+async def _register(
+    connection: Any, transaction_id: str, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]
+) -> None:
+    """The transaction writes to these partitions. Raises: TooLarge."""
+    count = await transaction_store.register(connection, transaction_id, places, base_offsets)
+    if count > store.MOST_OF_TRANSACTION:
+        raise TooLarge(
+            f"transaction {transaction_id} would write to {count} partitions; the most is {store.MOST_OF_TRANSACTION}:"
+            " use one more transaction",
+            limit=store.MOST_OF_TRANSACTION,
+        )
+
+
+async def _all_appended(connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> bool:
+    """Whether an earlier try of an append happened."""
+    for place, from_offset in zip(request.places, tried_at, strict=True):
+        if await store.appended(connection, *place, request.append_id, from_offset) is None:
+            return False
+    return True
 
 
 def not_in_time() -> StorageError:

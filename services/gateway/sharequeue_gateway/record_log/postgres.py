@@ -18,6 +18,7 @@ from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.compacting import Compaction
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letter_log import PostgresDeadLetterLog
+from sharequeue_gateway.record_log.ending import Ending
 from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import (
@@ -31,6 +32,7 @@ from sharequeue_gateway.record_log.read_room import ReadRoom
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.retaining import Removed, Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
+from sharequeue_gateway.record_log.transactions import PostgresTransactions
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ _timestamps: Final = msgspec.json.Decoder(list[_Timestamped])
 class PostgresRecordLog:
     """See RecordLog. `run` must be running.
 
-    `appender`: see Appends. `dead_letters`: see DeadLetterLog.
+    `appender`: see Appends. `dead_letters`: see DeadLetterLog. `transactions`: see PostgresTransactions.
     """
 
     def __init__(
@@ -73,9 +75,11 @@ class PostgresRecordLog:
         self._cache = BatchCache(cache_bytes)
         self._listener = listener
         self._known = KnownLog(self._cache, listener)
-        locked_append = LockedAppend(database, self._known, deadline_s)
+        ending = Ending(database, self._known, deadline_s)
+        locked_append = LockedAppend(database, self._known, ending, deadline_s)
         self.appender = Appender(database, self._known, locked_append, deadline_s)
         self.dead_letters = PostgresDeadLetterLog(database, locked_append, deadline_s)
+        self.transactions = PostgresTransactions(database, ending)
         self._retaining = Retaining(database.query)
         self.compaction = Compaction(database.query, self._cache)
         self.read_cached = self._cache.read_cached
@@ -215,7 +219,7 @@ class PostgresRecordLog:
     # Loops
 
     async def run(self, interest: Interest) -> None:
-        """Run the appender, the watch for writes of other gateways, and the purge. Never returns.
+        """Run the appender, the watch for writes of other gateways, the purge, and the sweep of transactions. Never returns.
 
         `interest`: the partitions that fetches wait for. They are watched besides those in memory.
         """
@@ -223,6 +227,7 @@ class PostgresRecordLog:
             group.create_task(self.appender.run())
             group.create_task(self._watch(interest))
             group.create_task(self._purge(interest))
+            group.create_task(self.transactions.run())
 
     async def _watch(self, interest: Interest) -> None:
         while True:
@@ -266,7 +271,7 @@ class PostgresRecordLog:
             for place in self._cache.forget_unused(set(interest())):
                 self._listener.forgotten(*place)
             try:
-                for table in (store.KEYS, store.LASTING_KEYS):
+                for table in self.database.key_tables:
                     await self.database.query(store.make_key_partitions, table)
                     await self.database.query(store.drop_key_partitions, table)
                 for stage, after_s in purging.STAGES:

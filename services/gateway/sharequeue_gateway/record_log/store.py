@@ -1,7 +1,7 @@
 """The SQL of the record log, one function per statement. A partition ends at `greatest(end_floor, last batch + 1)`."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -16,12 +16,18 @@ Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool prox
 END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
   WHERE b.topic_id = p.topic_id AND b.partition = p.partition ORDER BY b.base_offset DESC LIMIT 1), 0))"""
 
+TRANSACTIONAL: Final = 16
+"""`attributes` of a batch of a transaction."""
+
 LASTSTABLE: Final = """greatest(p.log_start_offset, least(e.log_end_offset,
   CASE WHEN (SELECT true FROM log.transactions WHERE state = 0 ORDER BY began_at LIMIT 1) THEN (
     SELECT o.first_offset FROM log.transaction_partitions o
     WHERE o.topic_id = p.topic_id AND o.partition = p.partition ORDER BY o.first_offset LIMIT 1) END))"""
 """The last stable offset of a partition `p` that ends at `e`. The first question is asked once a statement: while no
 transaction is open, no partition is looked up."""
+
+MOST_OF_TRANSACTION: Final = 1000
+"""The most partitions of a transaction: its end locks them all."""
 
 _MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND EXISTS (
     SELECT 1 FROM log.partitions p
@@ -43,6 +49,41 @@ SELECT i.* FROM input i JOIN allowed USING (topic_id, partition) ORDER BY i.topi
 RETURNING append_id
 """
 
+APPEND_IN_TRANSACTIONS = f"""
+WITH input AS (
+  SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
+    $9::text[]) AS t({_COLUMNS}, transaction_id)),
+heads AS (
+  SELECT * FROM unnest($10::uuid[], $11::int[], $12::bigint[], $13::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
+open AS MATERIALIZED (
+  SELECT t.transaction_id FROM log.transactions t
+  WHERE t.transaction_id = ANY($14::text[]) AND t.state = 0 AND t.deadline > clock_timestamp()
+    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) < $15
+  FOR SHARE OF t SKIP LOCKED),
+shut AS MATERIALIZED (
+  SELECT i.topic_id, i.partition, min(i.base_offset) AS first_offset FROM input i
+  WHERE i.transaction_id IS NOT NULL AND NOT EXISTS (
+    SELECT FROM open o WHERE o.transaction_id = i.transaction_id) GROUP BY 1, 2),
+allowed AS MATERIALIZED (
+  SELECT h.topic_id, h.partition FROM heads h
+  WHERE {_MAY_APPEND.format(lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset")}),
+written AS (
+  INSERT INTO log.record_batches ({_COLUMNS}, transaction_id, attributes)
+  SELECT i.*, CASE WHEN i.transaction_id IS NULL THEN 0 ELSE {TRANSACTIONAL} END
+  FROM input i JOIN allowed USING (topic_id, partition) LEFT JOIN shut s USING (topic_id, partition)
+  WHERE s.first_offset IS NULL OR i.base_offset < s.first_offset
+  ORDER BY i.topic_id, i.partition, i.base_offset
+  RETURNING topic_id, partition, base_offset, append_id, transaction_id),
+registered AS (
+  INSERT INTO log.transaction_partitions (transaction_id, topic_id, partition, first_offset)
+  SELECT transaction_id, topic_id, partition, min(base_offset) FROM written
+  WHERE transaction_id IS NOT NULL GROUP BY 1, 2, 3 ON CONFLICT DO NOTHING)
+SELECT append_id FROM written
+"""
+"""APPEND for a commit with batches of transactions. It waits for nothing: a transaction that is being ended is skipped.
+`shut` is, in each partition, the first batch whose transaction is not open here: it and all behind it are not inserted,
+so there is no hole. A transaction with $15 partitions takes the slow path, which counts exactly."""
+
 APPEND_ONE = f"""
 INSERT INTO log.record_batches ({_COLUMNS})
 SELECT $1, $2, $3, $4, $5, $6, $7, $8
@@ -54,6 +95,12 @@ RETURNING append_id
 INSERT = f"""
 INSERT INTO log.record_batches ({_COLUMNS})
 SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[])
+"""
+
+INSERT_IN_TRANSACTION = f"""
+INSERT INTO log.record_batches ({_COLUMNS}, transaction_id, attributes)
+SELECT t.*, $9, {TRANSACTIONAL}
+FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[]) AS t
 """
 
 READ = """
@@ -107,14 +154,18 @@ def columns(batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> list[list[
 
 
 async def append(
-    connection: Connection, batches: Sequence[tuple[str, int, RecordBatch, UUID]], timeout_s: float | None = None
+    connection: Connection,
+    batches: Sequence[tuple[str, int, RecordBatch, UUID]],
+    timeout_s: float | None = None,
+    transactions: Collection[str] = (),
 ) -> set[UUID]:
     """Insert each batch if no other gateway is appending to its partition and the partition ends at its base offset.
 
+    `transactions`: those of the batches. A batch of a transaction is inserted only if the transaction is open.
     Returns: the append ids of the inserted batches.
     Raises: TimeoutError: the insert may have happened.
     """
-    if len(batches) == 1:
+    if len(batches) == 1 and not transactions:
         ((topic_id, partition, batch, append_id),) = batches
         inserted = await connection.fetch(
             APPEND_ONE,
@@ -133,20 +184,37 @@ async def append(
     heads: dict[tuple[str, int], int] = {}
     for topic_id, partition, batch, _ in batches:
         heads.setdefault((topic_id, partition), batch.base_offset)
-    rows = await connection.fetch(
-        APPEND,
-        *columns(batches),
+    of_heads = (
         [topic_id for topic_id, _ in heads],
         [partition for _, partition in heads],
         list(heads.values()),
         [lock_key(*place) for place in heads],
+    )
+    if not transactions:
+        rows = await connection.fetch(APPEND, *columns(batches), *of_heads, timeout=timeout_s)
+        return {row[0] for row in rows}
+    rows = await connection.fetch(
+        APPEND_IN_TRANSACTIONS,
+        *columns(batches),
+        [batch.transaction_id for _, _, batch, _ in batches],
+        *of_heads,
+        list(transactions),
+        MOST_OF_TRANSACTION,
         timeout=timeout_s,
     )
     return {row[0] for row in rows}
 
 
-async def insert(connection: Connection, batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> None:
-    await connection.execute(INSERT, *columns(batches))
+async def insert(
+    connection: Connection,
+    batches: Sequence[tuple[str, int, RecordBatch, UUID]],
+    transaction_id: str | None = None,
+) -> None:
+    """`transaction_id`: of all batches."""
+    if transaction_id is None:
+        await connection.execute(INSERT, *columns(batches))
+    else:
+        await connection.execute(INSERT_IN_TRANSACTION, *columns(batches), transaction_id)
 
 
 async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> None:
@@ -293,6 +361,16 @@ async def mark_deleted(connection: Connection, topic_id: str, partitions: range)
     )
 
 
+async def leave_transactions(connection: Connection, topic_id: str, partitions: range) -> None:
+    """Open transactions lose these partitions, whose locks are held. Their ends write no marker there."""
+    await connection.execute(
+        """DELETE FROM log.transaction_partitions WHERE topic_id = $1 AND partition >= $2 AND partition < $3""",
+        topic_id,
+        partitions.start,
+        partitions.stop,
+    )
+
+
 # Idempotency keys
 
 
@@ -320,6 +398,8 @@ class KeyTable(NamedTuple):
 
 KEYS: Final = KeyTable("idempotency_keys", "created_hour", 3600, 25)
 LASTING_KEYS: Final = KeyTable("lasting_idempotency_keys", "created_day", 86_400, 8)
+OUTCOMES: Final = KeyTable("transaction_outcomes", "ended_hour", 3600, 25)
+"""What became of transactions, kept as keys are."""
 
 
 async def make_key_partitions(connection: Connection, table: KeyTable) -> None:
@@ -348,7 +428,11 @@ async def drop_key_partitions(connection: Connection, table: KeyTable) -> None:
 
 def lacks_key_partition(fault: BaseException) -> bool:
     """Whether a key was refused because its period has no partition: PostgreSQL's clock has moved by more than one."""
-    return isinstance(fault, asyncpg.CheckViolationError) and fault.table_name in (KEYS.name, LASTING_KEYS.name)
+    return isinstance(fault, asyncpg.CheckViolationError) and fault.table_name in (
+        KEYS.name,
+        LASTING_KEYS.name,
+        OUTCOMES.name,
+    )
 
 
 async def find_key(

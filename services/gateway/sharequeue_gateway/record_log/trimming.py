@@ -40,10 +40,11 @@ async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[
 
 
 async def delete_partitions(connection: Any, topic_id: str, part: range) -> None:
-    """Mark partitions of a topic as deleted."""
+    """Mark partitions of a topic as deleted. Open transactions go on without them, and commit the rest."""
     places = [(topic_id, partition) for partition in part]
     async with connection.transaction():
         await store.lock(connection, places)
+        await store.leave_transactions(connection, topic_id, part)
         await readers_store.remove_of_topic(connection, topic_id, part)
         await store.make_partitions(connection, places, deleted=True)
         await store.mark_deleted(connection, topic_id, part)

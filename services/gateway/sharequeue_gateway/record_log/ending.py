@@ -1,0 +1,200 @@
+"""The end of a transaction: commit, abort, time-out, fencing and an operator's abort are this one function.
+
+The row of the transaction is the coordinator: any gateway decides under its lock. Markers, aborted rows and the outcome
+are one database transaction, so no outcome is told that is not durable. If the answer of PostgreSQL is lost, the same
+call runs again: it waits for the backend that may still run the first try, and finds the outcome or ends the transaction.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+
+from sharequeue import background
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError
+from sharequeue.protocol.types import TopicIdPartition
+from sharequeue.service.postgres_faults import FAULTS, LOST
+from sharequeue_gateway.record_log import store, transaction_store
+from sharequeue_gateway.record_log.connections import LEAST_S
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.known_log import KnownLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.transaction_rules import TIME_OUT, State, Transaction, Wish, check_principal
+
+log = logging.getLogger(__name__)
+
+LARGE_PARTITIONS: Final = 64
+"""An end of more partitions is large. Large ends run one after another, over all gateways."""
+AT_ONCE: Final = 4
+"""The most connections of the pool that ends use."""
+AGAIN_S: Final = 0.1
+AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
+
+
+class Ended(NamedTuple):
+    """What became of a transaction, and the markers that this call has written."""
+
+    transaction: Transaction | None
+    markers: list[tuple[TopicIdPartition, RecordBatch]]
+
+
+class _LargeEnd(Exception):
+    """The transaction has many partitions: it needs the turn of large ends."""
+
+
+class Ending:
+    """Ends transactions. Repeats until the outcome is known or the deadline passes."""
+
+    def __init__(self, database: LogDatabase, known: KnownLog, deadline_s: float) -> None:
+        self._database = database
+        self._known = known
+        self._deadline_s = deadline_s
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._large = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def end(
+        self,
+        transaction_id: str,
+        wish: Wish,
+        *,
+        note: str | None = None,
+        principal: str | None = None,
+        skip_locked: bool = False,
+    ) -> Transaction | None:
+        """End a transaction if it is open. One whose time has passed is aborted, whatever the wish.
+
+        Args:
+            note: kept with the producer if this commits.
+            principal: of the caller; None: it may end any.
+            skip_locked: leave a transaction that another one uses.
+        Returns: what became of it, durable; None: nothing is known of it, or another one uses it.
+        Raises: ConcurrentTransactions: it was in use for too long; StorageError;
+            RequestTimedOut: it may have ended, and a repeat tells.
+        """
+        work = self._try(transaction_id, wish, note, principal, skip_locked)
+        return await asyncio.shield(background.start(self._tasks, work))
+
+    async def _try(
+        self, transaction_id: str, wish: Wish, note: str | None, principal: str | None, skip_locked: bool
+    ) -> Transaction | None:
+        until = time.monotonic() + self._deadline_s
+        in_doubt = large = False
+        while True:
+            try:
+                async with self._turn(until, large):
+                    remaining_s = until - time.monotonic()
+                    async with self._database.connections.lend(remaining_s) as connection:
+                        ended = await self._with_period(
+                            connection, transaction_id, wish, note, principal, skip_locked, large, remaining_s
+                        )
+                self._known.publish(ended.markers)
+                return ended.transaction
+            except _LargeEnd:
+                large = True
+            except FAULTS as fault:
+                in_doubt = in_doubt or isinstance(fault, LOST)
+                if not isinstance(fault, AGAIN) and not in_doubt:
+                    raise self._database.health.error(fault, "the transaction was not ended", definite=True) from fault
+                if time.monotonic() + 2 * AGAIN_S >= until:
+                    raise self._not_ended(transaction_id, in_doubt, fault) from fault
+                log.info("trying to end a transaction again", extra=fields(cause=repr(fault)))
+                await asyncio.sleep(AGAIN_S)
+
+    @asynccontextmanager
+    async def _turn(self, until: float, large: bool) -> AsyncIterator[None]:
+        """The turn of one end. A large one waits for its own turn first, without one of the common ones."""
+        held: list[asyncio.Lock | asyncio.Semaphore] = []
+        try:
+            async with asyncio.timeout(max(until - time.monotonic(), LEAST_S)):
+                for turn in (self._large, self._slots) if large else (self._slots,):
+                    await turn.acquire()
+                    held.append(turn)
+        except TimeoutError as fault:
+            for turn in held:
+                turn.release()
+            raise StorageError("many transactions are being ended now; repeat it", definite=False) from fault
+        try:
+            yield
+        finally:
+            for turn in held:
+                turn.release()
+
+    async def _with_period(self, connection: Any, *arguments: Any) -> Ended:
+        """Run the transaction. If the table of outcomes has no partition for this period yet, make it and run again."""
+        try:
+            return await self._transaction(connection, *arguments)
+        except asyncpg.CheckViolationError as fault:
+            if not store.lacks_key_partition(fault):
+                raise
+        await store.make_key_partitions(connection, self._database.outcomes)
+        return await self._transaction(connection, *arguments)
+
+    async def _transaction(
+        self,
+        connection: Any,
+        transaction_id: str,
+        wish: Wish,
+        note: str | None,
+        principal: str | None,
+        skip_locked: bool,
+        large: bool,
+        remaining_s: float,
+    ) -> Ended:
+        async with connection.transaction():
+            await connection.execute(f"SET LOCAL lock_timeout = {max(int(remaining_s * 800), 100)}")
+            found = await transaction_store.lock_to_end(connection, transaction_id, skip_locked)
+            if found is not None:
+                return await self._end(connection, found, wish, note, principal, large)
+        if skip_locked:
+            return Ended(None, [])
+        outcome = await transaction_store.outcome(connection, transaction_id)
+        if outcome is not None and principal is not None:
+            check_principal(transaction_id, outcome.principal, principal)
+        return Ended(outcome, [])
+
+    async def _end(
+        self, connection: Any, found: Transaction, wish: Wish, note: str | None, principal: str | None, large: bool
+    ) -> Ended:
+        """End a transaction whose row is locked: since then no partition can be added to it."""
+        transaction_id = found.transaction_id
+        if principal is not None:
+            check_principal(transaction_id, found.principal, principal)
+        if found.state != State.OPEN:
+            return Ended(found, [])
+        now, now_ms, past, places = await transaction_store.look_to_end(connection, transaction_id)
+        state, reason = TIME_OUT if past else wish
+        ended = found._replace(state=state, reason=reason, ended_at_ms=now_ms)
+        if not places:
+            await transaction_store.end_empty(connection, transaction_id, state, reason, now)
+            return Ended(ended, [])
+        if len(places) > LARGE_PARTITIONS and not large:
+            raise _LargeEnd
+        await transaction_store.lock_places(connection, places, large=large)
+        timestamp_ms = time.time_ns() // 1_000_000
+        markers = await transaction_store.end_with_records(
+            connection, self._database.outcomes, transaction_id, state, reason, now, timestamp_ms, note
+        )
+        return Ended(
+            ended._replace(partitions=len(markers)),
+            [
+                (place, RecordBatch.marker(offset, timestamp_ms, transaction_id))
+                for place, offset in sorted(markers.items())
+            ],
+        )
+
+    def _not_ended(self, transaction_id: str, in_doubt: bool, fault: BaseException) -> ApiError:
+        sentence = self._database.health.note(fault).sentence
+        if in_doubt:
+            return RequestTimedOut(
+                f"the record log did not answer in time: transaction {transaction_id} may have ended; repeat the request,"
+                f" which tells the outcome ({sentence})"
+            )
+        return ConcurrentTransactions(
+            f"transaction {transaction_id} or one of its partitions was in use for too long; repeat the request"
+        )

@@ -1,0 +1,159 @@
+"""What a call on a transaction is answered, by what became of the transaction. Pure.
+
+    absent ──begin──▶ open ──commit──────────────────────────▶ committed ──24 h──▶ forgotten
+                        └───abort, time-out, fence, terminate─▶ aborted ────24 h──▶ forgotten
+
+One that wrote nothing is forgotten a minute after its end. Source of codes and names: Kafka, KIP-98 and KIP-890.
+"""
+
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from sharequeue.protocol.errors import (
+    ApiError,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionalIdAuthorizationFailed,
+    TransactionalIdNotFound,
+)
+
+
+class State(IntEnum):
+    """As in the column `state`."""
+
+    OPEN = 0
+    COMMITTED = 1
+    ABORTED = 2
+
+
+class Reason(IntEnum):
+    """Why a transaction ended, as in the column `reason`."""
+
+    CLIENT = 0
+    TIMED_OUT = 1
+    FENCED = 2
+    ADMINISTRATOR = 3
+
+
+class Wish(NamedTuple):
+    """How to end a transaction."""
+
+    state: State
+    reason: Reason
+
+
+COMMIT: Final = Wish(State.COMMITTED, Reason.CLIENT)
+ABORT: Final = Wish(State.ABORTED, Reason.CLIENT)
+TIME_OUT: Final = Wish(State.ABORTED, Reason.TIMED_OUT)
+FENCE: Final = Wish(State.ABORTED, Reason.FENCED)
+TERMINATE: Final = Wish(State.ABORTED, Reason.ADMINISTRATOR)
+
+_WHY: Final = {
+    Reason.CLIENT: "its client aborted it",
+    Reason.TIMED_OUT: "it was open for longer than its timeout_ms",
+    Reason.FENCED: "a newer producer has its transactional id",
+    Reason.ADMINISTRATOR: "an operator ended it",
+}
+
+
+class Transaction(NamedTuple):
+    """What is known of a transaction. Times are of PostgreSQL's clock, in ms.
+
+    `partitions`: those that it wrote to; of an open one it is not known here. `timeout_ms`: not kept with an outcome.
+    """
+
+    transaction_id: str
+    transactional_id: str | None
+    producer_epoch: int
+    principal: str
+    state: State
+    reason: Reason
+    began_at_ms: int
+    timeout_ms: int | None = None
+    ended_at_ms: int | None = None
+    partitions: int = 0
+
+    def known(self) -> dict[str, Any]:
+        """What an error says about it."""
+        said: dict[str, Any] = {"transaction_id": self.transaction_id, "state": self.state.name.lower()}
+        if self.state != State.OPEN:
+            said["reason"] = self.reason.name.lower()
+        if self.ended_at_ms is not None:
+            said["ended_at_ms"] = self.ended_at_ms
+        return said
+
+
+def end_answer(wish: Wish, transaction_id: str, found: Transaction | None) -> Transaction:
+    """The answer to a call that ends a transaction. `found`: what is durable after the call has done what it could.
+
+    Raises: TransactionalIdNotFound: the outcome is not known any more, so it is not definite;
+        InvalidTxnState, ProducerFenced: it ended in another way.
+    """
+    if found is None:
+        raise _not_found(transaction_id, definite=False)
+    if found.state == wish.state and not (wish == ABORT and found.reason == Reason.FENCED):
+        return found
+    raise _ended(found)
+
+
+def append_refusal(transaction_id: str, found: Transaction | None, appended: bool) -> ApiError:
+    """The refusal of an append to a transaction that is not open. `appended`: its records are in the transaction.
+
+    An absent transaction has no batch, so that refusal is definite.
+    """
+    if found is None:
+        return _not_found(transaction_id, definite=True)
+    return _ended(found, {"appended": True} if appended else {})
+
+
+def check_principal(transaction_id: str, owner: str, principal: str) -> None:
+    """Raises: TransactionalIdAuthorizationFailed."""
+    if owner != principal:
+        raise TransactionalIdAuthorizationFailed(f"{transaction_id} belongs to another principal")
+
+
+def check_epoch(transactional_id: str, current: int | None, given: int) -> None:
+    """Whether a producer with this epoch may begin. `current`: None: no producer has begun with this id.
+
+    Raises: TransactionalIdNotFound, ProducerFenced, InvalidProducerEpoch.
+    """
+    if current is None:
+        raise TransactionalIdNotFound(
+            f"no producer has begun with the transactional id {transactional_id!r} for 7 days: begin without producer_epoch"
+        )
+    if given < current:
+        raise ProducerFenced(
+            f"a newer producer has the transactional id {transactional_id!r}: end this one",
+            extra={"producer_epoch": current},
+        )
+    if given > current:
+        raise InvalidProducerEpoch(
+            f"producer_epoch {given} of {transactional_id!r} was never answered: begin without producer_epoch",
+            extra={"producer_epoch": current},
+        )
+
+
+def still_open(found: Transaction) -> InvalidTxnState:
+    """A producer begins while its transaction is open."""
+    return InvalidTxnState(
+        f"transaction {found.transaction_id} of the transactional id {found.transactional_id!r} is open: end it, or begin"
+        " without producer_epoch, which aborts it",
+        extra=found.known(),
+    )
+
+
+def _ended(found: Transaction, extra: dict[str, Any] | None = None) -> ApiError:
+    said = found.known() | (extra or {})
+    if found.state == State.COMMITTED:
+        return InvalidTxnState(f"transaction {found.transaction_id} was committed", extra=said)
+    kind = ProducerFenced if found.reason == Reason.FENCED else InvalidTxnState
+    return kind(f"transaction {found.transaction_id} was aborted: {_WHY[found.reason]}", extra=said)
+
+
+def _not_found(transaction_id: str, *, definite: bool) -> TransactionalIdNotFound:
+    return TransactionalIdNotFound(
+        f"no transaction {transaction_id!r} is known: it never began, wrote nothing, or ended more than 24 hours ago",
+        definite=definite,
+        extra={"transaction_id": transaction_id},
+    )

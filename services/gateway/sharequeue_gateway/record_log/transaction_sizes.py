@@ -1,0 +1,35 @@
+"""How many bytes each transaction has, as far as this gateway took them. Pure, and bounded.
+
+Another gateway that takes appends of the same transaction counts them by itself, so a transaction may have the bound
+at each.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from sharequeue.protocol.errors import TooLarge
+
+MOST: Final = 10_000
+"""The transactions that are counted; those that were used last."""
+
+
+class TransactionSizes:
+    """`most_bytes`: of one transaction."""
+
+    def __init__(self, most_bytes: int = 1 << 30) -> None:
+        self.most_bytes = most_bytes
+        self._bytes: OrderedDict[str, int] = OrderedDict()
+
+    def take(self, transaction_id: str, size: int) -> None:
+        """Count an append. Raises: TooLarge."""
+        total = self._bytes.get(transaction_id, 0) + size
+        if total > self.most_bytes:
+            raise TooLarge(
+                f"transaction {transaction_id} would have {total} bytes; the most is {self.most_bytes}"
+                " (max_transaction_bytes): use one more transaction",
+                limit=self.most_bytes,
+            )
+        self._bytes[transaction_id] = total
+        self._bytes.move_to_end(transaction_id)
+        if len(self._bytes) > MOST:
+            self._bytes.popitem(last=False)

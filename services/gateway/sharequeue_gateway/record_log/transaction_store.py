@@ -1,0 +1,343 @@
+"""The SQL of transactions, one function per statement.
+
+`log.transactions` and `log.transaction_partitions` hold what is open: the end of a transaction that wrote deletes its
+rows. Rows of a partition change under the partition's advisory lock. A transaction's row is locked before partitions:
+`FOR SHARE` by an append, `FOR UPDATE` by an end. So a question about a transaction is whether its row is there, under
+its lock, and PostgreSQL reads a locked row again after it has waited.
+"""
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from sharequeue.protocol.types import TopicIdPartition
+from sharequeue_gateway.record_log.store import END, Connection, KeyTable, lock_key
+from sharequeue_gateway.record_log.transaction_rules import Reason, State, Transaction
+
+ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
+"""The advisory lock of ends of many partitions: one at a time, as each takes many of PostgreSQL's locks."""
+KNOWN_EMPTY_S: Final = 60
+"""How long an ended transaction that wrote nothing is known."""
+COMMIT_MARKER: Final = 112
+ABORT_MARKER: Final = 48
+"""`attributes` of markers: 16 transactional and 32 control, as Kafka's bits; 64 is ours."""
+
+_MS: Final = "floor(extract(epoch FROM {}) * 1000)::bigint"
+_ROW: Final = f"""transaction_id, transactional_id, producer_epoch, principal, state, reason,
+  {_MS.format("began_at")}, timeout_ms, {_MS.format("ended_at")}"""
+
+END_TRANSACTION: Final = f"""
+WITH mine AS (
+  DELETE FROM log.transaction_partitions WHERE transaction_id = $1 RETURNING topic_id, partition, first_offset),
+ended AS (
+  DELETE FROM log.transactions WHERE transaction_id = $1
+  RETURNING transactional_id, producer_epoch, principal, began_at),
+places AS MATERIALIZED (
+  SELECT p.topic_id, p.partition, m.first_offset, p.log_start_offset, {END} AS marker_offset
+  FROM mine m JOIN log.partitions p USING (topic_id, partition) WHERE NOT p.deleted),
+markers AS (
+  INSERT INTO log.record_batches (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count,
+    append_id, records, transaction_id, attributes)
+  SELECT topic_id, partition, marker_offset, marker_offset, $3::bigint, 0, $2::uuid, '\\x0500000000'::bytea, $1,
+    CASE WHEN $4::boolean THEN {COMMIT_MARKER} ELSE {ABORT_MARKER} END
+  FROM places ORDER BY topic_id, partition),
+aborted AS (
+  INSERT INTO log.aborted_transactions (topic_id, partition, transaction_id, first_offset, marker_offset)
+  SELECT topic_id, partition, $1, first_offset, marker_offset FROM places WHERE NOT $4),
+outcome AS (
+  INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, transactional_id, producer_epoch, principal,
+    committed, reason, partitions, began_at, ended_at)
+  SELECT {{period}}, $1, e.transactional_id, e.producer_epoch, e.principal, $4, $5::smallint,
+    (SELECT count(*) FROM places), e.began_at, $7::timestamptz FROM ended e),
+noted AS (
+  UPDATE log.transactional_producers w
+  SET committed_note = CASE WHEN $4 THEN coalesce($6::text, w.committed_note) ELSE w.committed_note END,
+    keep_until = greatest(w.keep_until, now() + interval '7 days')
+  FROM ended e WHERE w.transactional_id = e.transactional_id AND w.producer_epoch = e.producer_epoch)
+SELECT topic_id, partition, marker_offset FROM places
+"""
+"""One statement under the locks of the transaction and of its partitions. It deletes what says that it is open, and
+inserts the markers at the ends. Deleted partitions get none. The producer's row comes last: its holders wait for
+nothing."""
+
+
+def transaction_of(row: Any) -> Transaction:
+    """A row of `_ROW`."""
+    return Transaction(
+        transaction_id=row[0],
+        transactional_id=row[1],
+        producer_epoch=row[2],
+        principal=row[3],
+        state=State(row[4]),
+        reason=Reason(row[5]),
+        began_at_ms=row[6],
+        timeout_ms=row[7],
+        ended_at_ms=row[8],
+    )
+
+
+# Begin
+
+
+async def begin(
+    connection: Connection,
+    transaction_id: str,
+    transactional_id: str | None,
+    producer_epoch: int,
+    principal: str,
+    timeout_ms: int,
+    most_open: int,
+) -> tuple[int, int] | None:
+    """Returns: when it began and its deadline, in ms; None: `most_open` are open."""
+    row = await connection.fetchrow(
+        f"""INSERT INTO log.transactions
+              (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, deadline)
+            SELECT $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $5::int / 1000.0::float8)
+            WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6
+            RETURNING {_MS.format("began_at")}, {_MS.format("deadline")}""",
+        transaction_id,
+        transactional_id,
+        producer_epoch,
+        principal,
+        timeout_ms,
+        most_open,
+    )
+    return None if row is None else (row[0], row[1])
+
+
+async def raise_epoch(connection: Connection, transactional_id: str, principal: str) -> int | None:
+    """A new producer begins: refuse the earlier ones from now on. Returns: its epoch; None: the id is another's."""
+    epoch: int | None = await connection.fetchval(
+        """INSERT INTO log.transactional_producers AS w (transactional_id, producer_epoch, principal, keep_until)
+           VALUES ($1, 0, $2, now() + interval '24 hours')
+           ON CONFLICT (transactional_id) DO UPDATE SET producer_epoch = w.producer_epoch + 1,
+             keep_until = greatest(w.keep_until, excluded.keep_until)
+           WHERE w.principal = excluded.principal RETURNING producer_epoch""",
+        transactional_id,
+        principal,
+    )
+    return epoch
+
+
+class Producer(NamedTuple):
+    """The row of a transactional id."""
+
+    producer_epoch: int
+    principal: str
+    committed_note: str | None
+
+
+async def lock_producer(connection: Connection, transactional_id: str) -> Producer | None:
+    """Lock the row of a transactional id. Its holder must not wait for any other lock."""
+    row = await connection.fetchrow(
+        """UPDATE log.transactional_producers SET keep_until = greatest(keep_until, now() + interval '24 hours')
+           WHERE transactional_id = $1 RETURNING producer_epoch, principal, committed_note""",
+        transactional_id,
+    )
+    return None if row is None else Producer(*row)
+
+
+async def open_of(connection: Connection, transactional_id: str) -> list[tuple[Transaction, bool]]:
+    """The open transactions of a transactional id, each with whether its time has passed."""
+    rows = await connection.fetch(
+        f"""SELECT {_ROW}, clock_timestamp() >= deadline FROM log.transactions
+            WHERE transactional_id = $1 AND state = 0""",
+        transactional_id,
+    )
+    return [(transaction_of(row), row[9]) for row in rows]
+
+
+# Append
+
+
+class Shared(NamedTuple):
+    """A transaction's row as an append finds it. `past`: it is open, and its time has passed."""
+
+    principal: str
+    open: bool
+    past: bool
+
+
+async def share(connection: Connection, transaction_id: str) -> Shared | None:
+    """Lock the row `FOR SHARE` until the end of the database transaction: it waits for an end that is under way.
+
+    The clock is read in a second statement: PostgreSQL may compute an answer's columns before it waits for the lock.
+    """
+    row = await connection.fetchrow(
+        "SELECT principal, state FROM log.transactions WHERE transaction_id = $1 FOR SHARE", transaction_id
+    )
+    if row is None:
+        return None
+    past = await connection.fetchval(
+        "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
+    )
+    is_open = row[1] == State.OPEN
+    return Shared(row[0], is_open and not past, is_open and past)
+
+
+async def register(
+    connection: Connection, transaction_id: str, places: Sequence[TopicIdPartition], first_offsets: Sequence[int]
+) -> int:
+    """The transaction writes to these partitions, whose locks are held. Returns: how many it has now."""
+    await connection.execute(
+        """INSERT INTO log.transaction_partitions (transaction_id, topic_id, partition, first_offset)
+           SELECT $1, t.* FROM unnest($2::uuid[], $3::int[], $4::bigint[]) AS t ON CONFLICT DO NOTHING""",
+        transaction_id,
+        [topic_id for topic_id, _ in places],
+        [partition for _, partition in places],
+        first_offsets,
+    )
+    count: int = await connection.fetchval(
+        "SELECT count(*) FROM log.transaction_partitions WHERE transaction_id = $1", transaction_id
+    )
+    return count
+
+
+# End
+
+
+async def lock_to_end(connection: Connection, transaction_id: str, skip_locked: bool) -> Transaction | None:
+    """Lock the row of a transaction `FOR UPDATE`. `skip_locked`: None if another holds it."""
+    row = await connection.fetchrow(
+        f"""SELECT {_ROW} FROM log.transactions WHERE transaction_id = $1
+            FOR UPDATE {"SKIP LOCKED" if skip_locked else ""}""",
+        transaction_id,
+    )
+    return None if row is None else transaction_of(row)
+
+
+class Last(NamedTuple):
+    """A transaction at its end: the time, also in ms; whether its own time has passed; its partitions."""
+
+    now: datetime
+    now_ms: int
+    past: bool
+    places: list[TopicIdPartition]
+
+
+async def look_to_end(connection: Connection, transaction_id: str) -> Last:
+    """Look at a transaction whose row is locked: no partition can be added to it any more."""
+    rows = await connection.fetch(
+        f"""SELECT n.now, {_MS.format("n.now")}, n.now >= t.deadline, r.topic_id, r.partition
+           FROM (SELECT clock_timestamp() AS now) n CROSS JOIN log.transactions t
+           LEFT JOIN log.transaction_partitions r USING (transaction_id) WHERE transaction_id = $1""",
+        transaction_id,
+    )
+    now, now_ms, past, *_ = rows[0]
+    return Last(now, now_ms, past, [(str(row[3]), row[4]) for row in rows if row[3] is not None])
+
+
+async def end_empty(connection: Connection, transaction_id: str, state: State, reason: Reason, now: datetime) -> None:
+    """End a transaction that wrote nothing. Its row stays for a while, so that a repeat is answered the same."""
+    await connection.execute(
+        """UPDATE log.transactions SET state = $2, reason = $3, ended_at = $4,
+             deadline = $4::timestamptz + make_interval(secs => $5) WHERE transaction_id = $1""",
+        transaction_id,
+        state,
+        reason,
+        now,
+        KNOWN_EMPTY_S,
+    )
+
+
+async def lock_places(connection: Connection, places: Sequence[TopicIdPartition], *, large: bool) -> None:
+    """As `store.lock`. `large`: after the lock of large ends."""
+    if large:
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", ENDS_LARGE)
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS t(key)",
+        sorted(lock_key(*place) for place in places),
+    )
+
+
+async def end_with_records(
+    connection: Connection,
+    outcomes: KeyTable,
+    transaction_id: str,
+    state: State,
+    reason: Reason,
+    now: datetime,
+    timestamp_ms: int,
+    note: str | None,
+) -> dict[TopicIdPartition, int]:
+    """See END_TRANSACTION. Returns: the marker's offset in each partition."""
+    rows = await connection.fetch(
+        END_TRANSACTION.format(period=outcomes.period),
+        transaction_id,
+        uuid.uuid4(),
+        timestamp_ms,
+        state == State.COMMITTED,
+        reason,
+        note,
+        now,
+    )
+    return {(str(row[0]), row[1]): row[2] for row in rows}
+
+
+async def outcome(connection: Connection, transaction_id: str) -> Transaction | None:
+    """What became of a transaction that wrote. To miss nothing, look for its row first."""
+    row = await connection.fetchrow(
+        f"""SELECT transactional_id, producer_epoch, principal, committed, reason, {_MS.format("began_at")},
+              {_MS.format("ended_at")}, partitions
+            FROM log.transaction_outcomes WHERE transaction_id = $1""",
+        transaction_id,
+    )
+    if row is None:
+        return None
+    return Transaction(
+        transaction_id=transaction_id,
+        transactional_id=row[0],
+        producer_epoch=row[1],
+        principal=row[2],
+        state=State.COMMITTED if row[3] else State.ABORTED,
+        reason=Reason(row[4]),
+        began_at_ms=row[5],
+        ended_at_ms=row[6],
+        partitions=row[7],
+    )
+
+
+async def find(connection: Connection, transaction_id: str) -> Transaction | None:
+    """What is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
+    row = await connection.fetchrow(f"SELECT {_ROW} FROM log.transactions WHERE transaction_id = $1", transaction_id)
+    return await outcome(connection, transaction_id) if row is None else transaction_of(row)
+
+
+# Sweep
+
+
+async def sweep(connection: Connection, at_once: int) -> tuple[int, list[str]]:
+    """Take transactions whose time has passed; delete the rows of those that have no partition.
+
+    Two statements, and the second one looks with a snapshot of its own: a partition that an append registered before
+    the first one had the lock would be missed by a single statement, and would never be open nor ended.
+    Returns: how many were found, and those that must be ended.
+    """
+    async with connection.transaction():
+        rows = await connection.fetch(
+            """SELECT transaction_id FROM log.transactions WHERE deadline <= clock_timestamp()
+               ORDER BY deadline LIMIT $1 FOR UPDATE SKIP LOCKED""",
+            at_once,
+        )
+        due = [row[0] for row in rows]
+        if not due:
+            return 0, []
+        gone = await connection.fetch(
+            """DELETE FROM log.transactions t WHERE transaction_id = ANY($1::text[]) AND NOT EXISTS (
+                 SELECT FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
+               RETURNING transaction_id""",
+            due,
+        )
+    deleted = {row[0] for row in gone}
+    return len(due), [transaction_id for transaction_id in due if transaction_id not in deleted]
+
+
+async def forget_producers(connection: Connection, at_once: int) -> int:
+    """Delete old rows of transactional ids. Returns: how many."""
+    status: str = await connection.execute(
+        """DELETE FROM log.transactional_producers WHERE ctid = ANY(ARRAY(
+             SELECT ctid FROM log.transactional_producers WHERE keep_until < now() LIMIT $1 FOR UPDATE SKIP LOCKED))""",
+        at_once,
+    )
+    return int(status.rpartition(" ")[2])

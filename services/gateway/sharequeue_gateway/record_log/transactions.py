@@ -1,0 +1,183 @@
+"""Transactions: begin, end, describe and list them, and the sweep of those whose time has passed.
+
+A transaction belongs to no gateway: any of them takes each call. `transaction_rules` says what a call is answered,
+`ending` ends transactions, `transaction_store` has the SQL.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import (
+    ApiError,
+    ConcurrentTransactions,
+    StorageError,
+    Throttled,
+    TransactionalIdAuthorizationFailed,
+)
+from sharequeue_gateway.record_log import transaction_store
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.ending import Ending
+from sharequeue_gateway.record_log.transaction_rules import (
+    FENCE,
+    TERMINATE,
+    TIME_OUT,
+    State,
+    Transaction,
+    Wish,
+    check_epoch,
+    check_principal,
+    end_answer,
+    still_open,
+)
+
+log = logging.getLogger(__name__)
+
+MOST_OPEN: Final = 10_000
+SWEPT_AT_ONCE: Final = 1000
+TRIES: Final = 3
+"""How often a begin ends an open transaction of the same transactional id before it gives up."""
+
+
+class NewTransaction(NamedTuple):
+    """`producer_epoch`: of a producer that has begun before; None: a new one, which ends what is open and fences it."""
+
+    timeout_ms: int
+    transactional_id: str | None = None
+    producer_epoch: int | None = None
+    principal: str = ""
+
+
+class BegunTransaction(NamedTuple):
+    """`committed_note`: the note of the last commit with the same transactional id."""
+
+    transaction_id: str
+    transactional_id: str | None
+    producer_epoch: int
+    timeout_ms: int
+    expires_at_ms: int
+    committed_note: str | None
+
+
+class PostgresTransactions:
+    """`run` must be running. `settings` may be changed before it runs."""
+
+    def __init__(self, database: LogDatabase, ending: Ending) -> None:
+        self._database = database
+        self._ending = ending
+        self.most_open = MOST_OPEN
+        self.sweep_s = 1.0
+
+    async def begin(self, wish: NewTransaction) -> BegunTransaction:
+        """Begin a transaction.
+
+        Raises: Throttled: too many are open; ProducerFenced, InvalidProducerEpoch, TransactionalIdNotFound: the epoch
+            is not the current one; InvalidTxnState: the producer has an open one; ConcurrentTransactions; StorageError.
+        """
+        if wish.transactional_id is None:
+            return await self._database.query(self._insert, wish, 0, None)  # type: ignore[no-any-return]
+        return await self._begin_with_id(wish.transactional_id, wish)
+
+    async def _begin_with_id(self, transactional_id: str, wish: NewTransaction) -> BegunTransaction:
+        epoch = wish.producer_epoch
+        if epoch is None:
+            epoch = await self._database.query(transaction_store.raise_epoch, transactional_id, wish.principal)
+            if epoch is None:
+                raise TransactionalIdAuthorizationFailed(f"{transactional_id} belongs to another principal")
+        for _ in range(TRIES):
+            if wish.producer_epoch is None:
+                for open_one, _ in await self._database.query(transaction_store.open_of, transactional_id):
+                    await self._ending.end(open_one.transaction_id, FENCE)
+            begun, in_the_way = await self._database.query(self._insert_with_id, transactional_id, epoch, wish)
+            if begun is not None:
+                return begun  # type: ignore[no-any-return]
+            for open_one, past in in_the_way:
+                if past:
+                    await self._ending.end(open_one.transaction_id, TIME_OUT)
+                elif wish.producer_epoch is not None:
+                    raise still_open(open_one)
+        raise ConcurrentTransactions(
+            f"other producers begin with the transactional id {transactional_id!r}; repeat the request"
+        )
+
+    async def _insert_with_id(
+        self, connection: Any, transactional_id: str, epoch: int, wish: NewTransaction
+    ) -> tuple[BegunTransaction | None, Sequence[tuple[Transaction, bool]]]:
+        """Begin under the lock of the producer's row. Returns: the transaction, or the open ones in its way.
+
+        The note is read here: the transaction before may have committed since the epoch was raised.
+        """
+        async with connection.transaction():
+            producer = await transaction_store.lock_producer(connection, transactional_id)
+            if producer is not None:
+                check_principal(transactional_id, producer.principal, wish.principal)
+            check_epoch(transactional_id, None if producer is None else producer.producer_epoch, epoch)
+            in_the_way = await transaction_store.open_of(connection, transactional_id)
+            if in_the_way:
+                return None, in_the_way
+            note = None if producer is None else producer.committed_note
+            return await self._insert(connection, wish, epoch, note), ()
+
+    async def _insert(self, connection: Any, wish: NewTransaction, epoch: int, note: str | None) -> BegunTransaction:
+        transaction_id = str(uuid.uuid4())
+        times = await transaction_store.begin(
+            connection, transaction_id, wish.transactional_id, epoch, wish.principal, wish.timeout_ms, self.most_open
+        )
+        if times is None:
+            raise Throttled(
+                f"{self.most_open} transactions are open (max_open_transactions); end some, or repeat the request later",
+                limit=self.most_open,
+                retry_after_s=1,
+            )
+        return BegunTransaction(transaction_id, wish.transactional_id, epoch, wish.timeout_ms, times[1], note)
+
+    async def end(
+        self, transaction_id: str, wish: Wish, *, note: str | None = None, principal: str = ""
+    ) -> Transaction:
+        """Commit or abort. The outcome is durable when it returns, and a repeat is answered the same.
+
+        Raises: TransactionalIdNotFound, InvalidTxnState, ProducerFenced: see `transaction_rules`; and those of Ending.
+        """
+        owner = None if wish == TERMINATE else principal
+        found = await self._ending.end(transaction_id, wish, note=note, principal=owner)
+        return end_answer(wish, transaction_id, found)
+
+    # Sweep
+
+    async def run(self) -> None:
+        """Sweep again and again. Any number of gateways may. Never returns."""
+        while True:
+            await asyncio.sleep(self.sweep_s)
+            try:
+                await self.sweep()
+            except StorageError as error:
+                log.warning("cannot sweep transactions", extra=fields(cause=error.detail))
+
+    async def sweep(self) -> None:
+        """End the transactions whose time has passed, forget those that wrote nothing, and old transactional ids."""
+        found = SWEPT_AT_ONCE
+        while found >= SWEPT_AT_ONCE:
+            found, due = await self._database.query(transaction_store.sweep, SWEPT_AT_ONCE)
+            for transaction_id in due:
+                if not await self._time_out(transaction_id):
+                    found = 0  # it is tried again by the next sweep
+        while await self._database.query(transaction_store.forget_producers, SWEPT_AT_ONCE) >= SWEPT_AT_ONCE:
+            pass
+
+    async def _time_out(self, transaction_id: str) -> bool:
+        """Returns: whether it has ended; False: another one uses it, or its end failed."""
+        try:
+            ended = await self._ending.end(transaction_id, TIME_OUT, skip_locked=True)
+        except ApiError as error:
+            log.warning(
+                "cannot end a transaction whose time has passed",
+                extra=fields(transaction_id=transaction_id, cause=error.detail),
+            )
+            return False
+        if ended is None or ended.state == State.OPEN:
+            return False
+        log.info("a transaction timed out", extra=fields(transaction_id=transaction_id, partitions=ended.partitions))
+        return True

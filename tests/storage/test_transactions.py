@@ -1,0 +1,562 @@
+"""Transactions of the record log: each call on a transaction in each of its states, answered as the table of rules says."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from sharequeue_gateway.record_log import store, transaction_store
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.transaction_rules import (
+    ABORT,
+    COMMIT,
+    FENCE,
+    TERMINATE,
+    TIME_OUT,
+    Reason,
+    State,
+    Wish,
+)
+from sharequeue_gateway.record_log.transactions import NewTransaction
+
+from sharequeue.protocol.errors import ApiError
+from tests.storage.database import session
+from tests.storage.record_log_suite import key_of
+from tests.storage.record_logs import Heard, PostgresRecordLogs, batch_of, new_topic
+
+MINUTE_MS = 60_000
+
+
+@asynccontextmanager
+async def opened(database_url: str, **options: Any) -> AsyncIterator[PostgresRecordLog]:
+    """A record log that does not sweep by itself."""
+    async with PostgresRecordLogs(database_url).open(**options) as log:
+        log.transactions.sweep_s = 1e6
+        yield log
+
+
+async def begin(log: PostgresRecordLog, **wish: Any) -> str:
+    wish.setdefault("timeout_ms", 10 * MINUTE_MS)
+    return (await log.transactions.begin(NewTransaction(**wish))).transaction_id
+
+
+async def produce(log: PostgresRecordLog, transaction_id: str | None, topic_id: str, *partitions: int) -> list[int]:
+    """One record to each of these partitions (or to 0)."""
+    appends = [
+        batch_of(topic_id, ["x"], partition)._replace(transaction_id=transaction_id) for partition in partitions or (0,)
+    ]
+    return list((await log.appender.append(appends)).base_offsets)
+
+
+async def let_pass(connection: Any, transaction_id: str) -> None:
+    """The time of a transaction passes."""
+    await connection.execute(
+        "UPDATE log.transactions SET deadline = clock_timestamp() WHERE transaction_id = $1", transaction_id
+    )
+
+
+async def stored(connection: Any, topic_id: str) -> list[tuple[int, int, int, str | None]]:
+    """Partition, base offset, attributes and transaction of each batch."""
+    rows = await connection.fetch(
+        """SELECT partition, base_offset, attributes, transaction_id FROM log.record_batches
+           WHERE topic_id = $1 ORDER BY 1, 2""",
+        topic_id,
+    )
+    return [tuple(row) for row in rows]
+
+
+async def stable(connection: Any, topic_id: str, partition: int = 0) -> tuple[int, int]:
+    """The last stable offset and the log end."""
+    found = (await store.bounds(connection, [(topic_id, partition)]))[topic_id, partition]
+    return found.last_stable_offset, found.log_end_offset
+
+
+async def rows(connection: Any) -> dict[str, int]:
+    """How many rows the tables of transactions have."""
+    tables = ("transactions", "transaction_partitions", "aborted_transactions", "transaction_outcomes")
+    return {table: await connection.fetchval(f"SELECT count(*) FROM log.{table}") for table in tables}
+
+
+def code_of(answer: Any) -> str | int:
+    return answer.error.kafka_code if isinstance(answer, ApiError) else str(answer)
+
+
+async def ended(log: PostgresRecordLog, transaction_id: str, wish: Wish, **more: Any) -> tuple[Any, ...]:
+    """A call that ends a transaction. Returns: the number of the error, and what it says; or the outcome."""
+    try:
+        found = await log.transactions.end(transaction_id, wish, **more)
+    except ApiError as error:
+        said = (error.extra.get("state"), error.extra.get("reason"))
+        return (error.error.kafka_code, error.definite, *said)
+    return found.state.name.lower(), found.reason.name.lower()
+
+
+async def test_a_commit_writes_a_marker_to_each_partition_and_leaves_nothing_open(database_url: str) -> None:
+    topic, heard = new_topic(), Heard()
+    async with session(database_url) as admin, opened(database_url, listener=heard) as log:
+        await produce(log, None, topic, 0)
+        transaction = await begin(log)
+        assert await produce(log, transaction, topic, 0, 1) == [1, 0]
+        assert await produce(log, transaction, topic, 0) == [2]
+        assert await produce(log, None, topic, 1) == [1]
+        assert (await stable(admin, topic, 0), await stable(admin, topic, 1)) == ((1, 3), (0, 2))
+        heard.appends.clear()
+        first = await log.transactions.end(transaction, COMMIT)
+        assert (first.state, first.reason, first.partitions) == (State.COMMITTED, Reason.CLIENT, 2)
+        assert first.ended_at_ms is not None
+        assert first.ended_at_ms >= first.began_at_ms
+        assert heard.appends == [(topic, 0, 4, 0), (topic, 1, 3, 0)], "the markers wake who waits"
+        assert await stored(admin, topic) == [
+            (0, 0, 0, None),
+            (0, 1, 16, transaction),
+            (0, 2, 16, transaction),
+            (0, 3, 112, transaction),
+            (1, 0, 16, transaction),
+            (1, 1, 0, None),
+            (1, 2, 112, transaction),
+        ]
+        assert (await stable(admin, topic, 0), await stable(admin, topic, 1)) == ((4, 4), (3, 3))
+        again = await log.transactions.end(transaction, COMMIT)
+        assert again == first._replace(timeout_ms=None), "a repeat is answered the same"
+        assert await produce(log, None, topic, 0) == [4], "this gateway knows the new end"
+        assert await rows(admin) == {
+            "transactions": 0,
+            "transaction_partitions": 0,
+            "aborted_transactions": 0,
+            "transaction_outcomes": 1,
+        }
+
+
+async def test_an_abort_keeps_who_was_aborted_where(database_url: str) -> None:
+    topic = new_topic()
+    async with session(database_url) as admin, opened(database_url) as log:
+        transaction = await begin(log)
+        await produce(log, None, topic, 0)
+        await produce(log, transaction, topic, 0, 1)
+        await log.transactions.end(transaction, ABORT)
+        assert [row[2] for row in await stored(admin, topic)] == [0, 16, 48, 16, 48]
+        aborted = await admin.fetch(
+            "SELECT partition, transaction_id, first_offset, marker_offset FROM log.aborted_transactions ORDER BY 1"
+        )
+        assert [tuple(row) for row in aborted] == [(0, transaction, 1, 2), (1, transaction, 0, 1)]
+
+
+STATES = (
+    "open",
+    "empty",
+    "past",
+    "past and empty",
+    "committed",
+    "aborted",
+    "terminated",
+    "timed out",
+    "fenced",
+    "absent",
+)
+
+
+async def made(log: PostgresRecordLog, admin: Any, topic: str, state: str) -> str:
+    """A transaction in a state; except in `empty` ones it has a record in partition 0."""
+    if state == "absent":
+        return str(uuid.uuid4())
+    transaction = await begin(log)
+    if "empty" not in state:
+        await produce(log, transaction, topic)
+    if state.startswith("past"):
+        await let_pass(admin, transaction)
+    wish = {"committed": COMMIT, "aborted": ABORT, "terminated": TERMINATE, "timed out": TIME_OUT, "fenced": FENCE}
+    if state in wish:
+        await log.transactions._ending.end(transaction, wish[state])
+    return transaction
+
+
+LATE = (48, True, "aborted", "timed_out")
+COMMITTED = (48, True, "committed", "client")
+GONE = (105, False, None, None)
+END_ANSWERS: dict[tuple[str, str], tuple[Any, ...]] = {
+    ("commit", "open"): ("committed", "client"),
+    ("commit", "empty"): ("committed", "client"),
+    ("commit", "past"): LATE,
+    ("commit", "past and empty"): LATE,
+    ("commit", "committed"): ("committed", "client"),
+    ("commit", "aborted"): (48, True, "aborted", "client"),
+    ("commit", "terminated"): (48, True, "aborted", "administrator"),
+    ("commit", "timed out"): LATE,
+    ("commit", "fenced"): (90, True, "aborted", "fenced"),
+    ("commit", "absent"): GONE,
+    ("abort", "open"): ("aborted", "client"),
+    ("abort", "empty"): ("aborted", "client"),
+    ("abort", "past"): ("aborted", "timed_out"),
+    ("abort", "past and empty"): ("aborted", "timed_out"),
+    ("abort", "committed"): COMMITTED,
+    ("abort", "aborted"): ("aborted", "client"),
+    ("abort", "terminated"): ("aborted", "administrator"),
+    ("abort", "timed out"): ("aborted", "timed_out"),
+    ("abort", "fenced"): (90, True, "aborted", "fenced"),
+    ("abort", "absent"): GONE,
+    ("terminate", "open"): ("aborted", "administrator"),
+    ("terminate", "empty"): ("aborted", "administrator"),
+    ("terminate", "past"): ("aborted", "timed_out"),
+    ("terminate", "past and empty"): ("aborted", "timed_out"),
+    ("terminate", "committed"): COMMITTED,
+    ("terminate", "aborted"): ("aborted", "client"),
+    ("terminate", "terminated"): ("aborted", "administrator"),
+    ("terminate", "timed out"): ("aborted", "timed_out"),
+    ("terminate", "fenced"): ("aborted", "fenced"),
+    ("terminate", "absent"): GONE,
+}
+WISHES = {"commit": COMMIT, "abort": ABORT, "terminate": TERMINATE}
+
+
+@pytest.mark.parametrize(("call", "state"), END_ANSWERS, ids=["-".join(cell) for cell in END_ANSWERS])
+async def test_each_end_of_a_transaction_in_each_state(module_database: str, call: str, state: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, opened(module_database) as log, opened(module_database) as other:
+        transaction = await made(log, admin, topic, state)
+        expected = END_ANSWERS[call, state]
+        assert await ended(log, transaction, WISHES[call]) == expected
+        assert await ended(other, transaction, WISHES[call]) == expected, "a repeat, at any gateway"
+        if expected[0] in ("committed", "aborted"):
+            found = [await one.transactions.end(transaction, WISHES[call]) for one in (log, other)]
+            assert found[0] == found[1]
+        if state != "absent":
+            batches = [row[2] for row in await stored(admin, topic)]
+            committed = "committed" in expected
+            assert batches == ([] if "empty" in state else [16, 112 if committed else 48])
+
+
+APPEND_ANSWERS: dict[str, tuple[Any, ...]] = {
+    "open": (),
+    "past": LATE,
+    "past and empty": LATE,
+    "committed": COMMITTED,
+    "aborted": (48, True, "aborted", "client"),
+    "terminated": (48, True, "aborted", "administrator"),
+    "timed out": LATE,
+    "fenced": (90, True, "aborted", "fenced"),
+    "absent": (105, True, None, None),
+}
+
+
+@pytest.mark.parametrize("way", ["fast", "slow", "keyed", "several"])
+@pytest.mark.parametrize("state", APPEND_ANSWERS)
+async def test_each_append_to_a_transaction_in_each_state(module_database: str, state: str, way: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, opened(module_database) as log, opened(module_database) as other:
+        transaction = await made(log, admin, topic, state)
+        for _ in range(2):
+            if way == "fast":
+                await produce(log, None, topic)  # its end is known now
+            gateway = other if way == "slow" else log
+            before = len(await stored(admin, topic))
+            partitions = (0, 1) if way == "several" else (0,)
+            appends = [batch_of(topic, ["x"], part)._replace(transaction_id=transaction) for part in partitions]
+            key = key_of(topic, uuid.uuid4().hex, b"1") if way == "keyed" else None
+            said: tuple[Any, ...] = ()
+            appended = None
+            try:
+                await gateway.appender.append(appends, key)
+            except ApiError as error:
+                said = (error.error.kafka_code, error.definite, error.extra.get("state"), error.extra.get("reason"))
+                appended = error.extra.get("appended")
+            assert appended is None
+            assert said == APPEND_ANSWERS[state]
+            after = [row for row in await stored(admin, topic) if row[2] < 32]
+            if said:
+                assert len(after) <= before, "nothing was appended"
+            else:
+                assert after[-1][2:] == (16, transaction)
+
+
+async def test_an_append_behind_a_refused_one_is_not_refused(database_url: str) -> None:
+    """They share a commit: the refused one leaves no hole."""
+    topic = new_topic()
+    async with session(database_url) as admin, opened(database_url) as log:
+        await produce(log, None, topic)
+        open_one, other = await begin(log), await begin(log)
+        await log.transactions.end(other, ABORT)
+        answers = await asyncio.gather(
+            produce(log, open_one, topic),
+            produce(log, other, topic),
+            produce(log, None, topic),
+            produce(log, open_one, topic),
+            return_exceptions=True,
+        )
+        assert code_of(answers[1]) == 105 or code_of(answers[1]) == 48
+        offsets = sorted(answer[0] for answer in answers if not isinstance(answer, BaseException))
+        assert offsets == [1, 2, 3]
+        assert [row[1] for row in await stored(admin, topic)] == [0, 1, 2, 3]
+        # from now on the refused one alone takes the slow path
+        commits = "SELECT count(DISTINCT xmin::text) FROM log.record_batches WHERE topic_id = $1 AND base_offset > 3"
+        answers = await asyncio.gather(
+            *(produce(log, transaction, topic) for transaction in (open_one, other, None, other, open_one)),
+            return_exceptions=True,
+        )
+        assert [isinstance(answer, BaseException) for answer in answers] == [False, True, False, True, False]
+        assert await admin.fetchval(commits, topic) <= 2
+
+
+async def test_a_key_gives_the_first_answer_while_the_transaction_is_open(database_url: str) -> None:
+    topic = new_topic()
+    async with session(database_url) as admin, opened(database_url) as log:
+        transaction = await begin(log)
+        append = batch_of(topic, ["x"])._replace(transaction_id=transaction)
+        key = key_of(topic, "k", b"1")
+        first = await log.appender.append([append], key)
+        assert await log.appender.append([append], key) == first
+        await log.transactions.end(transaction, COMMIT)
+        with pytest.raises(ApiError) as refused:
+            await log.appender.append([append], key)
+        assert (refused.value.error.kafka_code, refused.value.extra["state"]) == (48, "committed")
+        assert [row[2] for row in await stored(admin, topic)] == [16, 112]
+
+
+# Producers with a transactional id
+
+
+async def refused_begin(log: PostgresRecordLog, **wish: Any) -> tuple[int, Any]:
+    with pytest.raises(ApiError) as refused:
+        await begin(log, **wish)
+    return refused.value.error.kafka_code, refused.value.extra
+
+
+async def test_a_new_producer_fences_the_earlier_one(database_url: str) -> None:
+    topic, name = new_topic(), uuid.uuid4().hex
+    async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:
+        first = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
+        assert (first.producer_epoch, first.transactional_id) == (0, name)
+        await produce(log, first.transaction_id, topic)
+        second = await other.transactions.begin(NewTransaction(MINUTE_MS, name))
+        assert second.producer_epoch == 1
+        assert await ended(log, first.transaction_id, COMMIT) == (90, True, "aborted", "fenced")
+        assert (await refused_begin(log, transactional_id=name, producer_epoch=0))[0] == 90
+        await produce(other, second.transaction_id, topic)
+        assert await ended(other, second.transaction_id, COMMIT) == ("committed", "client"), "it was not disturbed"
+        third = await other.transactions.begin(NewTransaction(MINUTE_MS, name, 1))
+        assert third.producer_epoch == 1
+        assert [row[2] for row in await stored(admin, topic)] == [16, 48, 16, 112]
+
+
+async def test_epochs_that_are_not_the_current_one(database_url: str) -> None:
+    name = uuid.uuid4().hex
+    async with session(database_url) as admin, opened(database_url) as log:
+        assert (await refused_begin(log, transactional_id=name, producer_epoch=0))[0] == 105
+        first = await begin(log, transactional_id=name)
+        assert await refused_begin(log, transactional_id=name, producer_epoch=1) == (47, {"producer_epoch": 0})
+        code, said = await refused_begin(log, transactional_id=name, producer_epoch=0)
+        assert (code, said["transaction_id"], said["state"]) == (48, first, "open")
+        await let_pass(admin, first)
+        await begin(log, transactional_id=name, producer_epoch=0)
+        assert await ended(log, first, COMMIT) == LATE
+
+
+async def test_the_note_of_the_last_commit_is_answered(database_url: str) -> None:
+    topic, name = new_topic(), uuid.uuid4().hex
+    async with opened(database_url) as log:
+        for note in ("batch 7", None, "batch 8"):
+            transaction = await begin(log, transactional_id=name)
+            await produce(log, transaction, topic)
+            await log.transactions.end(transaction, COMMIT, note=note)
+        transaction = await begin(log, transactional_id=name)
+        await produce(log, transaction, topic)
+        await log.transactions.end(transaction, ABORT, note="batch 9")
+        begun = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
+        assert begun.committed_note == "batch 8"
+
+
+async def test_many_producers_begin_at_once_and_one_has_it(database_url: str) -> None:
+    name = uuid.uuid4().hex
+    async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:
+        begun = await asyncio.gather(
+            *((log, other)[n % 2].transactions.begin(NewTransaction(MINUTE_MS, name)) for n in range(8)),
+            return_exceptions=True,
+        )
+        epochs = [one.producer_epoch for one in begun if not isinstance(one, BaseException)]
+        codes = {code_of(one) for one in begun if isinstance(one, BaseException)}
+        assert codes <= {90, 51}
+        assert len(set(epochs)) == len(epochs)
+        assert (
+            await admin.fetchval(
+                "SELECT count(*) FROM log.transactions WHERE transactional_id = $1 AND state = 0", name
+            )
+            <= 1
+        )
+        last = await begin(log, transactional_id=name)
+        assert await ended(other, last, COMMIT) == ("committed", "client")
+
+
+# Bounds
+
+
+async def test_most_transactions_are_bounded(database_url: str) -> None:
+    async with session(database_url) as admin, opened(database_url) as log:
+        await admin.execute(
+            """INSERT INTO log.transactions (transaction_id, timeout_ms, deadline)
+               SELECT n::text, 1, now() + interval '1 hour' FROM generate_series(1, 9999) n"""
+        )
+        last = await begin(log)
+        with pytest.raises(ApiError, match="10000 transactions are open") as refused:
+            await begin(log)
+        assert (refused.value.error.kafka_code, refused.value.status, refused.value.limit) == (89, 429, 10_000)
+        await log.transactions.end(last, ABORT)
+        await begin(log)
+
+
+async def test_a_transaction_has_at_most_a_thousand_partitions(database_url: str) -> None:
+    topic = new_topic()
+    async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:
+        transaction = await begin(log)
+        await produce(log, transaction, topic, *range(999))
+        await produce(log, transaction, topic, 999)
+        await produce(log, None, topic, 1000)
+        for gateway in (log, other):
+            with pytest.raises(ApiError, match="1001 partitions; the most is 1000") as refused:
+                await produce(gateway, transaction, topic, 1000)
+            assert (refused.value.error.kafka_code, refused.value.limit) == (10, 1000)
+        await produce(log, transaction, topic, 3)
+        assert await ended(log, transaction, COMMIT) == ("committed", "client")
+        markers = "SELECT count(*) FROM log.record_batches WHERE topic_id = $1 AND attributes = 112"
+        assert await admin.fetchval(markers, topic) == 1000
+
+
+async def test_a_transaction_has_bounded_bytes(database_url: str) -> None:
+    topic = new_topic()
+    async with opened(database_url) as log:
+        log.appender.transaction_sizes.most_bytes = 200
+        transaction = await begin(log)
+        await produce(log, transaction, topic, 0, 1)
+        with pytest.raises(ApiError, match="max_transaction_bytes") as refused:
+            await produce(log, transaction, topic, *range(5))
+        assert refused.value.limit == 200
+        assert await ended(log, transaction, COMMIT) == ("committed", "client")
+
+
+# Topics that are deleted
+
+
+async def test_a_deleted_topic_leaves_the_transaction(database_url: str) -> None:
+    gone, kept = new_topic(), new_topic()
+    async with session(database_url) as admin, opened(database_url) as log:
+        transaction, alone = await begin(log), await begin(log)
+        await produce(log, transaction, gone, 0, 1)
+        await produce(log, transaction, kept)
+        await produce(log, alone, gone)
+        await log.delete_topic(gone, 2)
+        found = await log.transactions.end(transaction, COMMIT)
+        assert (found.state, found.partitions) == (State.COMMITTED, 1)
+        assert [row[2] for row in await stored(admin, kept)] == [16, 112]
+        assert await ended(log, alone, COMMIT) == ("committed", "client")
+        with pytest.raises(ApiError, match="deleted"):
+            await produce(log, await begin(log), gone)
+        assert (await rows(admin))["transaction_partitions"] == 0
+
+
+# Sweep
+
+
+async def test_a_sweep_ends_what_is_past_and_leaves_no_row_of_what_wrote_nothing(database_url: str) -> None:
+    topic = new_topic()
+    async with session(database_url) as admin, opened(database_url) as log:
+        wrote, empty, ended_empty, open_one = [await begin(log) for _ in range(4)]
+        await produce(log, wrote, topic)
+        await produce(log, open_one, topic, 1)
+        await log.transactions.end(ended_empty, COMMIT)
+        for transaction in (wrote, empty):
+            await let_pass(admin, transaction)
+        await log.transactions.sweep()
+        assert [row[2] for row in await stored(admin, topic)] == [16, 48, 16]
+        assert await ended(log, wrote, COMMIT) == LATE
+        assert await ended(log, empty, COMMIT) == GONE
+        assert await ended(log, ended_empty, COMMIT) == ("committed", "client"), "a repeat is answered for a minute"
+        await let_pass(admin, ended_empty)
+        await log.transactions.sweep()
+        assert await ended(log, ended_empty, COMMIT) == GONE
+        assert (await rows(admin))["transactions"] == 1
+
+
+async def test_ten_gateways_end_each_transaction_once(database_url: str) -> None:
+    topic = new_topic()
+    async with session(database_url) as admin, opened(database_url) as log:
+        transactions = [await begin(log) for _ in range(40)]
+        for number, transaction in enumerate(transactions[:30]):
+            await produce(log, transaction, topic, number % 5)
+        await admin.execute("UPDATE log.transactions SET deadline = clock_timestamp()")
+        async with AsyncExitStack() as stack:
+            others = [await stack.enter_async_context(opened(database_url)) for _ in range(9)]
+            await asyncio.gather(*(one.transactions.sweep() for one in [log, *others]))
+        await log.transactions.sweep()
+        markers = [row[3] for row in await stored(admin, topic) if row[2] == 48]
+        assert sorted(markers) == sorted(str(transaction) for transaction in transactions[:30])
+        assert await rows(admin) == {
+            "transactions": 0,
+            "transaction_partitions": 0,
+            "aborted_transactions": 30,
+            "transaction_outcomes": 30,
+        }
+
+
+async def test_more_than_a_sweep_takes_at_once(database_url: str) -> None:
+    async with session(database_url) as admin, opened(database_url) as log:
+        await admin.execute(
+            """INSERT INTO log.transactions (transaction_id, timeout_ms, deadline)
+               SELECT n::text, 1, now() FROM generate_series(1, 2500) n"""
+        )
+        await log.transactions.sweep()
+        assert (await rows(admin))["transactions"] == 0
+
+
+async def test_old_transactional_ids_are_forgotten(database_url: str) -> None:
+    async with session(database_url) as admin, opened(database_url) as log:
+        for name in ("old", "new"):
+            await begin(log, transactional_id=name)
+        await admin.execute("UPDATE log.transactional_producers SET keep_until = now() WHERE transactional_id = 'old'")
+        await log.transactions.sweep()
+        left = await admin.fetch("SELECT transactional_id FROM log.transactional_producers")
+        assert [row[0] for row in left] == ["new"]
+
+
+async def test_outcomes_are_dropped_by_period(database_url: str) -> None:
+    """The log makes the table of a period that is missing when a transaction ends."""
+    topic = new_topic()
+    async with session(database_url) as admin, opened(database_url) as log:
+        tables = "SELECT relname FROM pg_class WHERE relname LIKE 'transaction_outcomes_%' AND relkind = 'r'"
+        for row in await admin.fetch(tables):
+            await admin.execute(f"DROP TABLE log.{row[0]}")
+        transaction = await begin(log)
+        await produce(log, transaction, topic)
+        assert await ended(log, transaction, COMMIT) == ("committed", "client")
+        assert await ended(log, transaction, COMMIT) == ("committed", "client")
+        assert len(await admin.fetch(tables)) == 2
+        old = log.database.outcomes._replace(seconds=1, kept=0)
+        for number in range(1, 20):
+            await admin.execute(
+                f"""CREATE TABLE log.transaction_outcomes_{number} PARTITION OF log.transaction_outcomes
+                    FOR VALUES FROM ({number}) TO ({number + 1})"""
+            )
+        await store.drop_key_partitions(admin, old._replace(seconds=3600, kept=1))
+        assert len(await admin.fetch(tables)) == old.most_partitions + 1
+
+
+async def test_a_committed_batch_is_read_as_any_other(database_url: str) -> None:
+    topic = new_topic()
+    async with opened(database_url) as log, opened(database_url) as other:
+        transaction = await begin(log)
+        await log.appender.append([batch_of(topic, "ab")._replace(transaction_id=transaction)])
+        await log.transactions.end(transaction, COMMIT)
+        await log.appender.append([batch_of(topic, "c")])
+        for gateway in (log, other):
+            batches = (await gateway.read(topic, 0, 0, 1 << 20, 100)).batches
+            assert [(batch.base_offset, batch.transaction_id, batch.control) for batch in batches] == [
+                (0, transaction, False),
+                (2, transaction, True),
+                (3, None, False),
+            ]
+            values = [record["value"] for batch in batches for record in json.loads(b"[" + batch.slice(0, 9) + b"]")]
+            assert values == ["a", "b", "c"]
+
+
+def test_the_statement_of_an_end_is_one() -> None:
+    assert transaction_store.END_TRANSACTION.count(";") == 0
