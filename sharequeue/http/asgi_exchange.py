@@ -5,8 +5,9 @@ import contextlib
 from collections.abc import Callable
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Send
+from starlette.types import Message, Send
 
+from sharequeue.background import start
 from sharequeue.http.exchange import WITHOUT_LENGTH, ClientGone, Headers, too_large
 from sharequeue.protocol.errors import ApiError
 
@@ -15,12 +16,14 @@ class AsgiExchange:
     """See `sharequeue.http.exchange.Exchange`. A dependency may have read the body with `request.body()` before."""
 
     def __init__(self, request: Request, send: Send) -> None:
+        self.method: bytes = request.method.encode()
         self.path: str = request.scope["path"]
         self.query: bytes = request.scope["query_string"]
         self.headers: Headers = request.scope["headers"]
         self.client: tuple[str, int] | None = request.scope.get("client")
         self._request = request
         self._send = send
+        self._sending: set[asyncio.Task[None]] = set()
         self._leaving: asyncio.Task[None] | None = None
         """Ends when the client hangs up."""
         self._left = False
@@ -75,6 +78,14 @@ class AsgiExchange:
             await self._send({"type": "http.response.body", "body": part, "more_body": True})
         except OSError:  # ASGI: the client is gone
             raise ClientGone from None
+
+    def write_at_once(self, part: bytes) -> None:
+        message = {"type": "http.response.body", "body": part, "more_body": True}
+        start(self._sending, self._send_quietly(message))
+
+    async def _send_quietly(self, message: Message) -> None:
+        with contextlib.suppress(OSError, RuntimeError):  # the client is gone, or the answer has ended
+            await self._send(message)
 
     async def finish(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})

@@ -274,6 +274,17 @@ class ConnectionExchange:
             return
         await self._send(b"%x\r\n%b\r\n" % (len(part), part) if self._chunked else part)
 
+    def write_at_once(self, part: bytes) -> None:
+        connection = self._connection
+        if (
+            self.answered
+            or self._without_content
+            or connection.untaken is not None
+            or connection.transport.is_closing()
+        ):
+            return
+        connection.transport.write(b"%x\r\n%b\r\n" % (len(part), part) if self._chunked else part)
+
     async def finish(self) -> None:
         if self._chunked and not self._connection.transport.is_closing():
             self._connection.transport.write(LAST_CHUNK)

@@ -99,6 +99,8 @@ class Endpoint:
         self._admission = admission
         self._handler = handler
         self._callers = callers
+        self._as_method = "POST" if api.acquires else api.method
+        """The method by which pages of other sites are refused."""
         self._max_request_bytes = max_request_bytes
         protected = cluster_token is not None and (api.internal or protect)
         self._authorization = f"Bearer {cluster_token}".encode() if protected else None
@@ -143,7 +145,7 @@ class Endpoint:
         taken = 0
         try:
             if self._callers is not None:
-                refusal = self._callers.refusal(self.api.method, exchange.headers, headers)
+                refusal = self._callers.refusal(self._as_method, exchange.headers, headers)
                 if refusal is not None:
                     raise refusal
             if self._authorization is not None:

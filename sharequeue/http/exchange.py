@@ -21,6 +21,7 @@ class Exchange(Protocol):
     An answer is either whole (`answer`) or a stream (`start`, `write` as often as wanted, `finish`).
     """
 
+    method: bytes
     path: str
     query: bytes
     headers: Headers
@@ -47,6 +48,9 @@ class Exchange(Protocol):
 
     async def write(self, part: bytes) -> None:
         """Send a part of the answer. Returns when the connection can take another one. Raises: ClientGone."""
+
+    def write_at_once(self, part: bytes) -> None:
+        """Send a part of the answer if the connection can take it now; else drop it. Not while `write` is under way."""
 
     async def finish(self) -> None:
         """End the answer."""

@@ -135,6 +135,9 @@ MAX_IDEMPOTENCY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 MAX_DELAY_MS: Final = 12 * 3600 * 1000
 MIN_LOCK_DURATION_MS: Final = 1000
 MAX_LOCK_DURATION_MS: Final = 12 * 3600 * 1000
+MAX_STREAM_WINDOW: Final = 2000
+EVENT_ID: Final = r"^([0-9a-f]{16})\.(0|[1-9][0-9]{0,15})\Z"
+"""The id of an event of a stream: the stream, and the position in it."""
 MAX_WAIT_MS: Final = 30_000
 DEFAULT_MAX_WAIT_MS: Final = 10_000
 MAX_NAME_LENGTH: Final = 249

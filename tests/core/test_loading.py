@@ -275,7 +275,7 @@ def test_a_delay_continues_after_a_load() -> None:
     assert machine.next_deadline_ms() == NOW_MS + 1_000
     assert [(run.first, run.last) for run in machine.in_flight() if run.acquirable] == [(0, 2), (6, 9)]
     assert machine.expire(NOW_MS + 999).made_available is False
-    assert machine.expire(NOW_MS + 1_000) == (None, 0, True, [])
+    assert machine.expire(NOW_MS + 1_000) == (None, 0, True, [], set())
     assert (machine.waiting_count, machine.delayed_count) == (10, 0)
 
 

@@ -50,6 +50,7 @@ SETTINGS: Final = {
 }
 """The examples show these of all settings."""
 PATIENCE_S: Final = 30
+STREAM_ID: Final = "4f1c0a9be27d3358"
 
 
 def plain(value: Any) -> Any:
@@ -95,6 +96,8 @@ class Player:
         headers = dict(example.headers)
         if example.api.protected:
             headers["Authorization"] = f"Bearer {self._token}"
+        if example.api.streams:
+            return self._stream(example)
         raw = {"content": example.body} if isinstance(example.body, bytes) else {"json": example.body}
         response = self._http.request(
             example.api.method,
@@ -112,6 +115,22 @@ class Player:
         if "topic_id" in answer:
             self._topic_ids[answer["name"]] = answer["topic_id"]
         return response.status_code, plain(answer)
+
+    def _stream(self, example: Example) -> tuple[int, str]:
+        """The begin of a stream, up to the first event with records."""
+        path = path_of(example.api, **example.path)
+        lines = []
+        with self._http.stream("GET", path, params=dict(example.query), headers=dict(example.headers)) as response:
+            for line in response.iter_lines():
+                field, _, value = line.partition(": ")
+                if field == "id":
+                    lines.append(f"id: {STREAM_ID}.{value.partition('.')[2]}")
+                elif field == "data":
+                    lines += [f"data: {json.dumps(plain(json.loads(value)), separators=(',', ':'))}", ""]
+                    break
+                else:
+                    lines.append(line)
+            return response.status_code, "".join(f"{line}\n" for line in lines)
 
 
 def test_the_examples_are_answered_as_the_document_says(client: httpx.Client, data_dir: Path) -> None:

@@ -108,7 +108,9 @@ def test_success_has_a_named_schema_and_every_error_is_a_problem(document: Json)
         for status, response in responses.items():
             content = whole(document, response).get("content", {})
             if status == str(api.status) or status in map(str, api.also):
-                if api.response is not None:
+                if api.streams:
+                    assert content.keys() == {"text/event-stream"}
+                elif api.response is not None:
                     assert content["application/json"]["schema"].keys() == {"$ref"}, api.operation_id
                 else:
                     assert content.keys() <= {"text/plain"}, api.operation_id
@@ -408,6 +410,8 @@ def test_every_answer_of_a_tour_fits_its_schema(
     call(apis.UPDATE_SHARE_GROUP_CONFIG, 422, **group, body={"share.delivery.count.limit": 0})
     call(apis.GET_SHARE_GROUP_CONFIG, 200, **group)
     call(apis.LIST_SHARE_GROUP_OFFSETS, 404, group=f"{name}-no")
+    stream = {"topic": name, "member_id": "m1", "window": 1}
+    assert "text/event-stream" in call(apis.STREAM_RECORDS, 406, **group, query=stream)["detail"]
     wrong = [acknowledge_range(name, 0, 0, "accept")]
     fetch = {"topics": [name, "no-such-topic"], "member_id": "m1", "max_wait_ms": 0, "acknowledgements": wrong}
     fetched = call(apis.FETCH_RECORDS, 200, **group, body=fetch)

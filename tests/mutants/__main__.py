@@ -24,6 +24,7 @@ from tests.mutants import (
     lock_faults,
     retention_faults,
     share_partition_faults,
+    stream_faults,
     window_faults,
 )
 from tests.mutants.mutant import COORDINATOR, GATEWAY, GROUP_COORDINATOR, Mutant
@@ -58,6 +59,7 @@ SCENARIOS = {
         "open_ranges",
         "backoff",
         "never_begun",
+        "stream_window",
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
@@ -79,6 +81,7 @@ MUTANTS = [
     *group_faults.MUTANTS,
     *retention_faults.MUTANTS,
     *lock_faults.MUTANTS,
+    *stream_faults.MUTANTS,
 ]
 
 

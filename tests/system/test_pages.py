@@ -82,6 +82,10 @@ def test_the_recipes_print_what_they_show(stack: Stack) -> None:
     play(stack, "recipes.md")
 
 
+def test_the_page_of_streams_prints_what_it_shows(stack: Stack) -> None:
+    play(stack, "streams.md")
+
+
 def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_path: Path) -> None:
     """The worker of docs/worker.md: done, hopeless, failed; and a SIGTERM gives back what it did not begin."""
     (program,) = [

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.http.calls import Gateway, acknowledge_range, good, problem, wait_until
+from tests.event_source import EventSource
+from tests.http.calls import Gateway, acknowledge_range, good, problem, ranges, wait_until
 
 LOCK_MS = 1_000
 OUTAGE_S = 5.0
@@ -91,3 +92,30 @@ def test_a_fetch_that_waits_gets_records_when_the_share_coordinator_is_back(
         own_stack.service("share coordinator").start()
         waiting.join(30)
     assert [batch["first_offset"] for batch in found[0]["batches"]] == [0, 1]
+
+
+def test_st_061_a_stream_says_that_nothing_can_be_acquired_and_goes_on(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
+    coordinator = own_stack.service("share coordinator")
+    gateway.produce(name, 0)
+    source = EventSource(own_stack.url, name, name, window=10)
+    assert ranges(source.next().data) == ["0-0×1"]
+    coordinator.kill()
+    try:
+        settling = threading.Thread(target=lambda: gateway.settle(name, name, 0, 0, "accept", delivery_count=1))
+        settling.start()
+        wait_until(lambda: gateway.try_fetch(name, name, max_records=1, max_wait_ms=0).status_code == 503)
+        gateway.produce(name, 1)
+        told = source.next(45)  # the fetch that waits learns of it at the end of its wait
+        assert (told.kind, told.data["code"], told.data["retriable"]) == (
+            "problem",
+            "COORDINATOR_NOT_AVAILABLE",
+            True,
+        )
+        assert source.silent(2.0), "the same problem is sent once"
+    finally:
+        coordinator.start()
+    settling.join(30)
+    assert ranges(source.next(30).data) == ["1-1×1"]
+    source.cut()

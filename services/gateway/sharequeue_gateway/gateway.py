@@ -36,6 +36,7 @@ from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.dead_letters import DeadLetterWriter
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
+from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
@@ -44,6 +45,7 @@ from sharequeue_gateway.http.in_flight_api import InFlightApi
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
 from sharequeue_gateway.http.internal.readers_api import ReadersApi
+from sharequeue_gateway.http.internal.stream_leader_api import StreamLeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
@@ -53,6 +55,7 @@ from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
+from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
@@ -83,8 +86,11 @@ from sharequeue_gateway.retention.housekeeping import Housekeeping
 from sharequeue_gateway.retention.sweeps import Retention
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
+from sharequeue_gateway.routing.held import RoutedHeld
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import Sessions
+from sharequeue_gateway.routing.stream import Shared
+from sharequeue_gateway.routing.streams import Streams
 from sharequeue_gateway.settings import Settings
 from sharequeue_gateway.share_partition.session import ShareSessionCache
 
@@ -138,7 +144,11 @@ class Delivering(NamedTuple):
     members: FetchingMembers
     fetcher: Fetcher
     repeated: RepeatedFetches
-    acknowledger: Acknowledger
+    acknowledger: RoutedAcknowledger
+    local_acknowledger: Acknowledger
+    routed: RoutedFetch
+    held: HeldRecords
+    streams: Streams
     sessions: Sessions
     hand_over: HandOver
 
@@ -163,6 +173,7 @@ async def prepare(settings: Settings) -> Service:
     )
     delivering = _delivering(base, leading, settings)
     fetcher, sessions, hand_over = delivering.fetcher, delivering.sessions, delivering.hand_over
+    metrics.STREAMS.set_function(delivering.streams.count)
     led_metrics.watch(leader.all, lambda: fetcher.fetches.count, dead_letters.records)
     metrics.SHARE_COORDINATORS_FAILING.set_function(lambda: len(leader.failing))
     hand_over.begin(await cluster.register())
@@ -178,6 +189,7 @@ async def prepare(settings: Settings) -> Service:
         due_locks.sweep,
         partial(bound_runs, leading.led, clock, settings.max_delayed_runs),
         sessions.sweep,
+        delivering.streams.run,
         dead_letter_writer.run,
         leading.activity.run,
         delivering.members.run,
@@ -190,8 +202,9 @@ async def prepare(settings: Settings) -> Service:
     )
 
     async def stop() -> None:
-        """Leave the generation, answer the waiting fetches, and give the locks to the next leaders."""
+        """Leave the generation, answer the waiting fetches and streams, and give the locks to the next leaders."""
         await cluster.leave()
+        delivering.streams.finish()
         await fetcher.fetches.finish()
         await hand_over.finish(base.routing.gateways.have_loaded)
 
@@ -318,11 +331,27 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     repeated = RepeatedFetches(leader, metadata, lock_timers, record_log, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, base.routing, clock)
+    members, fetcher = FetchingMembers(), Fetcher(leader, record_log, repeated, clock)
+    local_acknowledger = Acknowledger(leader, metadata, clock)
+    acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata, clock)
+    routed = RoutedFetch(base.routing, fetcher, repeated, metadata, clock)
+    held = HeldRecords(leader, record_log, clock)
+    streams = Streams(
+        Shared(routed, RoutedHeld(base.routing, held), repeated, metadata, members, clock),
+        base.routing,
+        acknowledger,
+        max_streams=settings.max_streams,
+        heartbeat_ms=settings.stream_heartbeat_ms,
+    )
     return Delivering(
-        members=FetchingMembers(),
-        fetcher=Fetcher(leader, record_log, repeated, clock),
+        members=members,
+        fetcher=fetcher,
         repeated=repeated,
-        acknowledger=Acknowledger(leader, metadata, clock),
+        acknowledger=acknowledger,
+        local_acknowledger=local_acknowledger,
+        routed=routed,
+        held=held,
+        streams=streams,
         sessions=sessions,
         hand_over=HandOver(
             leader, leading.loads, leading.kept_locks, base.cluster, base.epochs, lock_timers, sessions.drop_moved
@@ -343,9 +372,13 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
     record_log, clock, cluster = leading.record_log, base.clock, base.cluster
     coordinator, metadata, routing = base.coordinator, base.metadata, base.routing
     leader, dead_letters = leading.leader, leading.dead_letters
-    members, fetcher, repeated, acknowledger, sessions, hand_over = delivering
-    routed_acknowledger = RoutedAcknowledger(routing, acknowledger, metadata, clock)
-    group_use = GroupUse(metadata, leader, fetcher.fetches, members, sessions, base.lock_timers)
+    members, fetcher, sessions, streams = (
+        delivering.members,
+        delivering.fetcher,
+        delivering.sessions,
+        delivering.streams,
+    )
+    group_use = GroupUse(metadata, leader, fetcher.fetches, members, sessions, streams, base.lock_timers)
     hosts = [host_of_url(cluster.me.url), *hosts_of(settings.allow_hosts)]
     return create_gateway_app(
         GatewayApis(
@@ -354,24 +387,26 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
                 metadata=metadata,
                 fetcher=fetcher,
                 routing=routing,
-                routed=RoutedFetch(routing, fetcher, repeated, metadata, clock),
-                acknowledger=routed_acknowledger,
+                routed=delivering.routed,
+                acknowledger=delivering.acknowledger,
                 sessions=sessions,
                 members=members,
                 max_waiting_fetches=settings.max_waiting_fetches,
             ),
-            RecordsApi(metadata, routing, acknowledger, routed_acknowledger, sessions),
+            StreamApi(metadata, streams),
+            RecordsApi(metadata, routing, delivering.local_acknowledger, delivering.acknowledger, sessions),
             ProduceApi(Producer(metadata, record_log.appender, clock, settings.max_value_depth)),
             LeaderApi(
                 clock=clock,
                 metadata=metadata,
                 cluster=cluster,
-                hand_over=hand_over,
+                hand_over=delivering.hand_over,
                 fetcher=fetcher,
-                repeated=repeated,
-                acknowledger=acknowledger,
+                repeated=delivering.repeated,
+                acknowledger=delivering.local_acknowledger,
                 sessions=sessions,
             ),
+            StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),
             TopicsApi(coordinator, metadata, record_log),
             CompactionApi(metadata, record_log.compaction),
             GroupsApi(

@@ -81,6 +81,16 @@ PRODUCE_BYTES = Gauge(
     "sharequeue_produce_bytes",
     "Bytes of the produce requests that the gateway has read and not answered; `max_produce_bytes` bounds it.",
 )
+STREAMS = Gauge(
+    "sharequeue_streams",
+    "[Streams](streams.md) that are open at this gateway. Each waits with a fetch, or for room in its window.",
+)
+STREAMS_RESUMED = Counter(
+    "sharequeue_streams_resumed", "Streams that a member opened again after its connection was lost."
+)
+STREAMS_REPLACED = Counter(
+    "sharequeue_streams_replaced", "Connections of streams that ended because the member opened its stream elsewhere."
+)
 LED_SHARE_PARTITIONS = Gauge("sharequeue_led_share_partitions", "Share-partitions this gateway has loaded.")
 SHARE_SESSIONS = Gauge("sharequeue_share_sessions", "Open share sessions (ShareSessionsCount).")
 SHARE_SESSION_PARTITIONS = Gauge(

@@ -66,6 +66,10 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """A value whose arrays and objects nest deeper gets 422. Decoders of many languages stop at 64 or 128."""
     max_waiting_fetches: Positive = 10_000
     """Fetches that may wait. A further one gets 429."""
+    max_streams: Positive = 4000
+    """[Streams](streams.md) that are open, or whose client is expected back. A further one gets 429."""
+    stream_heartbeat_ms: Positive = 15_000
+    """How often an idle stream gets a comment, so that proxies keep its connection."""
     max_share_sessions: Positive = 2000
     """Open share sessions. A further one gets 429."""
     share_session_idle_ms: Positive = 60_000

@@ -36,6 +36,10 @@ _SHARED: Final[Mapping[int, tuple[str, str]]] = {
         "INVALID_REQUEST (42): the request cannot be read. Its HTTP is malformed, its `Host` is missing, or its body is "
         "missing, not JSON or not UTF-8. Do not repeat it as it is.",
     ),
+    406: (
+        "NotAccepted",
+        "INVALID_REQUEST (42): the request does not ask for an event stream. Send `Accept: text/event-stream`.",
+    ),
     403: ("ForeignOrigin", "ORIGIN_NOT_ALLOWED (42): a page of another origin made a call that changes or acquires."),
     413: ("TooLarge", "MESSAGE_TOO_LARGE (10): the request is too large. `limit` says how large it may be."),
     415: (
@@ -48,8 +52,8 @@ _SHARED: Final[Mapping[int, tuple[str, str]]] = {
     ),
     429: (
         "Throttled",
-        "THROTTLING_QUOTA_EXCEEDED (89): too many fetches wait, or too many bytes are on their way. Nothing happened: "
-        "repeat the request after `Retry-After` seconds.",
+        "THROTTLING_QUOTA_EXCEEDED (89): too many fetches wait, too many streams are open, or too many bytes are on their "
+        "way. Nothing happened: repeat the request after `Retry-After` seconds.",
     ),
     500: (
         "Failed",
@@ -95,7 +99,13 @@ def responses(api: Api, schemas: Schemas) -> dict[str, Any]:
 def _success(api: Api, schemas: Schemas) -> dict[str, Any]:
     names = ["X-Request-Id", *(["Acknowledge-Failed"] if api.acknowledges else [])]
     success: dict[str, Any] = {"headers": _headers(names)}
-    if api.response is not None:
+    if api.streams:
+        success["description"] = (
+            "Server-Sent Events without an end. An event without a name has a FetchResponse in its data, `problem` and "
+            "`closed` have a Problem. Each event with records has an `id`."
+        )
+        success["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+    elif api.response is not None:
         success["description"] = schemas.text(api.response)
         success["content"] = {"application/json": {"schema": schemas.reference(api.response)}}
     elif api.status == 204:
@@ -117,6 +127,8 @@ def _problems(api: Api, schemas: Schemas) -> dict[int, dict[str, Any]]:
         may += _WITH_BODY
     if api.changes:
         may.append(403)
+    if api.streams:
+        may += (406, 429)
     for status in may:
         if status not in found and status not in (api.status, *api.also):
             found[status] = {"$ref": f"#/components/responses/{_SHARED[status][0]}"}

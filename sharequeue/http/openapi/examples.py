@@ -92,6 +92,14 @@ STORY: Final = (
         body=b"any bytes",
     ),
     Example(
+        "stream",
+        apis.STREAM_RECORDS,
+        "The records of a topic as they come",
+        path={"group": "previews"},
+        query={"topic": "scans", "member_id": "w-1", "resume_ms": 0},
+        headers={"Accept": "text/event-stream"},
+    ),
+    Example(
         "lock-longer",
         apis.UPDATE_SHARE_GROUP_CONFIG,
         "A minute for each record, and the default limit of deliveries",

@@ -8,6 +8,7 @@ from sharequeue.http.openapi.examples import examples_of
 from sharequeue.http.openapi.schemas import Schemas
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.types import (
+    EVENT_ID,
     GROUP_ID,
     MAX_IDEMPOTENCY_KEY_LENGTH,
     MAX_IDEMPOTENCY_RETENTION_MS,
@@ -48,6 +49,7 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
         "minimum": 1,
         "maximum": MAX_IDEMPOTENCY_RETENTION_MS,
     },
+    "Last-Event-ID": {"type": "string", "maxLength": 33, "pattern": EVENT_ID},
     "Record-Partition": _IN_PATH["partition"][1],
 }
 """Other headers take any text."""

@@ -48,9 +48,11 @@ from sharequeue.protocol.apis.leaders import (
     FETCH_IN_SESSION,
     FETCHING_MEMBERS_HERE,
     GROUP_USAGE,
+    HELD_AT_LEADER,
     IN_FLIGHT_AT_LEADER,
     RELEASE_AT_LEADER,
     RELEASE_MEMBER,
+    TAKE_STREAM,
     UNLOAD_GROUP,
     YIELD_SHARE_PARTITIONS,
 )
@@ -61,6 +63,7 @@ from sharequeue.protocol.apis.records import (
     PRODUCE_RAW_RECORD,
     PRODUCE_RECORDS,
     READ_RECORDS,
+    STREAM_RECORDS,
 )
 from sharequeue.protocol.apis.share_state import (
     DELETE_STATE,
@@ -112,6 +115,7 @@ __all__ = [
     "GET_SHARE_GROUP_CONFIG",
     "GROUP_SUMMARY",
     "GROUP_USAGE",
+    "HELD_AT_LEADER",
     "INITIALIZE_SHARE_PARTITIONS",
     "INITIALIZE_STATE",
     "IN_FLIGHT_AT_LEADER",
@@ -143,6 +147,8 @@ __all__ = [
     "RESET_SHARE_GROUP_OFFSETS",
     "SHARDS",
     "SHARE_GROUP_HEARTBEAT",
+    "STREAM_RECORDS",
+    "TAKE_STREAM",
     "TOPIC_STATE_DELETED",
     "UNLOAD_GROUP",
     "UPDATE_SHARE_GROUP_CONFIG",

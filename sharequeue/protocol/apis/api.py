@@ -35,6 +35,10 @@ class Api:
     tag: str = "Internal"
     errors: tuple[str, ...] = ()
     idempotent: bool = False
+    acquires: bool = False
+    """Whether it acquires although its method is GET."""
+    streams: bool = False
+    """Whether the answer is a stream of Server-Sent Events that ends with its connection alone."""
     raw_body: bool = False
     """Whether the body is bytes of any content type and not JSON."""
     headers: tuple[tuple[str, str], ...] = ()
@@ -63,7 +67,7 @@ class Api:
     @property
     def changes(self) -> bool:
         """Whether this call changes something or acquires, so that pages of foreign origins may not make it."""
-        return self.method != "GET"
+        return self.method != "GET" or self.acquires
 
     @property
     def acknowledges(self) -> bool:

@@ -10,11 +10,14 @@ from sharequeue.protocol.messages.leaders import (
     DeleteTopicRecordsRequest,
     GroupTopicsRequest,
     GroupUsageResponse,
+    HeldRequest,
     LeaderAcknowledgeRequest,
     LeaderFetchRequest,
     LeaderFetchResponse,
     ReleaseMemberRequest,
     ReleaseMemberResponse,
+    TakeStreamRequest,
+    TakeStreamResponse,
     UnloadGroupRequest,
     YieldRequest,
     YieldResponse,
@@ -90,6 +93,22 @@ AWAIT_RECORDS = Api(
     "Wait until one of these share-partitions may have something to acquire.",
     request=AwaitRecordsRequest,
     response=Empty,
+)
+HELD_AT_LEADER = Api(
+    "heldAtLeader",
+    "POST",
+    "/v1/leader/{group}/held",
+    "Tell what a member holds of some ranges; wait until it is less, or answer the records too.",
+    request=HeldRequest,
+    response=LeaderFetchResponse,
+)
+TAKE_STREAM = Api(
+    "takeStream",
+    "POST",
+    "/v1/leader/{group}/take-stream",
+    "End a member's stream here, because the member has opened it at another gateway.",
+    request=TakeStreamRequest,
+    response=TakeStreamResponse,
 )
 RELEASE_AT_LEADER = Api(
     "releaseAtLeader",

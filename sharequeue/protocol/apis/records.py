@@ -12,6 +12,7 @@ from sharequeue.protocol.messages.records import (
     ReadRecordsQuery,
     RecordPage,
 )
+from sharequeue.protocol.messages.streams import StreamQuery
 
 _SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
 _IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours answers the first answer again")
@@ -65,6 +66,25 @@ FETCH_RECORDS = Api(
     response=FetchResponse,
     tag="Records",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS, *_SESSION_ERRORS, "SHARE_SESSION_LIMIT_REACHED"),
+)
+STREAM_RECORDS = Api(
+    "streamRecords",
+    "GET",
+    "/v1/share-groups/{group}/stream",
+    "Acquire records as they come, as Server-Sent Events.",
+    description="Send `Accept: text/event-stream`. An event without a name is a FetchResponse in JSON. Acknowledge as "
+    "after a fetch; nothing renews the locks by itself. After a lost connection, open the stream again at any gateway with "
+    "the last `id` as `Last-Event-ID`: what is held behind it comes again, with the same `delivery_count`. "
+    "`problem`: nothing can be acquired now, and the stream goes on. `closed`: it ends; open it again if its data are "
+    "`retriable`. `replaced`: it ends, as the member has opened it elsewhere; do not open it again. The data of the first "
+    "two are a Problem. docs/streams.md has the whole.",
+    request=StreamQuery,
+    response=FetchResponse,
+    tag="Records",
+    errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
+    headers=(("Last-Event-ID", "the `id` of the last event that the client has, to continue its stream"),),
+    acquires=True,
+    streams=True,
 )
 ACKNOWLEDGE_RECORDS = Api(
     "acknowledgeRecords",

@@ -85,6 +85,41 @@ class AwaitRecordsRequest(Request):
     max_wait_ms: int
 
 
+class HeldOffsets(Struct, kw_only=True):
+    """Contiguous offsets of one partition, of which a member may hold some."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+class HeldRequest(Request):
+    """What does the member hold of these ranges? With `max_wait_ms`, the answer waits until it is less than all."""
+
+    member_id: str
+    ranges: list[HeldOffsets]
+    with_records: bool = False
+    max_wait_ms: int = 0
+
+
+class TakeStreamRequest(Request):
+    """The member has opened its stream at another gateway."""
+
+    member_id: str
+
+
+class TakeStreamResponse(Response):
+    """The stream that this gateway had; without `stream_id` it had none.
+
+    `position`: the last one given. `after`: everything that is held was sent behind it.
+    """
+
+    stream_id: str | None = None
+    position: int = 0
+    after: int = 0
+
+
 class ChangeReadersRequest(Request):
     """Change a group's rows among the log's readers. All of one life of its share-partitions: `state_epoch`.
 

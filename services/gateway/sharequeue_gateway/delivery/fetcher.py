@@ -249,6 +249,8 @@ class Fetcher:
     ) -> list[AcquiredRecords]:
         """Acquire from each in order until the limits are used up."""
         taken: list[AcquiredRecords] = []
+        if asked.fetch_id is not None and waiting.gone():  # what such a fetch acquires is not given back
+            return taken
         alone = len(takeable) == 1
         records_left, most_bytes = asked.limits.max_records, [asked.limits.max_bytes]
         if not alone:

@@ -66,6 +66,11 @@ class RepeatedFetches:
         """The partitions of the first answer."""
         return {(topic_id, partition) for topic_id, partition, *_ in await self._kept(asked)}
 
+    async def remembered(self, group_id: str, member_id: str, fetch_id: str) -> list[tuple[str, int, int, int]]:
+        """The ranges of the answer to a fetch, as (topic id, partition, first offset, last offset)."""
+        parts = await self._lock_timers.fetched(fetch_key(group_id, member_id, fetch_id))
+        return [kept for part in parts for kept in _decode(part)]
+
     async def _kept(self, asked: Asked) -> list[tuple[str, int, int, int]]:
         return [kept for part in await self._lock_timers.fetched(_name(asked)) for kept in _decode(part)]
 

@@ -16,6 +16,7 @@ from sharequeue_gateway.http.in_flight_api import InFlightApi
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
 from sharequeue_gateway.http.internal.readers_api import ReadersApi
+from sharequeue_gateway.http.internal.stream_leader_api import StreamLeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
@@ -25,6 +26,7 @@ from sharequeue_gateway.http.pages import serve_pages
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
+from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.producing.admission import ProduceAdmission
 
@@ -36,9 +38,11 @@ class GatewayApis(NamedTuple):
     """The handlers of all calls, by subject."""
 
     fetch: FetchApi
+    stream: StreamApi
     records: RecordsApi
     produce: ProduceApi
     leader: LeaderApi
+    stream_leader: StreamLeaderApi
     topics: TopicsApi
     compaction: CompactionApi
     groups: GroupsApi
@@ -55,6 +59,7 @@ class GatewayApis(NamedTuple):
         """Each call that clients and other services make, and its handler. The audits of the pipeline are beside it."""
         return (
             (apis.FETCH_RECORDS, self.fetch.fetch_records),
+            (apis.STREAM_RECORDS, self.stream.stream),
             (apis.ACKNOWLEDGE_RECORDS, self.records.acknowledge_records),
             (apis.PRODUCE_RECORDS, self.produce.produce_records),
             (apis.FETCH_FROM_LEADER, self.leader.fetch),
@@ -77,6 +82,8 @@ class GatewayApis(NamedTuple):
             (apis.FETCH_IN_SESSION, self.fetch.fetch_here),
             (apis.ACKNOWLEDGE_IN_SESSION, self.records.acknowledge_here),
             (apis.AWAIT_RECORDS, self.leader.await_records),
+            (apis.HELD_AT_LEADER, self.stream_leader.held),
+            (apis.TAKE_STREAM, self.stream_leader.take_stream),
             (apis.RELEASE_AT_LEADER, self.leader.release),
             (apis.LIST_FETCHING_MEMBERS, self.membership.fetching),
             (apis.FETCHING_MEMBERS_HERE, self.membership.fetching_here),

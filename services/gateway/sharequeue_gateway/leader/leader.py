@@ -212,7 +212,10 @@ class Leader:
         else:
             self._unload_after(led, error)
         if not led.fenced:
+            members = None if led.holders is None else {run.member_id for run in write.runs}
             self._completed(led, led.machine.complete_write(write, ok=error is None, now_ms=now_ms), now_ms)
+            if members:
+                led.wake_holders(members)
         if pending.ended is not None:
             pending.ended(error)
 
@@ -309,6 +312,8 @@ class Leader:
             led.wake()
         else:
             led.wake_turned_away(now_ms)
+        if led.holders is not None:
+            led.wake_holders(expired.members)
 
     def _expire_rest(self, led: LedSharePartition) -> None:
         led.expiring = False

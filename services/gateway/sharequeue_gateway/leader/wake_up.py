@@ -14,12 +14,15 @@
 A woken fetch must call `pass_on`: if it leaves records, it wakes the next fetch. `unload` wakes all of them, because
 each must load the share-partition again or find its new leader.
 
+A stream whose window is full waits in `holders` instead, under its member: a write, a lock that ended or an unload wakes
+the streams of the members that held the records.
+
 Three obstacles turn a fetch away: another fetch reads the log for this share-partition (`reading`, Kafka's fetch lock),
 the limits leave no room, or its share coordinator takes no writes (`halted`). Each sets `turned_away`. The fetch or the
 event that removes the obstacle wakes a waiter.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -46,12 +49,14 @@ class WakeUps:
     `fenced`: this gateway does not lead it any more; a waiting fetch must load the share-partition again.
     `unserved_since_ms`: the time since which it has had records that no fetch acquired; 0 while none are known.
     `reading`, `halted`, `turned_away`: see the page of this file.
+    `holders`: by member, its streams that wait until it holds less.
     """
 
     __slots__ = (
         "empty_until_ms",
         "fenced",
         "halted",
+        "holders",
         "key",
         "machine",
         "reading",
@@ -70,6 +75,7 @@ class WakeUps:
         self.empty_until_ms = 0
         self.unserved_since_ms = 0
         self.waiters: dict[Waiter, None] | None = None
+        self.holders: dict[str, dict[Waiter, None]] | None = None
 
     def note_empty(self) -> None:
         """Nothing can be acquired until a lock or a delay ends."""
@@ -116,6 +122,27 @@ class WakeUps:
     def wake_all(self) -> None:
         if self.waiters is not None:
             for waiter in list(self.waiters):
+                waiter.wake()
+        if self.holders is not None:
+            self.wake_holders(list(self.holders))
+
+    def add_holder(self, member_id: str, waiter: Waiter) -> None:
+        if self.holders is None:
+            self.holders = {}
+        self.holders.setdefault(member_id, {})[waiter] = None
+
+    def remove_holder(self, member_id: str, waiter: Waiter) -> None:
+        if self.holders is not None:
+            waiters = self.holders.get(member_id, {})
+            waiters.pop(waiter, None)
+            if not waiters:
+                self.holders.pop(member_id, None)
+            self.holders = self.holders or None
+
+    def wake_holders(self, members: Iterable[str | None]) -> None:
+        """Records of these members are not held any more."""
+        for member_id in members:
+            for waiter in (self.holders or {}).get(member_id or "", ()):
                 waiter.wake()
 
     @contextmanager

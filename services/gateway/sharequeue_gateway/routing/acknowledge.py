@@ -13,6 +13,7 @@ import msgspec
 from sharequeue.clock import Clock
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.generation import Node
@@ -45,10 +46,13 @@ class RoutedAcknowledger:
         *,
         atomic: bool,
         renew: bool = True,
+        seen: bool = True,
     ) -> list[AcknowledgementResult]:
         """As `Acknowledger.acknowledge`, over all leaders."""
         if self._routing.cluster.alone:
-            here = await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
+            here = await self._local.acknowledge(
+                group_id, member_id, acknowledgements, atomic=atomic, renew=renew, seen=seen
+            )
             left = [index for index, result in enumerate(here) if result.kafka_code == NOT_LEADER]
             if not left:
                 return here
@@ -56,7 +60,7 @@ class RoutedAcknowledger:
         else:
             left = list(range(len(acknowledgements)))
             results = {}
-        await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, renew)
+        await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, renew, seen)
         return [results[index] for index in range(len(acknowledgements))]
 
     async def repeat_moved(
@@ -79,13 +83,14 @@ class RoutedAcknowledger:
         left: list[int],
         atomic: bool,
         renew: bool,
+        seen: bool = True,
     ) -> None:
         """Acknowledge the indexes `left` at their leaders. Repeat those that moved, until PATIENCE_MS is over."""
         patience_ms = self._clock.now_ms() + PATIENCE_MS
         while left:
             split = await self._split(group_id, acknowledgements, left, renew)
             work = [
-                self._at(node, group_id, member_id, [acknowledgements[index] for index in indexes], atomic, renew)
+                self._at(node, group_id, member_id, [acknowledgements[index] for index in indexes], atomic, renew, seen)
                 for node, indexes in split.items()
             ]
             answers = await asyncio.gather(*work) if len(work) > 1 else [await work[0]]
@@ -157,10 +162,15 @@ class RoutedAcknowledger:
         acknowledgements: list[Acknowledgement],
         atomic: bool,
         renew: bool,
+        seen: bool,
     ) -> Sequence[AcknowledgementResult]:
         if node == self._routing.cluster.me:
-            return await self._local.acknowledge(group_id, member_id, acknowledgements, atomic=atomic, renew=renew)
-        request = AcknowledgeRequest(member_id=member_id, acknowledgements=acknowledgements, atomic=atomic)
+            return await self._local.acknowledge(
+                group_id, member_id, acknowledgements, atomic=atomic, renew=renew, seen=seen
+            )
+        request = LeaderAcknowledgeRequest(
+            member_id=member_id, acknowledgements=acknowledgements, atomic=atomic, seen=seen
+        )
         results = await self._ask(node, group_id, encode(request), len(acknowledgements))
         return _decode(results).results if isinstance(results, bytes) else results
 

@@ -20,10 +20,13 @@ from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
     ENDED,
     AwaitRecordsRequest,
+    HeldRequest,
     HeldSharePartition,
     LeaderFetchRequest,
     ReleaseMemberRequest,
     SharePartitionName,
+    TakeStreamRequest,
+    TakeStreamResponse,
     YieldRequest,
     YieldResponse,
 )
@@ -41,6 +44,8 @@ LeftBy = dict[SharePartitionKey, list[LeftLocks]]
 ANSWER_S: Final = 12.0
 """The time that another gateway has to answer, besides the wait that the request allows."""
 YIELD_S: Final = 2.0
+TAKE_S: Final = 1.0
+"""The time that another gateway has to end its stream of a member that is here now."""
 GONE_YIELD_S: Final = 0.75
 """The same for a gateway that has left the generation. It answers within milliseconds, or it is dead or paused."""
 
@@ -121,6 +126,27 @@ class GatewayClient:
             apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=seconds + ANSWER_S, retry=False
         )
         return ENDED in headers
+
+    async def held(self, node: Node, group_id: str, request: HeldRequest) -> bytes:
+        """Returns: a LeaderFetchResponse."""
+        body, _ = await self._cluster.client(node).relay(
+            apis.HELD_AT_LEADER,
+            request,
+            path={"group": group_id},
+            deadline_s=request.max_wait_ms / 1000 + ANSWER_S,
+            retry=False,
+        )
+        return body
+
+    async def take_stream(self, node: Node, group_id: str, member_id: str) -> TakeStreamResponse:
+        answer: TakeStreamResponse = await self._cluster.client(node).call(
+            apis.TAKE_STREAM,
+            TakeStreamRequest(member_id=member_id),
+            path={"group": group_id},
+            deadline_s=TAKE_S,
+            retry=False,
+        )
+        return answer
 
     async def in_flight(self, node: Node, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
         answer: ListInFlightResponse = await self._cluster.client(node).call(

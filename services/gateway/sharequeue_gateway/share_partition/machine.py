@@ -292,6 +292,7 @@ class SharePartition(Transitions):
         """
         dead_letters: list[DeadLetter] = []
         changed: list[Run] = []
+        members: set[str | None] = set()
         records = 0
         made_available = False
         left = EXPIRED_AT_ONCE
@@ -304,6 +305,7 @@ class SharePartition(Transitions):
                 if run.write is not None:
                     continue
                 if run.state is ACQUIRED and run.lock_expires_at_ms <= now_ms:
+                    members.add(run.member_id)
                     made_available |= self._expire_lock(run, now_ms, dead_letters)
                     records += run.size
                     changed.append(run)
@@ -311,10 +313,10 @@ class SharePartition(Transitions):
                     self.end_delay(run)
                     made_available = True
         if not changed:
-            return Expired(None, records, made_available, dead_letters)
+            return Expired(None, records, made_available, dead_letters, members)
         write = StateWrite(self.start_offset)
         write.fill(changed, self.delivery_complete_count)
-        return Expired(write, records, made_available, dead_letters)
+        return Expired(write, records, made_available, dead_letters, members)
 
     def _expire_lock(self, run: Run, now_ms: int, dead_letters: list[DeadLetter]) -> bool:
         """Returns: whether the records can be acquired again."""
@@ -429,6 +431,14 @@ class SharePartition(Transitions):
             _acquired(run)._replace(first_offset=max(run.first, first_offset), last_offset=min(run.last, last_offset))
             for run in self.overlapping(first_offset, last_offset)
             if run.state is ACQUIRED and run.write is None and run.member_id == member_id
+        ]
+
+    def still_held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:
+        """As `held_by`, with those whose settling is not durable yet: if their write is refused, they stay held."""
+        return [
+            _acquired(run)._replace(first_offset=max(run.first, first_offset), last_offset=min(run.last, last_offset))
+            for run in self.overlapping(first_offset, last_offset)
+            if run.member_id == member_id
         ]
 
 

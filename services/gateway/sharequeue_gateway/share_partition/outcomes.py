@@ -1,6 +1,6 @@
 """The arguments and results of the events of a share-partition. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sharequeue.protocol.errors import InvalidRecordState
@@ -50,12 +50,14 @@ class Completed(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """The changes by locks and delays that were due. `records`: the number of records whose lock ended."""
+    """The changes by locks and delays that were due. `records`: the number of records whose lock ended; `members`: who
+    held them."""
 
     write: StateWrite | None
     records: int
     made_available: bool
     dead_letters: Sequence[DeadLetter]
+    members: Collection[str | None]
 
 
 class AcknowledgeCall(NamedTuple):

@@ -23,6 +23,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.routing.sessions import Sessions
+from sharequeue_gateway.routing.streams import Streams
 
 
 class GroupUse:
@@ -35,6 +36,7 @@ class GroupUse:
         fetches: WaitingFetches,
         members: FetchingMembers,
         sessions: Sessions,
+        streams: Streams,
         lock_timers: LockTimers,
     ) -> None:
         self._metadata = metadata
@@ -42,6 +44,7 @@ class GroupUse:
         self._fetches = fetches
         self._members = members
         self._sessions = sessions
+        self._streams = streams
         self._lock_timers = lock_timers
 
     async def usage(self, call: Call) -> GroupUsageResponse:
@@ -63,6 +66,7 @@ class GroupUse:
         group_id = call.path["group"]
         if request.end:
             self._sessions.end(group_id)
+            self._streams.end(group_id)
             self._fetches.end(group_id)
         self._leader.group_reset(group_id, request.topic_ids, end=request.end)
         if request.topic_ids is None:  # the group is deleted

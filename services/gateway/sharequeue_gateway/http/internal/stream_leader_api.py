@@ -1,0 +1,85 @@
+"""The calls of a stream's gateway: at a leader, what a member holds; at a gateway that had the stream, to end it."""
+
+from sharequeue.http.answer import JSON, Answer
+from sharequeue.http.endpoint import Call
+from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.messages.leaders import HeldRequest, TakeStreamRequest, TakeStreamResponse
+from sharequeue.protocol.messages.records import PartitionLeader
+from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
+from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
+from sharequeue_gateway.delivery.waiting import WaitingFetch, WaitingFetches
+from sharequeue_gateway.http.fetch_answer import fetch_answer
+from sharequeue_gateway.routing.streams import Streams
+
+
+class StreamLeaderApi:
+    """The handlers of heldAtLeader and takeStream."""
+
+    def __init__(
+        self, metadata: Metadata, cluster: Cluster, held: HeldRecords, fetches: WaitingFetches, streams: Streams
+    ) -> None:
+        self._metadata = metadata
+        self._cluster = cluster
+        self._held = held
+        self._fetches = fetches
+        self._streams = streams
+
+    async def held(self, call: Call) -> Answer:
+        request: HeldRequest = call.request
+        group_id, member_id = call.path["group"], request.member_id
+        ranges, faults = await self._led(group_id, request)
+        if request.max_wait_ms and not faults:
+            waiting = WaitingFetch(call.exchange)
+            self._fetches.routed[waiting] = group_id
+            try:
+                await self._held.wait(
+                    waiting, group_id, member_id, ranges, min(request.max_wait_ms, MAX_WAIT_MS) / 1000
+                )
+            finally:
+                del self._fetches.routed[waiting]
+                waiting.close()
+        held, more_faults = await self._held.look(group_id, member_id, ranges, with_records=request.with_records)
+        me = self._cluster.me
+        leaders = [
+            PartitionLeader(topic=led.topic_name, partition=led.key.partition, node_id=me.node_id, url=me.url)
+            for led, *_ in held
+        ]
+        lock_duration_ms = self._metadata.lock_duration_ms(group_id)
+        body = fetch_answer(
+            member_id,
+            lock_duration_ms,
+            held,
+            (),
+            0,
+            [*faults, *more_faults],
+            with_records=request.with_records,
+            leaders=leaders,
+        )
+        return Answer(body, headers=(JSON,))
+
+    async def take_stream(self, call: Call) -> TakeStreamResponse:
+        request: TakeStreamRequest = call.request
+        return self._streams.take(call.path["group"], request.member_id)
+
+    async def _led(self, group_id: str, request: HeldRequest) -> tuple[list[OffsetsOf], list[PartitionFault]]:
+        """The ranges of share-partitions that this gateway leads; the others become faults, one for each partition."""
+        ranges: list[OffsetsOf] = []
+        faults: dict[tuple[str, int], PartitionFault] = {}
+        for part in request.ranges:
+            place = part.topic, part.partition
+            if place in faults:
+                continue
+            try:
+                topic = await self._metadata.topic(part.topic)
+            except ApiError as error:
+                faults[place] = PartitionFault(*place, error)
+                continue
+            if self._cluster.leads(SharePartitionKey(group_id, topic.topic_id, part.partition)):
+                ranges.append(OffsetsOf(topic, part.partition, part.first_offset, part.last_offset))
+            else:
+                moved = NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
+                faults[place] = PartitionFault(*place, moved)
+        return ranges, list(faults.values())

@@ -1,0 +1,75 @@
+"""The stream of a group's records: checks the request, and sends what `routing/streams.py` decides as events.
+
+A page of another site can make a browser send a GET. So a stream acquires only for a request that asks for an event
+stream, and origins are checked as for a POST (`sharequeue/http/origins.py`).
+"""
+
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Final
+
+from sharequeue.http.answer import Answer, Stream
+from sharequeue.http.endpoint import Call
+from sharequeue.protocol.errors import InvalidRequest, OriginNotAllowed
+from sharequeue.protocol.messages.streams import StreamQuery
+from sharequeue.protocol.types import MAX_TOPICS_NAMED
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.event_stream import EVENT_STREAM, HEADERS, HEARTBEAT, event_bytes, parse_event_id
+from sharequeue_gateway.http.media_types import qualities
+from sharequeue_gateway.http.named_partitions import named_partitions
+from sharequeue_gateway.routing.stream import StreamEvent
+from sharequeue_gateway.routing.streams import Opening, Streams
+
+NOT_ACCEPTED: Final = 406
+
+
+class StreamApi:
+    """The handler of streamRecords."""
+
+    def __init__(self, metadata: Metadata, streams: Streams) -> None:
+        self._metadata = metadata
+        self._streams = streams
+
+    async def stream(self, call: Call) -> Stream | Answer:
+        request: StreamQuery = call.request
+        group_id = call.group_id()
+        _check_wanted(call)
+        last_event_id = call.header("last-event-id")
+        last = parse_event_id(last_event_id) if last_event_id else None
+        topics = list(dict.fromkeys(request.topic.split(",")))
+        if len(topics) > MAX_TOPICS_NAMED:
+            raise InvalidRequest(
+                f"the stream names {len(topics)} topics; name at most {MAX_TOPICS_NAMED}", limit=MAX_TOPICS_NAMED
+            )
+        named = await named_partitions(self._metadata, topics, (), (), self._metadata.how_to_make_topics)
+        if named.faults:
+            raise named.faults[0].error
+        if call.exchange.method == b"HEAD":
+            return Answer(b"", headers=HEADERS)
+        opening = Opening(group_id, request.member_id, topics, request.window, request.resume_ms, last)
+        events = self._streams.open(call.exchange, partial(call.exchange.write_at_once, HEARTBEAT), opening)
+        return Stream(self._sent(events, group_id, request.member_id, call.request_id), HEADERS)
+
+    async def _sent(
+        self, events: AsyncGenerator[StreamEvent, None], group_id: str, member_id: str, request_id: str
+    ) -> AsyncGenerator[bytes, None]:
+        try:
+            async for event in events:
+                yield event_bytes(event, member_id, self._metadata.lock_duration_ms(group_id), request_id)
+        finally:
+            await events.aclose()
+
+
+def _check_wanted(call: Call) -> None:
+    """Raises: InvalidRequest (406): the request does not ask for an event stream. OriginNotAllowed: a page of another
+    site made it, without saying which."""
+    if not qualities(call.header("accept") or "").get(EVENT_STREAM):
+        raise InvalidRequest(
+            "a stream acquires records, so the request must ask for it: send the header Accept: text/event-stream",
+            status=NOT_ACCEPTED,
+        )
+    if call.header("sec-fetch-site") == "cross-site" and call.header("origin") is None:
+        raise OriginNotAllowed(
+            "a page of another site made this call (Sec-Fetch-Site: cross-site), and the header Origin is missing: "
+            "open the stream with EventSource or fetch"
+        )

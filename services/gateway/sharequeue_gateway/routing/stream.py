@@ -1,0 +1,361 @@
+"""One member's stream at this gateway: fetches into its window, and hands each answer on as an event.
+
+    open ──▶ restore, if another gateway had it ──▶ send again what a reconnect lacks ──▶ fetch ──▶ event ──▶ fetch …
+                                                                                            │
+                                              window full: wait for word of the leaders ◀───╯
+
+`share_partition/stream_window.py` decides what is sent again, how much may be acquired and what is released at the end;
+`delivery/waiting.py` has the states of the connection. Each fetch has a `fetch_id`, made of the stream and the position
+of the event to come. So Redis remembers the ranges of each event, and any gateway can continue the stream.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sharequeue.clock import Clock
+from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable
+from sharequeue.protocol.messages.leaders import TakeStreamResponse
+from sharequeue.protocol.types import MAX_INT64, MAX_WAIT_MS, AcquireMode
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
+from sharequeue_gateway.delivery.fetching_members import FetchingMembers
+from sharequeue_gateway.delivery.held_records import OffsetsOf
+from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
+from sharequeue_gateway.routing.fetch import RoutedFetch
+from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer
+from sharequeue_gateway.routing.held import LOOK_S, RoutedHeld
+from sharequeue_gateway.share_partition.stream_window import OffsetsAt, SentRange, StreamWindow
+
+EVENT_BYTES: Final = 1024 * 1024
+"""The most bytes of records in an event; a larger record comes alone."""
+PAUSE_S: Final = 0.02
+MOST_PAUSE_S: Final = 1.0
+"""The first and the longest pause after a fetch that failed."""
+MOST_MISSED: Final = 8
+"""A restored stream looks for its later events until as many positions in a row are unknown."""
+
+
+MOST_REMEMBERED: Final = 4096
+"""As many positions are looked up at most: twice the largest window."""
+
+
+class EventId(NamedTuple):
+    """Names an event: the stream, and the position in it."""
+
+    stream_id: str
+    position: int
+
+
+class Opened(NamedTuple):
+    """The stream is open; the client has its events up to `event_id`."""
+
+    event_id: EventId
+
+
+class Records(NamedTuple):
+    """An event with records."""
+
+    event_id: EventId
+    found: Fetched | RelayedAnswer
+
+
+class Failing(NamedTuple):
+    """Nothing can be acquired now, or not of every partition. The stream goes on."""
+
+    error: ApiError
+
+
+class Closed(NamedTuple):
+    """The stream ends here. If the error is retriable, the client opens it again, at any gateway."""
+
+    error: ApiError
+
+
+class Replaced(NamedTuple):
+    """The member has opened its stream elsewhere. This connection gets nothing more."""
+
+
+StreamEvent = Opened | Records | Failing | Closed | Replaced
+
+
+class Shared(NamedTuple):
+    """What all streams use."""
+
+    fetch: RoutedFetch
+    held: RoutedHeld
+    repeated: RepeatedFetches
+    metadata: Metadata
+    members: FetchingMembers
+    clock: Clock
+
+
+class Stream:
+    """A member's stream. `waiting`: its connection; None while the client is away.
+
+    `turn`: held by the connection that fetches, so that a later one begins after the last fetch of the one before.
+    """
+
+    __slots__ = (
+        "_pause_s",
+        "_shared",
+        "_told",
+        "group_id",
+        "member_id",
+        "pulse",
+        "resume_ms",
+        "stream_id",
+        "timer",
+        "topics",
+        "turn",
+        "waiting",
+        "whole",
+        "window",
+        "writing",
+    )
+
+    def __init__(self, shared: Shared, group_id: str, member_id: str, stream_id: str) -> None:
+        self._shared = shared
+        self.group_id = group_id
+        self.member_id = member_id
+        self.stream_id = stream_id
+        self.topics: Sequence[str] = ()
+        self.window = StreamWindow(0)
+        self.resume_ms = 0
+        self.waiting: WaitingFetch | None = None
+        self.turn = asyncio.Lock()
+        self.timer: asyncio.TimerHandle | None = None
+        self.pulse: Callable[[], None] | None = None
+        """Sends a heartbeat."""
+        self.whole = False
+        """Whether the window has all that the member holds of the stream; an earlier gateway may have had it."""
+        self.writing = False
+        """Whether the connection is taking an event."""
+        self._pause_s = 0.0
+        self._told: str | None = None
+        """The code of the last Failing event, until a fetch succeeds."""
+
+    def event_id(self, position: int) -> EventId:
+        return EventId(self.stream_id, position)
+
+    async def events(
+        self,
+        waiting: WaitingFetch,
+        after: int | None,
+        taking: Callable[[], Awaitable[TakeStreamResponse | None]],
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The events of one connection. The caller takes the next event once the one before is written.
+
+        Args:
+            after: the position of the last event that the client has; None: it has none.
+            taking: takes a stream that was not here from another gateway.
+        """
+        async with self.turn:
+            if not self.whole:
+                after = await self._restore(waiting, after, await taking())
+            positions = self.window.resume(self.window.first_held - 1 if after is None else after)
+            before = max(positions[0] - 1, 0) if after is None and positions else after
+        self._told = None
+        yield Opened(self.event_id(self.window.position if before is None else before))
+        again = deque(positions)
+        while self._serves(waiting):
+            event = await self._step(waiting, again)
+            if not self._serves(waiting):
+                break
+            if event is not None:
+                yield event
+            if isinstance(event, Records):
+                self._written(waiting, event.event_id.position)
+            elif isinstance(event, Closed):
+                return
+        ended = self._end(waiting)
+        if ended is not None:
+            yield ended
+
+    async def _step(self, waiting: WaitingFetch, again: deque[int]) -> Records | Failing | Closed | None:
+        """The next event, if there is one: of the positions `again`, then of a fetch. After a failure it waits first."""
+        if self._pause_s:
+            waiting.woken = False
+            await waiting.wait(self._pause_s)
+        began_s = asyncio.get_running_loop().time()
+        async with self.turn:
+            if not self._serves(waiting):
+                return None
+            event = await (self._again(again[0]) if again else self._next(waiting))
+        if isinstance(event, Failing):
+            self._pause_s = min(max(2 * self._pause_s, PAUSE_S), MOST_PAUSE_S)
+            known, self._told = self._told, event.error.error.code
+            return None if known == self._told else event
+        early = event is None and not again and asyncio.get_running_loop().time() - began_s < PAUSE_S
+        self._pause_s = PAUSE_S if early else 0.0  # a leader should have let the fetch wait
+        if again:
+            again.popleft()
+        return event
+
+    def _serves(self, waiting: WaitingFetch) -> bool:
+        """Whether this connection is the stream's, and nothing has ended it."""
+        return self.waiting is waiting and not waiting.over
+
+    def _written(self, waiting: WaitingFetch, position: int) -> None:
+        if self.waiting is waiting:
+            self.window.written(position)
+
+    def _end(self, waiting: WaitingFetch) -> StreamEvent | None:
+        """The last event of a connection that an event of `delivery/waiting.py` has ended."""
+        if waiting.life is Life.STOPPING:
+            return Closed(CoordinatorNotAvailable("this gateway stops; open the stream again, at any gateway"))
+        if waiting.life is Life.REPLACED:
+            return Replaced()
+        if waiting.life is Life.ENDED:
+            detail = (
+                f"the state of the group {self.group_id!r} is being replaced: its offsets are reset, or it is deleted"
+            )
+            return Closed(CoordinatorLoadInProgress(f"{detail}; open the stream again"))
+        return None
+
+    # What is held
+
+    def _partitions(self) -> list[tuple[KnownTopic, int]]:
+        """All partitions of the topics that exist now."""
+        topics = [topic for name in self.topics if (topic := self._shared.metadata.by_name.get(name)) is not None]
+        return [(topic, index) for topic in topics for index in range(topic.partitions)]
+
+    def _offsets(self, ranges: Iterable[SentRange]) -> list[OffsetsOf]:
+        by_name = self._shared.metadata.by_name
+        return [
+            OffsetsOf(topic, part.partition, part.first_offset, part.last_offset)
+            for part in ranges
+            if (topic := by_name.get(part.topic)) is not None
+        ]
+
+    async def _restore(self, waiting: WaitingFetch, after: int | None, taken: TakeStreamResponse | None) -> int | None:
+        """Continue a stream that another gateway had. Returns: the last position that the client has."""
+        shared, at_least = self._shared, 0
+        if taken is not None and taken.stream_id is not None:
+            if taken.stream_id != self.stream_id or after is None:  # the client knows nothing of that stream
+                self.stream_id, after = taken.stream_id, taken.after
+            at_least = taken.position
+        if after is None:
+            self.whole = True
+            return None
+        remembered: dict[int, list[OffsetsAt]] = {}
+        position, missed = max(after, 0), 0
+        while (missed < MOST_MISSED or position < at_least) and position - after < MOST_REMEMBERED:
+            position += 1
+            ranges = await self._remembered(position)
+            missed = 0 if ranges else missed + 1
+            if ranges:
+                remembered[position] = ranges
+        everything = [OffsetsOf(topic, index, 0, MAX_INT64) for topic, index in self._partitions()]
+        while True:
+            held = await shared.held.look(self.group_id, self.member_id, everything)
+            if not self._serves(waiting) or not any(fault.error.error.retriable for fault in held.faults):
+                break
+            await waiting.wait(LOOK_S)  # a leader died with the gateway that had the stream: the next one knows
+        self.whole = self._serves(waiting)
+        self.window = StreamWindow.restored(self.window.size, after, at_least, remembered, _ranges_of(held))
+        return after
+
+    async def _again(self, position: int) -> Records | Failing | Closed | None:
+        """An event of an earlier connection, with what the member still holds of it."""
+        ranges = self._offsets(self.window.ranges(position))
+        found = await self._shared.held.look(self.group_id, self.member_id, ranges, with_records=True)
+        if found.faults:
+            return Failing(found.faults[0].error)
+        return Records(self.event_id(position), found) if found.has_records else None
+
+    async def find_last(self) -> None:
+        """Find what a fetch acquired whose answer did not arrive: its client is gone, so it is not written."""
+        remembered = await self._remembered(self.window.position + 1)
+        by_name = self._shared.metadata.by_name
+        ranges = [OffsetsOf(by_name[part.topic], *part[1:]) for part in remembered if part.topic in by_name]
+        if ranges:
+            held = await self._shared.held.look(self.group_id, self.member_id, ranges)
+            if held.has_records:
+                self.window.acquired(_ranges_of(held))
+
+    async def _remembered(self, position: int) -> list[OffsetsAt]:
+        """What the fetch of a position acquired, as Redis remembers it."""
+        ranges = await self._shared.repeated.remembered(self.group_id, self.member_id, self._fetch_id(position))
+        name_of = self._shared.metadata.name_of
+        return [OffsetsAt(name, *place) for topic_id, *place in ranges if (name := name_of(topic_id)) is not None]
+
+    async def _learn(self) -> int:
+        """Learn what was settled. Returns: how many records."""
+        ranges = self.window.all_ranges()
+        found = await self._shared.held.look(self.group_id, self.member_id, self._offsets(ranges))
+        unknown = {(fault.topic, fault.partition) for fault in found.faults}
+        places = {part.place for part in ranges}
+        return self.window.learn(_ranges_of(found), places - unknown)
+
+    async def _make_room(self, waiting: WaitingFetch) -> None:
+        """Wait until the window has room, or the connection ends."""
+        if self.window.looks():
+            await self._learn()
+        pause_s = PAUSE_S
+        while not self.window.room and not waiting.over:
+            ranges = self._offsets(self.window.all_ranges())
+            waiting.woken = False
+            await self._shared.held.until_less(waiting, self.group_id, self.member_id, ranges, MAX_WAIT_MS / 1000)
+            if not await self._learn() and not waiting.over:
+                waiting.woken = False
+                await waiting.wait(pause_s)
+                pause_s = min(2 * pause_s, LOOK_S)
+
+    # New records
+
+    def _fetch_id(self, position: int) -> str:
+        return f"{self.stream_id}.{position}"
+
+    async def _next(self, waiting: WaitingFetch) -> Records | Failing | Closed | None:
+        """Wait for room and then for records. Returns: None if there were none in time."""
+        shared, partitions = self._shared, self._partitions()
+        if not partitions:
+            return Closed(shared.metadata.missing(self.topics[0], 0))
+        await self._make_room(waiting)
+        if waiting.over:
+            return None
+        shared.members.seen[self.group_id, self.member_id] = shared.members.now_s
+        waiting.woken = False
+        try:
+            found = await shared.fetch.fetch(waiting, self._asked(), partitions)
+        except ApiError as error:
+            found = Fetched(faults=[PartitionFault("", -1, error)])
+        if found.has_records:
+            self._told = None
+            return Records(self.event_id(self.window.acquired(_ranges_of(found.opened()))), found)
+        faults = found.faults
+        if not faults or waiting.over:
+            self._told = None if not faults else self._told
+            return None
+        ends = len(faults) == len(partitions) and not any(fault.error.error.retriable for fault in faults)
+        return (Closed if ends else Failing)(faults[0].error)
+
+    def _asked(self) -> Asked:
+        now_ms, room = self._shared.clock.now_ms(), self.window.room
+        limits = FetchLimits(
+            max_records=room,
+            max_bytes=EVENT_BYTES,
+            min_bytes=1,
+            batch_size=room,
+            acquire_mode=AcquireMode.RECORD_LIMIT,
+            deadline_ms=now_ms + MAX_WAIT_MS,
+        )
+        fetch_id = self._fetch_id(self.window.position + 1)
+        return Asked(self.group_id, self.member_id, limits, now_ms, fetch_id=fetch_id)
+
+
+def _ranges_of(found: Fetched) -> list[SentRange]:
+    """The ranges of a fetch, or of a look."""
+    own = [
+        SentRange(led.topic_name, led.key.partition, first_offset, last_offset, delivery_count)
+        for led, ranges, _ in found.acquired
+        for first_offset, last_offset, delivery_count, *_ in ranges
+    ]
+    passed_on = [
+        SentRange(entry.topic, entry.partition, entry.first_offset, entry.last_offset, entry.delivery_count)
+        for entry in found.entries()
+    ]
+    return [*own, *passed_on]

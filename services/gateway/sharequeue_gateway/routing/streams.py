@@ -1,0 +1,259 @@
+"""The streams of this gateway: one for each member of a group that has one open, or had one a moment ago.
+
+    open ─▶ CONNECTED ──connection lost──▶ AWAY ──resume_ms──▶ what is held is released, and the stream forgotten
+               ▲  │                          │
+               ╰──┼──the member opens again──╯
+                  ├──the member opens again: the older connection gets Replaced
+                  ├──the member opens at another gateway: Replaced, and forgotten here; nothing is released
+                  ╰──the gateway stops: Closed, and forgotten; what is held stays held until its locks end
+
+A gateway that was paused beyond the end of `resume_ms` does not release: the member may have opened its stream elsewhere
+in that time, and the locks end by themselves.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from sharequeue.background import start
+from sharequeue.protocol.errors import ApiError, Throttled
+from sharequeue.protocol.messages.leaders import TakeStreamResponse
+from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.generation import Node
+from sharequeue_gateway.delivery.waiting import Client, Event, Life, WaitingFetch
+from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
+from sharequeue_gateway.routing.routing import Routing
+from sharequeue_gateway.routing.stream import EventId, Shared, Stream, StreamEvent
+from sharequeue_gateway.share_partition.stream_window import SentRange
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+LATE_S: Final = 1.0
+"""A timer that fires later than this was held up: this gateway was paused."""
+
+
+class Opening(NamedTuple):
+    """What a member asks for when it opens its stream. `last`: the last event that it has."""
+
+    group_id: str
+    member_id: str
+    topics: Sequence[str]
+    window: int
+    resume_ms: int
+    last: EventId | None
+
+
+class Streams:
+    """Opens streams, keeps those whose connection was lost for a while, and sends heartbeats."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        routing: Routing,
+        acknowledger: RoutedAcknowledger,
+        *,
+        max_streams: int,
+        heartbeat_ms: int,
+    ) -> None:
+        self._shared = shared
+        self._routing = routing
+        self._acknowledger = acknowledger
+        self._max_streams = max_streams
+        self._heartbeat_s = heartbeat_ms / 1000
+        self._streams: dict[tuple[str, str], Stream] = {}
+        self._wrote_s: OrderedDict[Stream, float] = OrderedDict()
+        """Connected streams, with the time of the last event or heartbeat; the longest ago first."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def count(self) -> int:
+        """How many streams are connected."""
+        return len(self._wrote_s)
+
+    def open(self, client: Client, pulse: Callable[[], None], opening: Opening) -> AsyncGenerator[StreamEvent, None]:
+        """Open a member's stream on a connection, or continue it.
+
+        Args:
+            pulse: sends a heartbeat, if the connection takes it at once.
+        Raises: Throttled: there are `max_streams` streams.
+        """
+        key = opening.group_id, opening.member_id
+        if len(self._streams) >= self._max_streams and key not in self._streams:
+            raise Throttled(
+                f"{self._max_streams} streams are open already (max_streams); try again in a moment, or fetch",
+                limit=self._max_streams,
+            )
+        return self._events(client, pulse, opening)
+
+    async def _events(
+        self, client: Client, pulse: Callable[[], None], opening: Opening
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The events of a connection, between heartbeats. At its end the stream waits for the member, or is forgotten.
+
+        A connection that is gone before the first event has never been the stream's.
+        """
+        waiting = WaitingFetch(client)
+        stream, events = self._connect(waiting, opening)
+        stream.pulse = pulse
+        try:
+            async for event in events:
+                if stream.waiting is waiting:
+                    stream.writing = True
+                yield event
+                if stream.waiting is waiting:
+                    stream.writing = False
+                    self._note_written(stream)
+        finally:
+            await events.aclose()
+            waiting.close()
+            if stream.waiting is waiting:
+                self._disconnected(stream, waiting)
+
+    def _connect(self, waiting: WaitingFetch, opening: Opening) -> tuple[Stream, AsyncGenerator[StreamEvent, None]]:
+        """Make a connection that of the member's stream. Returns: the stream, and the events for this connection."""
+        group_id, member_id, last = opening.group_id, opening.member_id, opening.last
+        stream = self._streams.get((group_id, member_id))
+        if stream is None:
+            stream_id = uuid.uuid4().hex[:16] if last is None else last.stream_id
+            stream = self._streams[group_id, member_id] = Stream(self._shared, group_id, member_id, stream_id)
+            if last is not None:
+                metrics.STREAMS_RESUMED.inc()
+        elif stream.waiting is not None:
+            stream.waiting.on(Event.REPEATED)
+            metrics.STREAMS_REPLACED.inc()
+        else:
+            metrics.STREAMS_RESUMED.inc()
+        if stream.timer is not None:
+            stream.timer.cancel()
+            stream.timer = None
+        after = last.position if last is not None and last.stream_id == stream.stream_id else None
+        stream.topics, stream.resume_ms, stream.window.size = opening.topics, opening.resume_ms, opening.window
+        stream.waiting = waiting
+        return stream, stream.events(waiting, after, partial(self._take_elsewhere, group_id, member_id))
+
+    def _note_written(self, stream: Stream) -> None:
+        self._wrote_s[stream] = asyncio.get_running_loop().time()
+        self._wrote_s.move_to_end(stream)
+
+    def _disconnected(self, stream: Stream, waiting: WaitingFetch) -> None:
+        """The connection of a stream has ended."""
+        stream.waiting, stream.pulse, stream.writing = None, None, False
+        self._wrote_s.pop(stream, None)
+        if waiting.life is Life.STOPPING or waiting.life is Life.ENDED:
+            self._forget(stream)
+            return
+        if not stream.window.held and self._routing.cluster.alone:
+            self._forget(stream)
+            return
+        lock_ms = self._shared.metadata.lock_duration_ms(stream.group_id)
+        seconds = min(stream.resume_ms, lock_ms) / 1000
+        loop = asyncio.get_running_loop()
+        stream.timer = loop.call_later(seconds, self._resume_ended, stream, loop.time() + seconds)
+
+    def _forget(self, stream: Stream) -> None:
+        key = stream.group_id, stream.member_id
+        if self._streams.get(key) is stream:
+            del self._streams[key]
+        if stream.timer is not None:
+            stream.timer.cancel()
+            stream.timer = None
+
+    # The member does not come back
+
+    def _resume_ended(self, stream: Stream, due_s: float) -> None:
+        stream.timer = None
+        self._forget(stream)
+        if asyncio.get_running_loop().time() - due_s < LATE_S:
+            start(self._tasks, self._release(stream))
+
+    async def _release(self, stream: Stream) -> None:
+        """Release what the member holds of the stream. What was not written is given back, as a fetch's is."""
+        async with stream.turn:  # the last fetch may still be under way
+            await stream.find_last()
+            ends = list(stream.window.ends())
+        for seen in (True, False):
+            releases = [_release_of(part, begun=seen) for part, written in ends if written is seen]
+            for begin in range(0, len(releases), MAX_ACKNOWLEDGEMENTS):
+                some = releases[begin : begin + MAX_ACKNOWLEDGEMENTS]
+                try:
+                    await self._acknowledger.acknowledge(
+                        stream.group_id, stream.member_id, some, atomic=False, seen=seen
+                    )
+                except ApiError as error:
+                    log.info("the records of a stream whose client is gone stay held: %s", error.detail)
+
+    # Other gateways
+
+    async def _take_elsewhere(self, group_id: str, member_id: str) -> TakeStreamResponse | None:
+        """Take the member's stream from the gateway that has it, if one has."""
+
+        async def take(node: Node) -> TakeStreamResponse | None:
+            try:
+                return await self._routing.gateways.take_stream(node, group_id, member_id)
+            except ApiError:
+                return None
+
+        answers = await asyncio.gather(*(take(node) for node in self._routing.cluster.others()))
+        return next((answer for answer in answers if answer is not None and answer.stream_id is not None), None)
+
+    def take(self, group_id: str, member_id: str) -> TakeStreamResponse:
+        """The member has opened its stream at another gateway: forget it here, and release nothing."""
+        stream = self._streams.get((group_id, member_id))
+        if stream is None:
+            return TakeStreamResponse()
+        self._forget(stream)
+        if stream.waiting is not None:
+            waiting, stream.waiting = stream.waiting, None
+            self._wrote_s.pop(stream, None)
+            waiting.on(Event.REPEATED)
+            metrics.STREAMS_REPLACED.inc()
+        window = stream.window
+        return TakeStreamResponse(stream_id=stream.stream_id, position=window.position, after=window.first_held - 1)
+
+    # The group, the gateway, time
+
+    def end(self, group_id: str) -> None:
+        """The state of the group is being replaced: its streams end, and nothing is released."""
+        for stream in [stream for stream in self._streams.values() if stream.group_id == group_id]:
+            if stream.waiting is not None:
+                stream.waiting.on(Event.GROUP_RESET)
+            else:
+                self._forget(stream)
+
+    def finish(self) -> None:
+        """This gateway stops: end every stream."""
+        for stream in list(self._streams.values()):
+            if stream.waiting is not None:
+                stream.waiting.on(Event.GATEWAY_STOPS)
+            else:
+                self._forget(stream)
+
+    async def run(self) -> None:
+        """Send heartbeats. Runs until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(TICK_S)
+            due_s = loop.time() - self._heartbeat_s
+            while self._wrote_s and next(iter(self._wrote_s.values())) <= due_s:
+                stream = next(iter(self._wrote_s))
+                self._note_written(stream)
+                if stream.pulse is not None and not stream.writing:
+                    stream.pulse()
+
+
+def _release_of(part: SentRange, *, begun: bool) -> Acknowledgement:
+    return Acknowledgement(
+        topic=part.topic,
+        partition=part.partition,
+        first_offset=part.first_offset,
+        last_offset=part.last_offset,
+        delivery_count=part.delivery_count,
+        type="release",
+        begun=begun,
+    )
