@@ -72,7 +72,7 @@ class ShareQueueDataSource(DataSource):
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
         from sharequeue_pipeline.sink.writers import BatchWriter  # noqa: PLC0415 - not needed for reading
 
-        return BatchWriter(sink_options(self.options), schema, overwrite)
+        return BatchWriter(sink_options(self.options), schema, overwrite, self.report_to)
 
     def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:
         from sharequeue_pipeline.sink.writers import StreamWriter  # noqa: PLC0415

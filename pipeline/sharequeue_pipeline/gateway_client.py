@@ -364,11 +364,14 @@ class GatewayClient:
     def _log_start(self, entry: Range) -> int:
         return self.describe(entry.topic).partitions[entry.partition].log_start_offset
 
-    def produce(self, topic: str, body: bytes, idempotency_key: str) -> None:
-        """Append the records of a request body, once. It waits and repeats while the gateway is busy or away."""
+    def produce(self, topic: str, body: bytes, idempotency_key: str) -> bytes:
+        """Append the records of a request body, once. It waits and repeats while the gateway is busy or away.
+
+        Returns: the answer. If the key is known, it has the offsets of the first time.
+        """
         headers = {"Idempotency-Key": idempotency_key, "Idempotency-Retention-Ms": str(KEY_RETENTION_MS)}
         try:
-            self._exchange(PRODUCE, body, headers, topic=topic)
+            return self._exchange(PRODUCE, body, headers, topic=topic)
         except ApiError as error:
             raise refused(error, self._options.url) from None
 

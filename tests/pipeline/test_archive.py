@@ -230,6 +230,7 @@ def killed_half_way(url: str, topic: str, root: Path, segment_records: int, coun
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert process.stderr is not None
+        assert process.stderr.read() == "", "a job without faults says nothing, and neither does its Java"
         process.stderr.close()
     return done()  # a wave may have ended before the kill
 

@@ -3,6 +3,8 @@
 import datetime
 import gzip
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs import ingest
+from sharequeue_pipeline.jobs.progress import Progress
 
 from tests.http.calls import Gateway
 from tests.pipeline.jobs import Jobs
@@ -98,9 +101,9 @@ def test_a_repeated_run_writes_nothing_twice(jobs: Jobs, gateway: Gateway, name:
     for setting, value in other_slots.items():
         jobs.spark.conf.set(setting, value)
     try:
-        for _ in range(2):
+        for known in (written, 6000):
             report = jobs.done("ingest", name, tmp_path, "--format", "ndjson", "--key", "id")
-            assert report["records"] == 6000
+            assert (report["records"], report["new"], report["known"]) == (6000, 6000 - known, known)
             assert sum(gateway.log_ends(name)) == 6000
     finally:
         for setting in other_slots:
@@ -109,6 +112,30 @@ def test_a_repeated_run_writes_nothing_twice(jobs: Jobs, gateway: Gateway, name:
     assert sorted(keys) == sorted({f"{number}-{row}" for number in range(3) for row in range(2000)})
     jobs.done("ingest", name, tmp_path, "--format", "ndjson", "--key", "id", "--write-id", "again")
     assert sum(gateway.log_ends(name)) == 12_000
+
+
+def test_a_text_of_csv_stands_for_null(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """Without it, a column of numbers with NA is text."""
+    (tmp_path / "rows.csv").write_text("id,delay\n1,63\n2,NA\n")
+    words = ("ingest", name, tmp_path / "rows.csv", "--infer-schema", "--create", 1)
+    result = jobs.run(*words, "--null-value", "NA")
+    assert "2 records of 1 files: 2 new, 0 known" in result.stdout
+    assert [r["value"] for r in records_of(gateway, name)] == [{"id": 1, "delay": 63}, {"id": 2, "delay": None}]
+    assert jobs.done(*words)["new"] == 2, "another reading of the file is another write"
+    assert records_of(gateway, name)[2]["value"] == {"id": 1, "delay": "63"}
+
+
+def test_progress_says_how_many_parts_are_done(jobs: Jobs) -> None:
+    said: list[str] = []
+    slow = jobs.spark.sparkContext.parallelize(range(4), 4)
+    with Progress(jobs.spark, said.append, 0.05):
+        deadline = time.monotonic() + 60
+        while not said and time.monotonic() < deadline:
+            slow.foreach(lambda _: time.sleep(0.3))
+    assert re.fullmatch(r"sharequeue: [0-3] of 4 parts done", said[0])
+    count = len(said)
+    slow.count()
+    assert len(said) == count, "its thread is over"
 
 
 def test_rows_of_a_file_keep_their_order(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:

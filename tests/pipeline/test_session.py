@@ -1,6 +1,8 @@
 """The format is known in every thread, session and micro-batch that a program writes from."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,3 +90,22 @@ def test_a_micro_batch_writes(pipeline: Pipeline, gateway: Gateway, name: str) -
     stream = stream.option("checkpointLocation", str(pipeline.directory / "checkpoint"))
     assert pipeline.started(stream.trigger(availableNow=True).start()).awaitTermination(120)
     assert [json.dumps(value) for value in values(gateway, name)] == ['{"id": 1}']
+
+
+SAYS = """
+import os, subprocess, sys, threading
+from sharequeue_pipeline.jobs.quiet_java import quiet_java
+lines = ["WARNING: Using incubator modules: jdk.incubator.vector", "Setting Spark log level to \\"ERROR\\".",
+         "26/01/02 03:04:05 WARN Utils: Set SPARK_LOCAL_IP", "26/01/02 03:04:05 ERROR Executor: no disk", "ours"]
+with quiet_java():
+    java = subprocess.Popen(["sh", "-c", "read line; printf '%s\\n' \\"$@\\" >&2", "sh", *lines], stdin=subprocess.PIPE)
+print("the program's own", file=sys.stderr, flush=True)
+java.communicate(b"go\\n")
+[each.join() for each in threading.enumerate() if each.name == "sharequeue stderr"]
+"""
+
+
+def test_what_java_says_at_a_start_is_left_out() -> None:
+    """Java goes on after the start; its errors and what workers say are shown."""
+    done = subprocess.run([sys.executable, "-c", SAYS], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.splitlines() == ["the program's own", "26/01/02 03:04:05 ERROR Executor: no disk", "ours"]

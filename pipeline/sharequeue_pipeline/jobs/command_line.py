@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.jobs.quiet_java import quiet_java
 from sharequeue_pipeline.options import DEFAULT_URL, GatewayOptions
 from sharequeue_pipeline.session import session
 
@@ -74,7 +75,8 @@ def start(job: str, master: str | None, *, small: bool = False) -> SparkSession:
     """The session of a job. `small`: its groups fit into a few tasks. Raises: PipelineError: there is no Java."""
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     config = {**QUIET, "spark.sql.shuffle.partitions": "4"} if small else QUIET
-    return session(f"sharequeue {job}", master=master, config=config)
+    with quiet_java():
+        return session(f"sharequeue {job}", master=master, config=config)
 
 
 def echo_json(document: Any) -> None:

@@ -4,10 +4,12 @@ Idempotency keys name the write (topic, files, columns), the task, the request a
 the same tasks, so files are cut by size and never by the number of CPUs, and rows keep their order.
 """
 
+import contextlib
 import hashlib
 import importlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,7 +17,7 @@ from typing import Any, Final
 import click
 import msgspec
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sharequeue.cli.output import key_values
@@ -27,10 +29,14 @@ from sharequeue_pipeline.jobs.command_line import (
     job,
     json_option,
     master_option,
+    say,
     start,
 )
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
+from sharequeue_pipeline.jobs.progress import Progress
 from sharequeue_pipeline.options import MAX_WRITE_ID, VALUE_FORMATS
+from sharequeue_pipeline.sink.writers import WriteReport, written
+from sharequeue_pipeline.source.query_end import QueryEndListener
 
 FORMATS: Final = ("parquet", "csv", "ndjson")
 _ENDINGS: Final = {"parquet": "parquet", "csv": "csv", "tsv": "csv", "ndjson": "ndjson", "jsonl": "ndjson"}
@@ -176,6 +182,8 @@ def read(spark: SparkSession, files: Sequence[str], kind: str, columns: ColumnNa
         return lines.select(*(name for name in ("key", "value", "partition", "timestamp", "headers") if name in wanted))
     if kind == "csv":
         reader = spark.read.options(mode="FAILFAST", header=csv["header"], sep=csv["delimiter"])
+        if csv["null"] is not None:
+            reader = reader.option("nullValue", csv["null"])
         reader = reader.schema(csv["schema"]) if csv["schema"] else reader.option("inferSchema", csv["infer"])
         return table_records(reader.csv(list(files)), columns)
     return table_records(spark.read.parquet(*files), columns)
@@ -207,12 +215,18 @@ def write_id_of(topic_id: str, files: Sequence[str], arguments: Sequence[Any]) -
 )
 @click.option("--schema", metavar="DDL", help="columns of CSV, e.g. 'id INT, at TIMESTAMP'; default: all are text")
 @click.option("--infer-schema", is_flag=True, help="infer the column types of CSV, which reads the data twice")
+@click.option(
+    "--null-value", metavar="TEXT", help="the text that stands for null in CSV, e.g. NA; default: an empty field"
+)
 @click.option("--create", type=click.IntRange(1), metavar="PARTITIONS", help="create the topic if it is missing")
 @click.option(
     "--write-id", help=f"name of the write, at most {MAX_WRITE_ID} characters; default: from topic, files and columns"
 )
 @click.option(
     "--split-mib", type=click.IntRange(1, 4096), default=16, show_default=True, help="part of a file per task"
+)
+@click.option(
+    "--progress/--no-progress", default=None, help="say on stderr how far it is; default: if stderr is a terminal"
 )
 @master_option
 @json_option
@@ -232,9 +246,11 @@ def command(
     csv_header: bool,
     schema: str | None,
     infer_schema: bool,
+    null_value: str | None,
     create: int | None,
     write_id: str | None,
     split_mib: int,
+    progress: bool | None,
     master: str | None,
     as_json: bool,
     url: str,
@@ -256,14 +272,15 @@ def command(
     spark.conf.set("spark.sql.files.maxPartitionBytes", split_mib << 20)
     spark.conf.set("spark.sql.files.minPartitionNum", 1)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    csv = {"header": csv_header, "delimiter": delimiter, "schema": schema, "infer": infer_schema}
+    csv: dict[str, Any] = {"header": csv_header, "delimiter": delimiter, "schema": schema, "infer": infer_schema}
+    csv["null"] = null_value
     frame = read(spark, files, kind, columns, csv)
     if kind == "ndjson":
         value_format = "json"
     found = frame.inputFiles()
-    arguments = (kind, msgspec.to_builtins(columns), value_format, csv, split_mib)
+    named = csv if null_value is not None else {name: each for name, each in csv.items() if name != "null"}
+    arguments = (kind, msgspec.to_builtins(columns), value_format, named, split_mib)
     write_id = write_id or write_id_of(described.topic_id, found, arguments)
-    counted = Observation()
     options: dict[str, Any] = {
         "url": target.url,
         "timeoutMs": target.timeout_ms,
@@ -275,13 +292,18 @@ def command(
         options["token"] = token
     if value_format:
         options["valueFormat"] = value_format
-    frame = frame.observe(counted, f.count(f.lit(1)).alias("records"))
-    frame.write.format("sharequeue").options(**options).mode("append").save()
-    records = counted.get["records"]
+    shows = Progress(spark, say) if progress or (progress is None and sys.stderr.isatty()) else contextlib.nullcontext()
+    with shows:
+        frame.write.format("sharequeue").options(**options).mode("append").save()
+    report = written(QueryEndListener.of(spark).directory, write_id) or WriteReport(0, 0)
+    new = report.records - report.known
     if as_json:
-        echo_json({"topic": topic, "files": len(found), "records": records, "write_id": write_id})
+        counts = {"records": report.records, "new": new, "known": report.known}
+        echo_json({"topic": topic, "files": len(found), **counts, "write_id": write_id})
         return
-    click.echo(f"{topic}: {records} records of {len(found)} files (write {write_id})")
+    click.echo(
+        f"{topic}: {report.records} records of {len(found)} files: {new} new, {report.known} known (write {write_id})"
+    )
 
 
 if __name__ == "__main__":  # under spark-submit: tasks must be able to import the functions they run
