@@ -86,6 +86,10 @@ def test_the_page_of_streams_prints_what_it_shows(stack: Stack) -> None:
     play(stack, "streams.md")
 
 
+def test_the_verbs_of_another_queue_print_what_they_show(stack: Stack) -> None:
+    play(stack, "migrating.md")
+
+
 def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_path: Path) -> None:
     """The worker of docs/worker.md: done, hopeless, failed; and a SIGTERM gives back what it did not begin."""
     (program,) = [
