@@ -47,55 +47,53 @@ ENVIRONMENT: Final = {
 
 @dataclass(frozen=True)
 class Language:
-    """`programs`: what joins the files of the page. `example`: around the example of the page, and its file.
+    """`program`: the file that the reader saves the page's program as. `suite_files`: what joins the files of the page.
 
-    `compiled`: commands that compile the programs. `suite`: the command that plays the cases.
+    `compiled`: commands that compile the suite. `suite`: the command that plays the cases.
     """
 
     title: str
-    programs: tuple[str, ...]
-    example: tuple[str, str, str]
+    program: str
+    suite_files: tuple[str, ...]
     compiled: str
     suite: Sequence[str]
+    one_main: bool = False
+    """Whether a folder can have one program only."""
 
 
 MYPY: Final = (
-    "MYPYPATH=generated mypy contract.py worker.py example.py --strict --follow-imports=silent --config-file= "
+    "MYPYPATH=generated mypy contract.py worker.py producer.py main.py --strict --follow-imports=silent --config-file= "
     "--cache-dir=.mypy --python-executable .venv/bin/python"
 )
 LANGUAGES: Final = {
     "python": Language(
         "Python",
+        "main.py",
         ("contract.py",),
-        ("example.py", "", ""),
         MYPY,
         (".venv/bin/python", "contract.py"),
     ),
     "typescript": Language(
         "TypeScript",
+        "main.ts",
         ("contract.ts",),
-        ("example.ts", "", ""),
         "npx tsc",
         ("node", "generated/js/contract.js"),
     ),
     "go": Language(
         "Go",
+        "main.go",
         ("contract.go",),
-        (
-            "example.go",
-            'package main\n\nimport (\n"context"\n"fmt"\n\napi "sharequeue.example/generated"\n)\n'
-            "func example(ctx context.Context, client *api.ClientWithResponses) error {\n",
-            "return err\n}\n",
-        ),
         "go vet ./... && go build -o generated/contract .",
         ("generated/contract",),
+        one_main=True,
     ),
     "java": Language(
         "Java",
+        "Main.java",
         ("Contract.java",),
-        ("Example.java", "import java.util.List;\nfinal class Example { static void main() {\n", "}}\n"),
         "javac --release 17 -proc:none -nowarn -parameters -d generated/target/classes "
-        "-cp 'generated/target/classes:generated/lib/*' Contract.java Example.java",
+        "-cp 'generated/target/classes:generated/lib/*' Contract.java",
         ("java", "-cp", "generated/target/classes:generated/lib/*", "Contract"),
     ),
 }
@@ -148,8 +146,7 @@ class Runner:
         return succeeded
 
     def _make(self, name: str, language: Language, page: Section, folder: Path) -> bool:
-        copied, added = ([HERE / name / file for file in files] for files in (page.files, language.programs))
-        file, head, tail = language.example
+        copied, added = ([HERE / name / file for file in files] for files in (page.files, language.suite_files))
         parts = [source.read_bytes() for source in (*copied, *added)]
         recipe = f"{page}{language}".encode()
         digest = hashlib.sha256(b"\0".join([self._document, recipe, *parts])).hexdigest()
@@ -162,17 +159,23 @@ class Runner:
             copy(source, folder)
         if not all(self._step(name, command, folder) for command in page.commands_for(self._url)):
             return False
+        (folder / language.program).write_text(page.program_for(self._url, f"orders-{name}"))
+        if not self._step(name, " && ".join(page.running.splitlines()), folder, prints=page.printed):
+            return False
+        if language.one_main:
+            (folder / language.program).unlink()
         for source in added:
             copy(source, folder)
-        (folder / file).write_text(head + page.example + tail)
         if not self._step(name, language.compiled, folder):
             return False
         mark.write_text(digest)
         return True
 
-    def _step(self, name: str, command: str, folder: Path) -> bool:
+    def _step(self, name: str, command: str, folder: Path, prints: str = "") -> bool:
         started = time.monotonic()
         succeeded, said = run(("sh", "-ec", command), folder, self._environment)
+        if succeeded and not said.endswith(prints):
+            succeeded, said = False, f"printed\n{said}\nand not\n{prints}"
         tell(name, command[:60], started, "" if succeeded else f"FAILED\n{said[-8000:]}")
         return succeeded
 
@@ -208,6 +211,7 @@ def main(wanted: Sequence[str]) -> int:
                 "SHAREQUEUE_STUB_URL": f"http://127.0.0.1:{stub.server_port}",
                 "SHAREQUEUE_TOKEN": (Path(folder) / "stack/cluster.token").read_text().strip(),
             }
+            Stub.gateway = stack.url
             runner = Runner(stack.url, environment)
             with ThreadPoolExecutor(len(LANGUAGES)) as pool:
                 results = list(pool.map(runner.play, languages))

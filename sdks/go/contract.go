@@ -46,7 +46,7 @@ type step struct {
 }
 
 type work struct {
-	Records        []any
+	Records        []api.ProduceRecord
 	LockDurationMs int64 `json:"lock_duration_ms"`
 	SlowMs         int64 `json:"slow_ms"`
 }
@@ -339,14 +339,15 @@ func (p *player) filled(value any) any {
 	return value
 }
 
-// work handles all records: one fails once, one takes longer than its lock.
+// work stores each record once, and handles all: one fails once, one takes longer than its lock.
 func (p *player) work(w work) error {
 	topic, group := p.values["topic"].(string), p.values["group"].(string)
-	if err := p.play(step{Call: "produceRecords", Path: object{"topic": topic}, Body: object{"records": w.Records}}); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	producer := Producer{Client: stub} // which loses an answer, and then refuses
+	if _, err := producer.Send(ctx, topic, w.Records, ""); err != nil {
+		return err
+	}
 	var handled []string
 	worker := Worker{Client: plain, Group: group, Topics: []string{topic}, LockDuration: time.Duration(w.LockDurationMs) * time.Millisecond}
 	worker.Handle = func(_ context.Context, record api.ConsumerRecord, batch api.FetchedBatch) error {

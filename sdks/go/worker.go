@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
 	api "sharequeue.example/generated"
 )
 
@@ -44,28 +43,27 @@ type Worker struct {
 // Run handles records until ctx ends. Records that were fetched and not handled by then are released.
 func (w *Worker) Run(ctx context.Context) error {
 	w.memberID = uuid.NewString()
-	pause := 100 * time.Millisecond
+	pause, fetchID := 100*time.Millisecond, uuid.NewString()
 	for ctx.Err() == nil {
-		batches, retryAfter, err := w.fetch(ctx)
-		var refused Refused
-		if errors.As(err, &refused) {
+		batches, retryAfter, err := w.fetch(ctx, fetchID)
+		if errors.As(err, new(Refused)) {
 			return err
 		} else if err != nil {
 			sleep(ctx, max(retryAfter, pause))
 			pause = min(2*pause, wait)
 		} else {
-			pause = 100 * time.Millisecond
+			pause, fetchID = 100*time.Millisecond, uuid.NewString()
 			w.settle(ctx, batches)
 		}
 	}
 	return nil
 }
 
-func (w *Worker) fetch(ctx context.Context) ([]api.FetchedBatch, time.Duration, error) {
+func (w *Worker) fetch(ctx context.Context, id string) ([]api.FetchedBatch, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+10*time.Second)
 	defer cancel()
 	maxWait, maxRecords := int32(wait.Milliseconds()), cmp.Or(w.MaxRecords, 100)
-	body := api.FetchRequest{Topics: &w.Topics, MemberId: &w.memberID, MaxWaitMs: &maxWait, MaxRecords: &maxRecords}
+	body := api.FetchRequest{Topics: &w.Topics, MemberId: &w.memberID, FetchId: &id, MaxWaitMs: &maxWait, MaxRecords: &maxRecords}
 	if w.LockDuration != 0 {
 		lock := int32(w.LockDuration.Milliseconds())
 		body.LockDurationMs = &lock
@@ -100,10 +98,13 @@ func (w *Worker) settle(ctx context.Context, batches []api.FetchedBatch) {
 func (w *Worker) outcomes(ctx context.Context, batch api.FetchedBatch) []api.Acknowledgement {
 	var outcomes []api.Acknowledgement
 	for _, record := range *batch.Records {
+		if ctx.Err() != nil { // it was never begun, so this delivery is no attempt
+			release := one(batch, record.Offset, batch.LastOffset, api.AcknowledgeTypeRelease, "")
+			release.Begun = new(bool)
+			return append(outcomes, release)
+		}
 		word, reason := api.AcknowledgeTypeAccept, ""
-		if ctx.Err() != nil {
-			word = api.AcknowledgeTypeRelease
-		} else if err := w.Handle(ctx, record, batch); err != nil {
+		if err := w.Handle(ctx, record, batch); err != nil {
 			word, reason = api.AcknowledgeTypeRelease, err.Error()
 			if errors.As(err, new(Reject)) {
 				word = api.AcknowledgeTypeReject
@@ -137,8 +138,7 @@ func (w *Worker) renew(batches []api.FetchedBatch, settled <-chan int) {
 func (w *Worker) acknowledge(outcomes []api.Acknowledgement) {
 	for deadline := time.Now().Add(30 * time.Second); len(outcomes) > 0 && time.Now().Before(deadline); {
 		results, retryAfter, err := w.send(outcomes)
-		var refused Refused
-		if errors.As(err, &refused) {
+		if errors.As(err, new(Refused)) {
 			return // the locks ended: the records come again
 		}
 		var unknown []api.Acknowledgement

@@ -65,10 +65,12 @@ final class Worker implements Runnable {
   @Override
   public void run() {
     long pauseMs = 100;
+    String fetchId = UUID.randomUUID().toString();
     while (!stopped) {
       try {
-        settle(records.fetchRecords(group, request()).getBatches());
+        settle(records.fetchRecords(group, request(fetchId)).getBatches());
         pauseMs = 100;
+        fetchId = UUID.randomUUID().toString();
       } catch (ApiException fault) {
         Problem problem = problemOf(fault);
         if (problem != null && !problem.getRetriable()) {
@@ -80,8 +82,10 @@ final class Worker implements Runnable {
     }
   }
 
-  private FetchRequest request() {
+  /** A repeat with the same id, because an answer was lost, gets the same records. */
+  private FetchRequest request(String fetchId) {
     FetchRequest request = new FetchRequest().topics(topics).memberId(memberId).maxWaitMs(WAIT_MS).maxRecords(100);
+    request.fetchId(fetchId);
     return lock == null ? request : request.lockDurationMs((int) lock.toMillis());
   }
 
@@ -107,14 +111,14 @@ final class Worker implements Runnable {
   private List<Acknowledgement> outcomes(FetchedBatch batch) {
     List<Acknowledgement> outcomes = new ArrayList<>();
     for (ConsumerRecord record : batch.getRecords()) {
+      if (stopped) { // it was never begun, so this delivery is no attempt
+        outcomes.add(one(batch, record.getOffset(), batch.getLastOffset(), AcknowledgeType.RELEASE).begun(false));
+        break;
+      }
       AcknowledgeType type = AcknowledgeType.ACCEPT;
       String reason = null;
       try {
-        if (stopped) {
-          type = AcknowledgeType.RELEASE;
-        } else {
-          handler.handle(record, batch);
-        }
+        handler.handle(record, batch);
       } catch (Exception fault) {
         type = fault instanceof Reject ? AcknowledgeType.REJECT : AcknowledgeType.RELEASE;
         reason = String.valueOf(fault.getMessage());
@@ -176,12 +180,12 @@ final class Worker implements Runnable {
     }
   }
 
-  private static long retryAfterMs(ApiException fault) {
+  static long retryAfterMs(ApiException fault) {
     var headers = fault.getResponseHeaders();
     return headers == null ? 0 : 1000 * headers.firstValueAsLong("Retry-After").orElse(0);
   }
 
-  private static void sleep(long ms) {
+  static void sleep(long ms) {
     try {
       Thread.sleep(ms);
     } catch (InterruptedException interrupted) {

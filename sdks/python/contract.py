@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import sharequeue_api
-from sharequeue_api import ApiClient, ApiException, Configuration, ConsumerRecord, FetchedBatch, Problem
+from producer import Producer
+from sharequeue_api import (
+    ApiClient,
+    ApiException,
+    Configuration,
+    ConsumerRecord,
+    FetchedBatch,
+    Problem,
+    ProduceRecord,
+)
 from urllib3.exceptions import HTTPError
 from worker import Worker
 
@@ -135,10 +144,10 @@ class Player:
         return {name: self.filled(item) for name, item in value.items()} if isinstance(value, dict) else value
 
     def work(self, case: Json) -> None:
-        """The worker handles all records: one fails once, one takes longer than its lock."""
+        """The producer stores each record once. The worker handles all: one fails once, one takes longer than its lock."""
         topic, group, spec = self._values["topic"], self._values["group"], case["worker"]
-        body = {"records": spec["records"]}
-        self.play({"call": "produceRecords", "path": {"topic": topic}, "body": body, "expect": {"status": 200}})
+        sent = [ProduceRecord(**record) for record in spec["records"]]
+        Producer(sharequeue_api.RecordsApi(self._stub)).send(topic, sent)  # which loses an answer, and then refuses
         handled: list[tuple[str, int]] = []
 
         def handle(record: ConsumerRecord, batch: FetchedBatch) -> None:

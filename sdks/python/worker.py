@@ -68,24 +68,26 @@ class Worker:
         self._stopped.set()
 
     def run(self) -> None:
-        pause_s = 0.1
+        pause_s, fetch_id = 0.1, str(uuid.uuid4())
         while not self._stopped.is_set():
             try:
-                fetched = self._fetch()
+                fetched = self._fetch(fetch_id)
             except (ApiException, HTTPError) as fault:
                 problem = problem_of(fault) if isinstance(fault, ApiException) else None
                 if problem is not None and not problem.retriable:
                     raise
-                self._stopped.wait(_retry_after_s(fault) or pause_s)
+                self._stopped.wait(retry_after_s(fault) or pause_s)
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
                 continue
-            pause_s = 0.1
+            pause_s, fetch_id = 0.1, str(uuid.uuid4())
             self._settle(fetched.batches)
 
-    def _fetch(self) -> FetchResponse:
+    def _fetch(self, fetch_id: str) -> FetchResponse:
+        """Wait for records. A repeat with the same id, because an answer was lost, gets the same ones."""
         request = FetchRequest(
             topics=self._topics,
             member_id=self._member_id,
+            fetch_id=fetch_id,
             max_records=self._max_records,
             max_wait_ms=WAIT_MS,
             lock_duration_ms=self._lock_duration_ms,
@@ -99,26 +101,29 @@ class Worker:
         renewing = threading.Thread(target=self._renew, args=(held, done), daemon=True)
         renewing.start()
         try:
-            while held:
+            while held and not self._stopped.is_set():
                 self._acknowledge(self._outcomes(held[0]))
                 held.pop(0)
+            self._acknowledge(
+                [_one(b, b.first_offset, b.last_offset, AcknowledgeType.RELEASE, None, False) for b in held]
+            )
         finally:
             done.set()
             renewing.join()
 
     def _outcomes(self, batch: FetchedBatch) -> list[Acknowledgement]:
-        outcomes = []
+        outcomes: list[Acknowledgement] = []
         for record in batch.records or []:
+            if self._stopped.is_set():  # it was never begun, so this delivery is no attempt
+                release = _one(batch, record.offset, batch.last_offset, AcknowledgeType.RELEASE, None, False)
+                return [*outcomes, release]
             word, reason = AcknowledgeType.ACCEPT, None
-            if self._stopped.is_set():
-                word = AcknowledgeType.RELEASE
-            else:
-                try:
-                    self._handle(record, batch)
-                except Reject as fault:
-                    word, reason = AcknowledgeType.REJECT, str(fault)[:1024]
-                except Exception as fault:
-                    word, reason = AcknowledgeType.RELEASE, repr(fault)[:1024]
+            try:
+                self._handle(record, batch)
+            except Reject as fault:
+                word, reason = AcknowledgeType.REJECT, str(fault)[:1024]
+            except Exception as fault:
+                word, reason = AcknowledgeType.RELEASE, repr(fault)[:1024]
             outcomes.append(_one(batch, record.offset, record.offset, word, reason))
         return outcomes
 
@@ -142,7 +147,7 @@ class Worker:
                 problem = problem_of(fault) if isinstance(fault, ApiException) else None
                 if (problem is not None and not problem.retriable) or time.monotonic() > deadline:
                     return  # the locks ended, or will: the records come again
-                time.sleep(_retry_after_s(fault) or 0.5)
+                time.sleep(retry_after_s(fault) or 0.5)
                 continue
             both = zip(outcomes, results, strict=True)
             outcomes = [outcome for outcome, result in both if result.status == AcknowledgementStatus.UNKNOWN]
@@ -152,7 +157,9 @@ class Worker:
         return self._records.acknowledge_records(self._group, request, _request_timeout=30)
 
 
-def _one(batch: FetchedBatch, first: int, last: int, word: AcknowledgeType, reason: str | None) -> Acknowledgement:
+def _one(
+    batch: FetchedBatch, first: int, last: int, word: AcknowledgeType, reason: str | None, begun: bool | None = None
+) -> Acknowledgement:
     return Acknowledgement(
         topic=batch.topic,
         partition=batch.partition,
@@ -161,10 +168,12 @@ def _one(batch: FetchedBatch, first: int, last: int, word: AcknowledgeType, reas
         delivery_count=batch.delivery_count,
         type=word,
         reason=reason,
+        begun=begun,
     )
 
 
-def _retry_after_s(fault: Exception) -> float | None:
+def retry_after_s(fault: Exception) -> float | None:
+    """The seconds of the header `Retry-After`; None without it."""
     headers = getattr(fault, "headers", None) or {}
     value = headers.get("Retry-After")
     return float(value) if value is not None and value.isdecimal() else None

@@ -49,7 +49,7 @@ export async function* deliveries(
   const memberId = crypto.randomUUID();
   const member = new Member(client, group, memberId);
   const stopped = () => options.signal?.aborted ?? false;
-  let pauseMs = 100;
+  let [pauseMs, fetchId] = [100, crypto.randomUUID()];
   while (!stopped()) {
     const fetched = await attempt(() =>
       client.POST("/v1/share-groups/{group}/fetch", {
@@ -57,6 +57,7 @@ export async function* deliveries(
         body: {
           topics,
           member_id: memberId,
+          fetch_id: fetchId, // a repeat, because an answer was lost, gets the same records
           max_wait_ms: WAIT_MS,
           max_records: options.maxRecords ?? 100,
           ...(options.lockDurationMs === undefined ? {} : { lock_duration_ms: options.lockDurationMs }),
@@ -70,7 +71,7 @@ export async function* deliveries(
       pauseMs = Math.min(2 * pauseMs, MOST_PAUSE_MS);
       continue;
     }
-    pauseMs = 100;
+    [pauseMs, fetchId] = [100, crypto.randomUUID()];
     yield* member.handedOut(fetched.data.batches);
   }
 }
@@ -89,8 +90,10 @@ class Member {
     for (const batch of batches) for (const record of batch.records ?? []) this.held.set(record, batch);
     const shortest = Math.min(...batches.map((batch) => batch.lock_duration_ms), 30_000);
     const renewing = setInterval(() => void this.renew(), shortest / 3);
+    const begun = new Set<ConsumerRecord>();
     try {
       for (const [record, batch] of [...this.held]) {
+        begun.add(record);
         yield {
           record,
           batch,
@@ -103,7 +106,10 @@ class Member {
       }
     } finally {
       clearInterval(renewing);
-      const left = [...this.held].map(([record, batch]) => one(batch, record.offset, "release"));
+      const left = [...this.held].map(([record, batch]) => ({
+        ...one(batch, record.offset, "release"),
+        ...(begun.has(record) ? {} : { begun: false }), // a delivery that was never begun is no attempt
+      }));
       this.held.clear();
       if (left.length > 0) await this.send(left).catch(() => undefined); // their locks end by themselves
     }
@@ -148,7 +154,7 @@ type Answer<T> = { data?: T; error?: Problem; response: Response };
 type Attempt<T> = { data: T } | { retryAfterMs: number | undefined };
 
 /** The answer, or when to try again. Throws Refused if no repeat helps. */
-async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attempt<T>> {
+export async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attempt<T>> {
   let answer: Answer<T>;
   try {
     answer = await call();
@@ -162,6 +168,6 @@ async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attempt<T>> {
   return { retryAfterMs: seconds === null ? undefined : Number(seconds) * 1000 };
 }
 
-function sleep(ms: number): Promise<void> {
+export function sleep(ms: number): Promise<void> {
   return new Promise((done) => setTimeout(done, ms));
 }

@@ -10,16 +10,19 @@ from sdks.page import PAGE, section
 
 
 @pytest.mark.parametrize("name", LANGUAGES)
-def test_each_language_has_files_commands_and_an_example(name: str) -> None:
+def test_each_language_has_files_commands_and_a_program(name: str) -> None:
     found = section(LANGUAGES[name].title, PAGE.read_text())
     assert {file for file in found.files if (HERE / name / file).is_file()} == set(found.files) != set()
     assert found.commands in PAGE.read_text()
     assert sum("http://gateway:1/openapi" in command for command in found.commands_for("http://gateway:1")) == 1
+    assert found.program_for("http://gateway:1", "mine").count("http://gateway:1") == 1
+    assert found.program_for("http://gateway:1", "mine").count('"mine"') == 2
+    assert found.printed == "order one\norder two\n"
 
 
-def test_a_section_with_two_blocks_of_commands_is_refused() -> None:
+def test_a_section_with_another_block_is_refused() -> None:
     page = PAGE.read_text().replace("## Python\n", "## Python\n\n```\npip install more\n```\n", 1)
-    with pytest.raises(ValueError, match="2 blocks of commands"):
+    with pytest.raises(ValueError, match="not commands, program, commands, text"):
         section("Python", page)
 
 
