@@ -2,6 +2,7 @@
 
 The reference shows every call of the document and makes one, under its own policy and without a request to anybody
 else. A page of another site cannot show it in a frame, and the address of the page cannot make it load another document.
+`EventSource` reads a stream, as docs/streams.md shows.
 """
 
 import os
@@ -16,9 +17,10 @@ from typing import Any
 
 import httpx
 
-from sharequeue.stack.stack import temporary_stack
+from sharequeue.stack.stack import Stack, temporary_stack
 from tests.browser.chromium import Page, browser
 from tests.compose.engine import EngineError, install_packages
+from tests.system.test_readme import blocks
 
 TOUR = """(async () => {
   const call = async (path, body) => {
@@ -38,6 +40,17 @@ TOUR = """(async () => {
 })()"""
 PHONE = 390
 """CSS pixels across."""
+SEEN = """
+  window.seen = []; window.ends = []; window.ids = [];
+  source.addEventListener("message", ({ data, lastEventId }) => {
+    window.ids.push(lastEventId);
+    for (const batch of JSON.parse(data).batches) {
+      for (const { offset } of batch.records) window.seen.push([offset, batch.delivery_count]);
+    }
+  });
+  for (const kind of ["replaced", "closed"]) source.addEventListener(kind, () => window.ends.push(kind));
+"""
+DOCS = Path(__file__).parents[2] / "docs"
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -127,6 +140,52 @@ def check_tour(page: Page, url: str) -> None:
     print("a script produces, fetches and acknowledges")
 
 
+def check_stream(page: Page, stack: Stack) -> None:
+    """The program of docs/streams.md: EventSource acknowledges, outlives its gateway, and ends where it is replaced."""
+    url = stack.url
+    (program,) = [content for language, content in blocks((DOCS / "streams.md").read_text()) if language == "js"]
+    records = f"{url}/v1/topics/parcels/records"
+    assert httpx.post(records, json={"records": [{"value": 0}, {"value": 1}]}).status_code == 200
+    page.open(f"{url}/")
+    page.wait("document.readyState", lambda state: state == "complete")
+    page.run(f"(() => {{ {program} {SEEN} window.source = source; }})()")
+    page.wait("window.seen.length", lambda seen: seen == 2)
+    settled = f"{url}/v1/share-groups/packers/offsets"
+    while httpx.get(settled).json()["topics"][0]["partitions"][0]["lag"]:
+        page.gather(0.1)
+    gateway = stack.service("gateway")
+    gateway.kill()
+    gateway.start()
+    page.wait("window.source.readyState", lambda state: state == 1)
+    assert httpx.post(records, json={"records": [{"value": 2}]}).status_code == 200
+    assert page.wait("window.seen", lambda seen: len(seen) == 3) == [[0, 1], [1, 1], [2, 1]]
+    assert page.run("new Set(window.ids.map((id) => id.split('.')[0])).size") == 1, "it is another stream"
+    page.run("void (window.newer = new EventSource(window.source.url))")
+    assert page.wait("window.ends", lambda ends: len(ends) == 1) == ["replaced"]
+    page.wait("window.source.readyState", lambda state: state == 2)
+    assert page.run("window.newer.readyState") == 1
+    page.run("window.newer.close()")
+    print("EventSource reads a stream, outlives its gateway, and ends where it is replaced")
+
+
+def check_foreign_stream(page: Page, url: str) -> None:
+    """A page of another site gets no stream, and makes the browser acquire nothing: not by a picture either."""
+    assert httpx.post(f"{url}/v1/topics/secrets/records", json={"records": [{"value": 0}]}).status_code == 200
+    stream = f"{url}/v1/share-groups/spies/stream?topic=secrets&member_id=spy"
+    with stranger("<p id='whole'></p>") as site:
+        page.open(site.url)
+        page.wait("document.querySelector('#whole') !== null")
+        page.run(
+            f"void (window.source = new EventSource({stream!r}), window.picture = new Image(), picture.src = {stream!r})"
+        )
+        page.wait("window.source.readyState", lambda state: state == 2)
+        page.wait("window.picture.complete")
+    fetch = {"topics": ["secrets"], "member_id": "w-1", "max_wait_ms": 0}
+    (batch,) = httpx.post(f"{url}/v1/share-groups/spies/fetch", json=fetch).json()["batches"]
+    assert batch["delivery_count"] == 1
+    print("a page of another site opens no stream")
+
+
 def check_strangers(page: Page, url: str) -> None:
     """No frame, and no other document."""
     with stranger(f'<iframe src="{url}/docs"></iframe><p id="whole"></p>') as site:
@@ -152,7 +211,9 @@ def main() -> int:
             check_reference(page, stack.url)
             check_tour(page, stack.url)
             check_strangers(page, stack.url)
-    print("4 passed, 0 failed")
+            check_foreign_stream(page, stack.url)
+            check_stream(page, stack)
+    print("6 passed, 0 failed")
     return 0
 
 
