@@ -16,6 +16,8 @@ from tests.chaos.history import Acknowledge, History, Outcome, Place, Produce
 from tests.chaos.lives import Delivery, Known, RecordLife, Settlement, Violation
 
 INVALID_RECORD_STATE: Final = 121
+EARLY_S: Final = 0.05
+"""How much earlier than promised a record may be delivered: gateways know PostgreSQL's clock that well."""
 TERMINAL: Final = frozenset({"accept", "reject", "gap"})
 
 Rule = Callable[[Known], Iterator[Violation]]
@@ -68,13 +70,17 @@ def delivered_is_produced(known: Known) -> Iterator[Violation]:
 
 
 def counts_rise(known: Known) -> Iterator[Violation]:
-    """Counts of a record strictly rise; only a repeat of a fetch brings the same one, and none is above the limit."""
-    limit = known.history.limit
+    """Counts of a record strictly rise; only a repeat of a fetch brings the same one, and none is above the limit.
+
+    A delivery that was never begun does not count for the limit, nor one that no client saw.
+    """
     for life in known.lives.values():
+        limit = known.history.limit + min(life.never_begun, known.history.limit)
         deliveries = life.deliveries
         for delivery in deliveries:
-            if not 1 <= delivery.count <= limit:
-                yield life.violation("limit", f"delivery count {delivery.count}, the limit is {limit}")
+            most = known.history.limit + known.forgiven(life, delivery)
+            if not 1 <= delivery.count <= most:
+                yield life.violation("limit", f"delivery count {delivery.count}, the limit is {most}")
         for one, other in combinations(deliveries, 2):
             first_s = min(one.asked_s, other.asked_s)
             if known.without_redis(first_s, max(one.span.ended_s, other.span.ended_s)):
@@ -104,6 +110,59 @@ def one_holder_at_a_time(known: Known) -> Iterator[Violation]:
             if later.span.ended_s < until_s:
                 text = f"{later.member} got it {until_s - later.span.ended_s:.3f} s before the lock of {earlier.member} ends"
                 yield life.violation("exclusive", text)
+
+
+def nothing_is_early(known: Known) -> Iterator[Violation]:
+    """A record is not delivered again before the delay of its release has passed, or the backoff of its group.
+
+    The delay of a release begins not before the first try of it was sent. A lock that surely lived ends by itself, and the
+    backoff begins there.
+    """
+    for life in known.lives.values():
+        backoff_s = known.history.backoff_s.get(life.group, 0.0)
+        for count, (since_s, wait_s) in _releases(known, life, backoff_s).items():
+            for delivery in life.deliveries:
+                early_s = since_s + wait_s - delivery.span.ended_s
+                if delivery.count > count and early_s > EARLY_S:
+                    text = (
+                        f"released at count {count} for {wait_s:.3f} s; {delivery.member} got it {early_s:.3f} s early"
+                    )
+                    yield life.violation("early", text)
+        for one, other in combinations(life.deliveries, 2) if backoff_s else ():
+            earlier, later = (one, other) if one.count < other.count else (other, one)
+            first_s, last_s = min(one.asked_s, other.asked_s), max(one.span.ended_s, other.span.ended_s)
+            if earlier.count == later.count or known.without_redis(first_s, last_s):
+                continue
+            until_s = known.lock_held_until(life, earlier, later.span.ended_s)
+            early_s = until_s + backoff_s - later.span.ended_s
+            if until_s and early_s > EARLY_S:
+                text = (
+                    f"the lock of {earlier.member} ended; {later.member} got it {early_s:.3f} s before the backoff did"
+                )
+                yield life.violation("early", text)
+
+
+def _releases(known: Known, life: RecordLife, backoff_s: float) -> dict[int, tuple[float, float]]:
+    """By delivery count, the releases that took effect: when the first try of each was sent, and how long it waits.
+
+    A release took effect if it was answered while its lock surely lived. Later it may only have found the record released
+    already, or finished and passed over.
+    """
+    found: dict[int, tuple[float, float]] = {}
+    for delivery in life.deliveries:
+        mine = (delivery.member, delivery.count)
+        tries = [one for one in life.settlements if (one.member, one.count) == mine and one.status != "failed"]
+        answered = [one for one in tries if one.status == "applied" and one.kind == "release"]
+        if not answered or any(one.kind not in ("release", "renew") for one in tries):
+            continue
+        releases = [one for one in tries if one.kind == "release"]
+        first, answered_s = min(releases, key=lambda one: one.span), min(one.span.ended_s for one in answered)
+        ends_s = known.lock_held_until(life, delivery, first.span.started_s, but=first.span)
+        if answered_s < ends_s and not known.without_redis(delivery.asked_s, answered_s):
+            delay_ms = first.delay_ms
+            wait_s = delay_ms / 1000 if delay_ms is not None else backoff_s if first.begun else 0.0
+            found[delivery.count] = first.span.started_s, wait_s
+    return found
 
 
 def holders_are_heard(known: Known) -> Iterator[Violation]:
@@ -307,6 +366,7 @@ RULES: Final[Sequence[Rule]] = (
     delivered_is_produced,
     counts_rise,
     one_holder_at_a_time,
+    nothing_is_early,
     holders_are_heard,
     settled_is_settled,
     only_the_latest_counts,

@@ -278,10 +278,14 @@ class Consumer:
         if chance < 0.18:
             return [{**entry, "type": "renew"}, {**entry, "type": "accept"}]
         if chance < 0.24:
-            return [{**entry, "type": "release", "delay_ms": draw.randint(50, 800)}]
-        if chance < 0.32:
+            return [{**entry, "type": "release", "delay_ms": draw.randint(50, 1500)}]
+        if chance < 0.26:
+            return [{**entry, "type": "release", "begun": False, "delay_ms": draw.choice((0, 700))}]
+        if chance < 0.28:
+            return [{**entry, "type": "release", "begun": False}]
+        if chance < 0.34:
             return [{**entry, "type": "release"}]
-        if chance < 0.36:
+        if chance < 0.38:
             return [{**entry, "type": "reject", "reason": "drawn"}]
         if chance < 0.56:
             self._to_settle.append({**entry, "type": "accept"})
@@ -323,6 +327,8 @@ class Consumer:
                     gateway=answer.gateway,
                     status="applied" if status == "already_applied" else status,
                     kafka_code=code,
+                    delay_ms=entry.get("delay_ms"),
+                    begun=entry.get("begun", True),
                 )
             )
             if status == "unknown" or (status == "failed" and retriable):

@@ -80,6 +80,10 @@ class Acknowledge(NamedTuple):
     status: str
     """`applied`, `ignored`, `failed` (surely not done) or `unknown`."""
     kafka_code: int = 0
+    delay_ms: int | None = None
+    """Of a release: how long the records are to wait."""
+    begun: bool = True
+    """Of a release: whether the delivery is to count."""
 
     def places(self) -> Iterator[tuple[Place, str]]:
         for index, offset in enumerate(range(self.first_offset, self.last_offset + 1)):
@@ -139,6 +143,8 @@ class History:
     """Deliveries of a record in each group."""
     lock_s: float
     groups: tuple[str, ...]
+    backoff_s: Mapping[str, float] = field(default_factory=dict)
+    """By group: the shortest time that a record waits after a delivery that ended without a delay of its own."""
     produced: list[Produce] = field(default_factory=list)
     fetched: list[Fetch] = field(default_factory=list)
     acknowledged: list[Acknowledge] = field(default_factory=list)

@@ -1,9 +1,10 @@
 """A history by record: the events of each record in each group, and how long a lock is surely held."""
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from typing import Final, NamedTuple
 
-from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Place, Reset, Span
+from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Outcome, Place, Reset, Span
 
 CLOCK_S: Final = 0.01
 """How much the rules about locks leave for clocks that count milliseconds."""
@@ -39,6 +40,8 @@ class Settlement(NamedTuple):
     kind: str
     status: str
     kafka_code: int
+    delay_ms: int | None
+    begun: bool
 
 
 class RecordLife:
@@ -49,6 +52,15 @@ class RecordLife:
         self.place = place
         self.deliveries: list[Delivery] = []
         self.settlements: list[Settlement] = []
+
+    @property
+    def never_begun(self) -> int:
+        """How many deliveries may not count: their releases said that they were never begun."""
+        return len({one.count for one in self.settlements if not one.begun and one.status != "failed"})
+
+    def never_seen(self, count: int) -> int:
+        """How many deliveries before this count no client saw."""
+        return count - 1 - len({delivery.count for delivery in self.deliveries if delivery.count < count})
 
     def violation(self, rule: str, text: str) -> Violation:
         return Violation(rule, self.group, self.place, text)
@@ -76,6 +88,10 @@ class Known:
             self._take_fetch(fetch)
         for acknowledge in history.acknowledged:
             self._take_acknowledge(acknowledge)
+        self._unanswered_s: dict[str, list[float]] = defaultdict(list)
+        for fetch in history.fetched:
+            if fetch.outcome is not Outcome.OK:
+                insort(self._unanswered_s[fetch.group], fetch.span.started_s)
         for life in self.lives.values():
             life.deliveries.sort(key=lambda delivery: delivery.span.ended_s)
 
@@ -99,7 +115,16 @@ class Known:
                 self.maybe[ack.group, kind].add(place)
             if number is not None:
                 self._life(ack.group, number, place).settlements.append(
-                    Settlement(ack.span, ack.member, ack.delivery_count, kind, ack.status, ack.kafka_code)
+                    Settlement(
+                        ack.span,
+                        ack.member,
+                        ack.delivery_count,
+                        kind,
+                        ack.status,
+                        ack.kafka_code,
+                        ack.delay_ms,
+                        ack.begun,
+                    )
                 )
 
     def _life(self, group: str, number: int, place: Place) -> RecordLife:
@@ -121,6 +146,14 @@ class Known:
         """How many windows without Redis overlap the time between two moments, whichever came first."""
         first_s, last_s = sorted((one_s, other_s))
         return sum(window.overlaps(first_s, last_s) for window in self.history.without_redis)
+
+    def forgiven(self, life: RecordLife, delivery: Delivery) -> int:
+        """The most deliveries before this one that do not count for the limit: never begun, or never seen.
+
+        A gateway forgives what it gives back itself, because the client of a fetch hung up before its answer.
+        """
+        unanswered = bisect_left(self._unanswered_s[life.group], delivery.span.ended_s)
+        return min(life.never_begun, self.history.limit) + min(life.never_seen(delivery.count), unanswered)
 
     def lock_held_until(self, life: RecordLife, delivery: Delivery, at_s: float, but: Span | None = None) -> float:
         """The earliest moment at which the lock of a delivery may end, seen from `at_s`; 0 if it may be gone already.

@@ -18,6 +18,8 @@ CONSUMERS: Final = 8
 PRODUCERS: Final = 4
 LIMIT: Final = 5
 LOCK_MS: Final = 2000
+BACKOFF_MS: Final = {"audit": "300,900"}
+"""By group; the others have none. Workers release with delays of their own too, in every group."""
 LEASE_MS: Final = 1500
 PAUSE_S: Final = 4.0
 FINISH_S: Final = 90.0
@@ -47,7 +49,8 @@ class Run:
         self._seconds = seconds
         self._resets = resets
         self._gateways = Gateways(stack.urls, f"run {seed}")
-        self.history = History(limit=LIMIT, lock_s=LOCK_MS / 1000, groups=GROUPS)
+        least_s = {group: min(map(int, waits.split(","))) / 1000 for group, waits in BACKOFF_MS.items()}
+        self.history = History(limit=LIMIT, lock_s=LOCK_MS / 1000, groups=GROUPS, backoff_s=least_s)
         self._nemesis = Nemesis(stack, self.history)
         names = [service.name for service in stack.services]
         self.steps = plan(seed, seconds, names, stores=stores, pause_s=PAUSE_S)
@@ -117,7 +120,9 @@ class Run:
         self.history.held_until_s = float("inf")
         settings = {"share.record.lock.duration.ms": LOCK_MS, "share.delivery.count.limit": LIMIT}
         for group in GROUPS:
-            await self._gateways.until_answered("PATCH", f"/v1/share-groups/{group}/config", settings)
+            waits = {"share.retry.backoff.ms": BACKOFF_MS[group]} if group in BACKOFF_MS else {}
+            path = f"/v1/share-groups/{group}/config"
+            await self._gateways.until_answered("PATCH", path, {**settings, **waits})
 
     async def _reset_now_and_then(self) -> None:
         draw = random.Random(f"resets {self._seed}")

@@ -53,12 +53,20 @@ class HistoryWriter:
         self.history.fetched.append(Fetch(self.span(), GROUP, member, fetch_id, "gateway-0", Outcome.UNKNOWN))
 
     def acknowledge(
-        self, member: str, first: int, last: int, count: int, *kinds: str, status: str = "applied", group: str = GROUP
+        self,
+        member: str,
+        first: int,
+        last: int,
+        count: int,
+        *kinds: str,
+        status: str = "applied",
+        group: str = GROUP,
+        delay_ms: int | None = None,
+        begun: bool = True,
     ) -> None:
         code = 121 if status == "failed" else 0
-        self.history.acknowledged.append(
-            Acknowledge(self.span(), group, member, TOPIC, 0, first, last, count, kinds, "gateway-1", status, code)
-        )
+        where = (TOPIC, 0, first, last, count, kinds, "gateway-1", status, code)
+        self.history.acknowledged.append(Acknowledge(self.span(), group, member, *where, delay_ms, begun))
 
     def close_session(self, member: str) -> None:
         self.history.let_go.append(LetGo(self.span(), GROUP, member))
@@ -244,7 +252,42 @@ def trimmed_as_far_as_it_is_finished(writer: HistoryWriter) -> None:
     writer.trim(3)
 
 
+def delivered_when_its_delay_is_over(writer: HistoryWriter) -> None:
+    """The first try of the release got no answer, and was in effect: the delay counts from there."""
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "release", status="unknown", delay_ms=1000)
+    writer.wait(0.5)
+    writer.acknowledge("a", 0, 0, 1, "release", delay_ms=1000)
+    writer.wait(0.15)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
+
+
+def delivered_when_its_backoff_is_over(writer: HistoryWriter) -> None:
+    """After a release, after a lock that ended, and at once after a delivery that was never begun."""
+    writer.history.backoff_s = {GROUP: 1.0}
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "release")
+    writer.wait(1)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "release", begun=False)
+    writer.fetch("c", 0, 0, 3)
+    writer.wait(LOCK_S + 1)
+    writer.fetch("d", 0, 0, 4)
+    writer.acknowledge("d", 0, 0, 4, "accept")
+
+
+def given_back_by_a_session_without_a_backoff(writer: HistoryWriter) -> None:
+    writer.history.backoff_s = {GROUP: 1.0}
+    delivered_again_after_the_session(writer)
+
+
 SOUND: tuple[Story, ...] = (
+    delivered_when_its_delay_is_over,
+    delivered_when_its_backoff_is_over,
+    given_back_by_a_session_without_a_backoff,
     trimmed_as_far_as_it_is_finished,
     accepted_at_once,
     released_and_delivered_again,

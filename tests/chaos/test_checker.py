@@ -15,6 +15,8 @@ from tests.chaos.stories import (
     accepted_at_once,
     begun_again_after_a_reset,
     dead_after_the_limit,
+    delivered_again_after_the_lock,
+    released_and_delivered_again,
 )
 
 
@@ -303,7 +305,58 @@ def a_finished_record_is_trimmed_while_another_group_holds_it(writer: HistoryWri
     writer.trim(1)
 
 
+def delivered_before_its_delay_is_over(writer: HistoryWriter) -> None:
+    """By two tenths of a second: more than clocks may differ."""
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "release", delay_ms=1000)
+    writer.wait(0.5)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
+
+
+def a_delay_is_forgotten_with_its_leader(writer: HistoryWriter) -> None:
+    """A redelivery by the second leader comes in time; by the third it is early, and brings the next count."""
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "release", status="unknown", delay_ms=5000)
+    writer.acknowledge("a", 0, 0, 1, "release", delay_ms=5000)
+    writer.fetch("b", 0, 0, 3)
+    writer.acknowledge("b", 0, 0, 3, "accept")
+
+
+def delivered_before_the_backoff_of_a_release(writer: HistoryWriter) -> None:
+    writer.history.backoff_s = {GROUP: 1.0}
+    released_and_delivered_again(writer)
+
+
+def delivered_before_the_backoff_of_a_lock(writer: HistoryWriter) -> None:
+    writer.history.backoff_s = {GROUP: 1.0}
+    delivered_again_after_the_lock(writer)
+
+
+def a_delay_of_a_delivery_that_was_never_begun_is_cut(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    writer.fetch("a", 0, 0, 1)
+    writer.acknowledge("a", 0, 0, 1, "release", begun=False, delay_ms=1000)
+    writer.fetch("b", 0, 0, 2)
+    writer.acknowledge("b", 0, 0, 2, "accept")
+
+
+def above_the_limit_and_all_that_was_never_begun(writer: HistoryWriter) -> None:
+    writer.produce(10)
+    for count in range(1, LIMIT + 3):
+        writer.fetch("a", 0, 0, count)
+        writer.acknowledge("a", 0, 0, count, "release" if count < LIMIT + 2 else "accept", begun=count != 1)
+
+
 PLANTED: tuple[tuple[str, Story], ...] = (
+    ("early", delivered_before_its_delay_is_over),
+    ("early", a_delay_is_forgotten_with_its_leader),
+    ("early", delivered_before_the_backoff_of_a_release),
+    ("early", delivered_before_the_backoff_of_a_lock),
+    ("early", a_delay_of_a_delivery_that_was_never_begun_is_cut),
+    ("limit", above_the_limit_and_all_that_was_never_begun),
     ("trimmed", a_record_is_trimmed_before_it_is_accepted),
     ("trimmed", a_released_record_is_trimmed),
     ("trimmed", a_finished_record_is_trimmed_while_another_group_holds_it),
