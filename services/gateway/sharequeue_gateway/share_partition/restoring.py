@@ -251,7 +251,7 @@ def _annotate(window: Window, annotation: StateAnnotation, now_ms: int) -> None:
 
 def _explain(window: Window, run: Run, annotation: StateAnnotation, now_ms: int) -> None:
     """Why the last delivery of a run ended, and until when it waits. The caller counts the run."""
-    run.reason = window.kept_reason(annotation.reason)
+    run.reason = None if annotation.reason is None else window.kept_reason(annotation.reason)
     run.released = annotation.reason is not None  # a lock that ends has none
     if run.state is AVAILABLE:
         _delay(window, run, annotation.available_at_ms or 0, now_ms)

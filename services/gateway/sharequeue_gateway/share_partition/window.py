@@ -286,10 +286,8 @@ class Window:
         at_ms = backoff.retry_at_ms(self.config, self.jitter_seed, run.batch_first, run.attempt, ended_at_ms)
         return at_ms if at_ms > now_ms else 0
 
-    def kept_reason(self, reason: Reason | None) -> Reason | None:
+    def kept_reason(self, reason: Reason) -> Reason:
         """An equal reason that runs have, if there is one, so that each text is in memory once."""
-        if reason is None:
-            return None
         if self._reasons is None or (len(self._reasons) >= _MOST_REASONS and reason not in self._reasons):
             self._reasons = {}
         return self._reasons.setdefault(reason, reason)
