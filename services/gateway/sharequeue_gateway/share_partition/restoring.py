@@ -173,7 +173,11 @@ def _add(
     """Add a run. `note`: about exactly this run, if there is one."""
     state = AVAILABLE if batch is None else STATES[batch.delivery_state]
     count = 0 if batch is None else batch.delivery_count
+    if last == first:
+        last = first  # one number in memory: most runs of a large window are single records
     batch_first, batch_last = (first, last) if batch is None else (batch.first_offset, batch.last_offset)
+    if (batch_first, batch_last) == (first, last):
+        batch_first, batch_last = first, last
     run = Run(first, last, state, count, batch_first, batch_last)
     run.durable = lock is None
     if lock is not None:

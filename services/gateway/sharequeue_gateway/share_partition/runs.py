@@ -200,7 +200,7 @@ class Run:
         right.write = self.write
         if self.write is not None:
             self.write.runs.append(right)
-        self.last = offset - 1
+        self.last = offset - 1 if offset - 1 > self.first else self.first  # a single record has one number in memory
         return right
 
 
