@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.persister import Persister, persist_error
+from sharequeue_gateway.leader.persister import MOST_WRITES, Persister, persist_error
 
 from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import fetched
 from tests.core.write_events import Unheard
@@ -72,3 +74,44 @@ async def test_pw_013_an_unreachable_share_coordinator_is_not_available() -> Non
     error = await written(url)
     assert error is not None
     assert (error.error.kafka_code, error.definite) == (15, False)
+
+
+async def test_writes_of_very_many_share_partitions_are_sent_in_parts() -> None:
+    """Each part stops the loop twice: when its request is built, and when its writes end."""
+    count = 2 * MOST_WRITES + 1
+    sent: list[int] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        body = await reader.readexactly(int(length or b"0"))
+        if b'"state_epoch"' in body:
+            sent.append(body.count(b'"state_epoch"'))
+        owners = [ShardOwner(shard=0, node_id="me", url=url, owner_epoch=1)]
+        answered = encode(ShardsResponse(shards=owners, count=1)) if not body else b"{}"
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(answered))
+        writer.write(answered)
+        await writer.drain()
+        writer.close()
+
+    d = fetched("[0-9]", hold_writes=True)
+    d.ack("0-9 Acc")
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    client = ShareStateClient(url)
+    persister = Persister(client, deadline_ms=30_000)
+    async with server:
+        pending = [
+            persister.submit(
+                LedSharePartition(SharePartitionKey("g", "0" * 32, partition), "t", d.machine, d.now_ms), d.writes[0]
+            )
+            for partition in range(count)
+        ]
+        running = asyncio.create_task(persister.run(Unheard()))
+        try:
+            await asyncio.wait_for(asyncio.gather(*(write.outcome for write in pending)), 60)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await client.close()
+    assert sent == [MOST_WRITES, MOST_WRITES, 1]

@@ -77,6 +77,8 @@ PROBE_PAUSE_S: Final = 1.0
 """How often a failing share coordinator without writes is asked whether it takes writes."""
 MOST_BYTES: Final = 4 << 20
 """The most bytes of one request, roughly; a single write may be larger."""
+MOST_WRITES: Final = 2000
+"""The most writes of one request: building it, and ending its writes, each stop the loop for some 15 ms."""
 
 
 class PendingWrite(msgspec.Struct, eq=False):
@@ -229,14 +231,14 @@ class Persister:
         self._start_sending(self._gathered)
 
     def _take(self, url: str) -> list[PendingWrite]:
-        """The writes to send to a share coordinator now: at least one, if there are any, and at most MOST_BYTES.
+        """The writes to send to a share coordinator now: at least one, if there are any, and at most MOST_BYTES and MOST_WRITES.
 
         Writes of a share-partition never overtake each other.
         """
         taken: list[PendingWrite] = []
         left: list[PendingWrite] = []
         size = 0
-        for pending in self._gathered:
+        for index, pending in enumerate(self._gathered):
             key, write = pending.led.key, pending.write
             if key in self._on_their_way or self._share_coordinator.owner_url(key) != url:
                 left.append(pending)
@@ -244,10 +246,10 @@ class Persister:
             size += 256 + 96 * len(write.state_batches)
             for annotation in write.annotations:
                 size += 128 + len(annotation.reason or b"")
-            if size > MOST_BYTES and taken:
-                left.append(pending)
-            else:
-                taken.append(pending)
+            if (size > MOST_BYTES and taken) or len(taken) == MOST_WRITES:
+                left += self._gathered[index:]
+                break
+            taken.append(pending)
         self._gathered = left
         return taken
 

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidShareSessionEpoch, ShareSessionLimitReached
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import Metadata, Partitions
+from sharequeue_gateway.cluster.generation import Node
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.session import CLOSE, OPEN, ShareSessionCache
@@ -18,6 +20,8 @@ from sharequeue_gateway.share_partition.session import CLOSE, OPEN, ShareSession
 log = logging.getLogger(__name__)
 
 SWEEP_PAUSE_S = 1.0
+SPLIT_AT_ONCE: Final = 500
+"""The partitions of a closing session that are split by leader in one step of a slice."""
 
 
 class OpenSession(NamedTuple):
@@ -95,12 +99,23 @@ class Sessions:
 
     async def release(self, session: OpenSession) -> None:
         """Release the records that the member of a closed session holds in its partitions, at all leaders."""
-        partitions = [
-            (topic, partition)
-            for topic_id, partition in session.partitions
-            if (topic := self._metadata.known_topic_id(topic_id)) is not None
-        ]
-        mine, others = self._routing.split(session.group_id, partitions)
+        mine: list[tuple[KnownTopic, int]] = []
+        others: dict[Node, list[tuple[KnownTopic, int]]] = {}
+        slices = Slices()
+        for start in range(0, len(session.partitions), SPLIT_AT_ONCE):
+            if slices.over():
+                await slices.pause()
+            here, elsewhere = self._routing.split(
+                session.group_id,
+                [
+                    (topic, partition)
+                    for topic_id, partition in session.partitions[start : start + SPLIT_AT_ONCE]
+                    if (topic := self._metadata.known_topic_id(topic_id)) is not None
+                ],
+            )
+            mine += here
+            for node, led_there in elsewhere.items():
+                others.setdefault(node, []).extend(led_there)
         await self.release_here(session.group_id, session.member_id, mine)
         released = await asyncio.gather(
             *(
@@ -120,11 +135,11 @@ class Sessions:
 
     async def release_here(self, group_id: str, member_id: str, partitions: Partitions) -> None:
         """Release the records that a member holds in partitions that this gateway leads."""
-        leds = [
+        leds = (
             led
             for topic, partition in partitions
             if (led := self._leader.loaded(SharePartitionKey(group_id, topic.topic_id, partition))) is not None
-        ]
+        )
         await self._leader.release_member(leds, member_id)
 
     def count(self, group_id: str) -> int:
