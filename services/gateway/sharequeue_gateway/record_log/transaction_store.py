@@ -54,12 +54,12 @@ noted AS (
   UPDATE log.transactional_producers w
   SET committed_note = CASE WHEN $4 THEN coalesce($6::text, w.committed_note) ELSE w.committed_note END,
     keep_until = greatest(w.keep_until, now() + interval '7 days')
-  FROM ended e WHERE w.transactional_id = e.transactional_id AND w.producer_epoch = e.producer_epoch)
+  FROM ended e WHERE w.transactional_id = e.transactional_id)
 SELECT topic_id, partition, marker_offset FROM places
 """
 """One statement under the locks of the transaction and of its partitions. It deletes what says that it is open, and
 inserts the markers at the ends. Deleted partitions get none. The producer's row comes last: its holders wait for
-nothing."""
+nothing. The note counts though a newer producer has raised the epoch: its first transaction begins after this end."""
 
 
 def transaction_of(row: Any) -> Transaction:
