@@ -49,7 +49,7 @@ ENVIRONMENT: Final = {
 class Language:
     """`program`: the file that the reader saves the page's program as. `suite_files`: what joins the files of the page.
 
-    `compiled`: commands that compile the suite. `suite`: the command that plays the cases.
+    `compiled`: commands that compile the suite, if those that run the program do not. `suite`: the command that plays the cases.
     """
 
     title: str
@@ -77,7 +77,7 @@ LANGUAGES: Final = {
         "TypeScript",
         "main.ts",
         ("contract.ts",),
-        "npx tsc",
+        "",
         ("node", "generated/js/contract.js"),
     ),
     "go": Language(
@@ -92,8 +92,7 @@ LANGUAGES: Final = {
         "Java",
         "Main.java",
         ("Contract.java",),
-        "javac --release 17 -proc:none -nowarn -parameters -d generated/target/classes "
-        "-cp 'generated/target/classes:generated/lib/*' Contract.java",
+        "",
         ("java", "-cp", "generated/target/classes:generated/lib/*", "Contract"),
     ),
 }
@@ -155,18 +154,18 @@ class Runner:
             return True
         rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for source in copied:
-            copy(source, folder)
+        copy_all(copied, folder)
         if not all(self._step(name, command, folder) for command in page.commands_for(self._url)):
             return False
         (folder / language.program).write_text(page.program_for(self._url, f"orders-{name}"))
+        if not language.one_main:  # so that a compiler runs once for both
+            copy_all(added, folder)
         if not self._step(name, " && ".join(page.running.splitlines()), folder, prints=page.printed):
             return False
         if language.one_main:
             (folder / language.program).unlink()
-        for source in added:
-            copy(source, folder)
-        if not self._step(name, language.compiled, folder):
+            copy_all(added, folder)
+        if language.compiled and not self._step(name, language.compiled, folder):
             return False
         mark.write_text(digest)
         return True
@@ -186,6 +185,11 @@ class Runner:
         succeeded, said = run((*TOURS[name], self._url, topic), HERE / "tours", self._environment)
         tell(f"tour: {name}", "", started, "" if succeeded else f"FAILED\n{said[-4000:]}")
         return succeeded
+
+
+def copy_all(sources: Sequence[Path], folder: Path) -> None:
+    for source in sources:
+        copy(source, folder)
 
 
 def tell(name: str, step: str, started: float, more: str) -> None:
