@@ -249,11 +249,16 @@ async def test_rd_401_a_reset_reserves_the_lower_floor_before_the_state_is_set(
         assert await rows(connection, topic) == {"g": (2, start)}
 
 
-async def test_rd_402_a_reset_of_a_group_that_never_read_holds_at_once(module_database: str) -> None:
+async def test_rd_402_a_reset_of_a_group_that_never_read_holds_all_until_it_is_set(module_database: str) -> None:
+    """A leader that read the state before the reset begins after it, at the log start, and the reset may never go on."""
     topic = new_topic()
     async with opened(module_database) as (log, readers, connection):
         await append(log, topic, range(10))
+        await log.delete_records(topic, {0: 2})
         assert await reserve(readers, topic, 4, 1) == 4
+        assert await rows(connection, topic) == {"g": (1, 2)}
+        assert (await begin(readers, [beginning(topic, 0, chosen=True, epoch=0)]))[key(topic)] == Begun(2, 2)
+        await readers.raise_floors([Floor(key(topic), 1, 4)])
         assert await rows(connection, topic) == {"g": (1, 4)}
 
 
@@ -276,7 +281,7 @@ async def test_rd_404_a_later_reset_is_not_undone_by_an_earlier_one(module_datab
         await reserve(readers, topic, 2, 5)
         await reserve(readers, topic, 9, 4)
         await readers.raise_floors([Floor(key(topic), 4, 9)])
-        assert await rows(connection, topic) == {"g": (5, 2)}
+        assert await rows(connection, topic) == {"g": (5, 0)}, "what was not set is held whole"
 
 
 async def test_rd_405_a_late_deletion_leaves_the_row_of_a_new_life(module_database: str) -> None:
