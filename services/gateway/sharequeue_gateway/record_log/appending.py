@@ -12,7 +12,6 @@ certainly not happened.
 import asyncio
 import logging
 import time
-import uuid
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -44,7 +43,7 @@ class WaitingAppend(NamedTuple):
     """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn."""
 
     append: PartitionAppend
-    append_id: uuid.UUID
+    append_id: str
     done: "asyncio.Future[int]"
     size: int
     turn_by: float
@@ -83,7 +82,7 @@ class Appender:
         self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
     ) -> AppendResult:
         """See Appends."""
-        append_id = uuid.uuid4()
+        append_id = store.new_append_id()
         size = sum([sum(map(len, append.tails)) for append in appends])
         transaction_id = appends[0].transaction_id
         ended = False

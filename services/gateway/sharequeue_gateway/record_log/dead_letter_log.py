@@ -1,6 +1,5 @@
 """Dead letters on PostgreSQL: the leader epochs of writers, the keys that prevent duplicates, and the parking table."""
 
-import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -130,7 +129,7 @@ class PostgresDeadLetterLog:
                 append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
                 if leader_epoch is None:
                     await store.lock(connection, [(topic_id, partition), *_letters_of(wanted)])
-                inserted = await self._locked_append.insert(connection, [append], uuid.uuid4(), [])
+                inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
                 if leader_epoch is None:
                     await _redriven(connection, [row.key for row in wanted])
                 else:

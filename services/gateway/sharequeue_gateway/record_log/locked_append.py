@@ -8,7 +8,6 @@ repeat. Large appends run one after another, so that they do not share time and 
 import asyncio
 import logging
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -54,7 +53,7 @@ class AppendRequest(NamedTuple):
 
     appends: Sequence[PartitionAppend]
     key: IdempotencyKey | None
-    append_id: uuid.UUID
+    append_id: str
     size: int
 
     @property
@@ -219,7 +218,7 @@ class LockedAppend:
         return AppendResult(bases, None)
 
     async def insert(
-        self, connection: Any, appends: Sequence[PartitionAppend], append_id: uuid.UUID, tried_at: list[int]
+        self, connection: Any, appends: Sequence[PartitionAppend], append_id: str, tried_at: list[int]
     ) -> Inserted:
         """Lock the partitions and insert a batch in each, within a transaction; `publish` them after its commit.
 

@@ -1,11 +1,12 @@
 """The SQL of the record log, one function per statement. A partition ends at `greatest(end_floor, last batch + 1)`."""
 
 import hashlib
+import itertools
+import random
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 import asyncpg
 
@@ -139,7 +140,15 @@ def lock_key(topic_id: str, partition: int) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def columns(batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> list[list[Any]]:
+_append_ids: Final = itertools.count(random.SystemRandom().getrandbits(127))
+
+
+def new_append_id() -> str:
+    """A UUID, in hex, that no append of any gateway has: a random number of this process, counted up."""
+    return f"{next(_append_ids):032x}"
+
+
+def columns(batches: Sequence[tuple[str, int, RecordBatch, str]]) -> list[list[Any]]:
     """Batches as the arrays that APPEND and INSERT take."""
     return [
         [topic_id for topic_id, _, _, _ in batches],
@@ -155,10 +164,10 @@ def columns(batches: Sequence[tuple[str, int, RecordBatch, UUID]]) -> list[list[
 
 async def append(
     connection: Connection,
-    batches: Sequence[tuple[str, int, RecordBatch, UUID]],
+    batches: Sequence[tuple[str, int, RecordBatch, str]],
     timeout_s: float | None = None,
     transactions: Collection[str] = (),
-) -> set[UUID]:
+) -> set[str]:
     """Insert each batch if no other gateway is appending to its partition and the partition ends at its base offset.
 
     `transactions`: those of the batches. A batch of a transaction is inserted only if the transaction is open.
@@ -192,7 +201,7 @@ async def append(
     )
     if not transactions:
         rows = await connection.fetch(APPEND, *columns(batches), *of_heads, timeout=timeout_s)
-        return {row[0] for row in rows}
+        return {row[0].hex for row in rows}
     rows = await connection.fetch(
         APPEND_IN_TRANSACTIONS,
         *columns(batches),
@@ -202,12 +211,12 @@ async def append(
         MOST_OF_TRANSACTION,
         timeout=timeout_s,
     )
-    return {row[0] for row in rows}
+    return {row[0].hex for row in rows}
 
 
 async def insert(
     connection: Connection,
-    batches: Sequence[tuple[str, int, RecordBatch, UUID]],
+    batches: Sequence[tuple[str, int, RecordBatch, str]],
     transaction_id: str | None = None,
 ) -> None:
     """`transaction_id`: of all batches."""
@@ -257,7 +266,7 @@ async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> d
 
 
 async def appended(
-    connection: Connection, topic_id: str, partition: int, append_id: UUID, base_offset: int
+    connection: Connection, topic_id: str, partition: int, append_id: str, base_offset: int
 ) -> int | None:
     """Look up an append whose outcome was lost. Returns: its base offset; None if it did not happen."""
     found: int | None = await connection.fetchval(
