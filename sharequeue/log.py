@@ -9,10 +9,12 @@ import logging
 import sys
 from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 
-class RequestContext(NamedTuple):
+class RequestContext(msgspec.Struct, frozen=True):
     """Identifies the request that is being served. Calls to other services carry it."""
 
     request_id: str

@@ -1,14 +1,14 @@
 """Answers that a handler returns instead of a message: bytes that are ready, or a stream of parts."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 JSON: Final = (b"content-type", b"application/json")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """An answer that is already bytes, or has headers of its own."""
 
     body: bytes
@@ -16,8 +16,7 @@ class Answer:
     headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(msgspec.Struct, frozen=True):
     """An answer that is sent part by part. The next part is made when the connection can take it. If that fails, the
     connection is reset, so that the client cannot take a part for the whole."""
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from sharequeue.distribution import Distribution, Histograms
 from sharequeue.http.answer import Answer, Stream
 from sharequeue.http.decoding import RequestDecoder
@@ -38,17 +40,14 @@ LARGE_BYTES: Final = 1 << 20
 """A larger body is decoded in a thread, because checking and decoding 10 MB may take 200 ms."""
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One request as its handler sees it: path parameters, headers, the decoded body or query."""
 
-    __slots__ = ("exchange", "path", "raw", "request", "request_id")
-
-    def __init__(self, exchange: Exchange, path: Mapping[str, str], raw: bytes, request: Any, request_id: str) -> None:
-        self.exchange = exchange
-        self.path = path
-        self.raw = raw
-        self.request = request
-        self.request_id = request_id
+    exchange: Exchange
+    path: Mapping[str, str]
+    raw: bytes
+    request: Any
+    request_id: str
 
     def header(self, name: str) -> str | None:
         wanted = name.lower().encode()

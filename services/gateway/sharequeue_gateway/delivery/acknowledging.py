@@ -6,7 +6,9 @@ holds: the acknowledgements of one share-partition must ascend, and succeed or f
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import lock_duration_fault
@@ -37,7 +39,7 @@ COUNTED: Final = frozenset({"accept", "release", "reject", "renew"})
 Writes = Sequence[asyncio.Future[ApiError | None]]
 
 
-class Checked(NamedTuple):
+class Checked(msgspec.Struct, frozen=True):
     """An acknowledgement with a valid form. `place`: the partition that it names."""
 
     topic: KnownTopic

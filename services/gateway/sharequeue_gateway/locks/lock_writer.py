@@ -8,8 +8,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionClosed
@@ -39,7 +40,7 @@ STAGED_LOST: Final = 2
 Commands = Sequence[Command]
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True, eq=False):
     write: LockWrite
     done: asyncio.Future[bool]
 

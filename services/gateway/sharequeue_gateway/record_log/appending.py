@@ -14,9 +14,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import asyncpg
+import msgspec
 
 from sharequeue import background
 from sharequeue.gathering import let_others_join
@@ -39,7 +40,7 @@ AT_ONCE: Final = 512
 """The most appends of one commit."""
 
 
-class WaitingAppend(NamedTuple):
+class WaitingAppend(msgspec.Struct, frozen=True, eq=False):
     """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn."""
 
     append: PartitionAppend

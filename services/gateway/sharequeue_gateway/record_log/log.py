@@ -7,6 +7,8 @@ where `atomic_produce` and `idempotency_keys` are named capabilities.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -69,7 +71,7 @@ class IdempotencyKey(NamedTuple):
     lasting: bool = False
 
 
-class AppendResult(NamedTuple):
+class AppendResult(msgspec.Struct, frozen=True):
     """`answer`: the answer that is stored with the idempotency key, if there is a key."""
 
     base_offsets: Sequence[int]

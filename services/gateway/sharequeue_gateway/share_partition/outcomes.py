@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.types import AcknowledgeType, Reason
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange
@@ -60,7 +62,7 @@ class Expired(NamedTuple):
     members: Collection[str | None]
 
 
-class AcknowledgeCall(NamedTuple):
+class AcknowledgeCall(msgspec.Struct, frozen=True):
     """One call of `acknowledge`. `write`: its changes. `joined`: earlier writes that it repeats, by their id."""
 
     member_id: str
