@@ -343,6 +343,7 @@ async def measure(stack: Stack, delayed: int, turns: int, settled: int) -> None:
 def main(delayed: int, turns: int, settled: int) -> None:
     """Settle records beside delayed ones and without, and print what each costs."""
     settings = {f"SHAREQUEUE_{name}_CLUSTER_TOKEN": TOKEN for name in ("GATEWAY", "COORDINATOR", "SHARE_COORDINATOR")}
+    settings["SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS"] = str(HOUR_MS)  # a turn of the other queue may take minutes
     with (
         tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory,
         temporary_stack(Path(directory), settings=settings) as stack,

@@ -67,7 +67,7 @@ def window(machine: SharePartition) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(states(), st.data())
 def test_pages_make_the_same_window_as_the_whole_state(
     state: tuple[list[StateBatch], list[StateAnnotation], list[RestoredLock]], data: st.DataObject

@@ -80,11 +80,6 @@ MUTANTS = [
             "",
         ),
         (
-            "16 a lock behind the page waits for its own",
-            "            if locks[at_lock].first_offset >= until:\n                break\n",
-            "",
-        ),
-        (
             "4 an annotation of what is held back is held back too",
             "[annotation for annotation in left if annotation.last_offset >= held_from]",
             "[]",

@@ -142,8 +142,6 @@ class Pieces:
                 at_batch += 1
                 yield batch.first_offset, batch.last_offset, batch, None
                 continue
-            if locks[at_lock].first_offset >= until:
-                break
             next_batch, next_lock, reach = at_batch, at_lock + 1, locks[at_lock].last_offset
             while True:
                 if next_lock < len(locks) and locks[next_lock].first_offset <= reach:
