@@ -202,7 +202,8 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.isolation.level",
             "choice",
             "read_uncommitted",
-            "Stored, without effect: there are no transactions, so both are the same.",
+            "What the group receives of transactions. `read_committed`: records up to the first one of an open transaction, "
+            "and none of aborted ones. `read_uncommitted`: every record at once. A change holds for later fetches.",
             choices=("read_uncommitted", "read_committed"),
         ),
         Config("share.renew.acknowledge.enable", "bool", "true", "Whether locks may be renewed."),
@@ -421,7 +422,8 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     delivery_count_limit: int = 5
     partition_max_record_locks: int = 2000
     auto_offset_reset: str = "earliest"
-    isolation_level: str = "read_uncommitted"
+    read_committed: bool = False
+    """Whether the group receives no record of a transaction that is open or was aborted."""
     renew_acknowledge_enable: bool = True
     dead_letter_topic_name: str = ""
     dead_letter_copy_record: bool = True
@@ -471,7 +473,7 @@ def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults:
         partition_max_delayed_records=int(values["share.partition.max.delayed.records"]),
         redelivery_percent=int(values["share.redelivery.percent"]),
         auto_offset_reset=values["share.auto.offset.reset"],
-        isolation_level=values["share.isolation.level"],
+        read_committed=values["share.isolation.level"] == "read_committed",
         renew_acknowledge_enable=values["share.renew.acknowledge.enable"] == "true",
         dead_letter_topic_name=values["errors.deadletterqueue.topic.name"],
         dead_letter_copy_record=values["errors.deadletterqueue.copy.record.enable"] == "true",

@@ -184,7 +184,7 @@ def test_stored_settings_override_defaults() -> None:
     assert config.delivery_count_limit == 7
     assert config.partition_max_record_locks == 3
     assert config.auto_offset_reset == "latest"
-    assert config.isolation_level == "read_committed"
+    assert config.read_committed
     assert not config.renew_acknowledge_enable
     assert (config.dead_letter_topic_name, config.dead_letter_copy_record) == ("dead", False)
     assert config.dead_letter_enabled

@@ -268,6 +268,8 @@ def test_offsets_name_every_partition_the_group_knows(gateway: Gateway, name: st
         "log_end_offset": 0,
         "leader_epoch": 0,
         "lag": 0,
+        "last_stable_offset": 0,
+        "stable_lag": 0,
     }
     assert (used["partition"], used["log_end_offset"], used["lag"]) == (1, 4, 2)
 

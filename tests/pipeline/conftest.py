@@ -45,11 +45,17 @@ def spark(spark_home: Path) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="package")
+def stack_database(new_database: Callable[[], str]) -> str:
+    """The database of the stack, for tests that write into it beside the services."""
+    return new_database()
+
+
+@pytest.fixture(scope="package")
 def stack(
-    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str], new_redis: Callable[[], str]
+    tmp_path_factory: pytest.TempPathFactory, stack_database: str, new_redis: Callable[[], str]
 ) -> Iterator[Stack]:
     """The three services, which no test here stops."""
-    stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+    stores = {"postgres_url": stack_database, "redis_url": new_redis()}
     with temporary_stack(tmp_path_factory.mktemp("stack"), **stores) as stack:
         yield stack
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.http.calls import Gateway, good, offsets
+from tests.http.transactions_of_a_topic import Transactions
 from tests.pipeline.jobs import Jobs
 from tests.pipeline.proxy import Instead, Proxy
 
@@ -212,3 +213,29 @@ def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str) -> None:
         1,
         f"sharequeue: topic {name!r} is not to be compacted: its cleanup.policy is not compact",
     )
+
+
+def test_records_of_aborted_transactions_go_and_those_of_open_ones_stay(
+    jobs: Jobs, gateway: Gateway, stack_database: str, name: str
+) -> None:
+    """An aborted record is not the last one of its key. Nothing from an open transaction on is compacted."""
+    producer = Transactions(gateway, stack_database, name, cleanup_policy="compact")
+    gateway.produce(name, "kept", key="a")
+    producer.whole("xy", commit=False)
+    producer.whole("z", commit=True)
+    gateway.produce(name, "old", key="b")
+    producer.send("o", producer.begin())
+    gateway.produce(name, "newer", key="b")
+    would = jobs.done("compact", name, "--dry-run")["partitions"][0]
+    assert (would["aborted"], would["superseded"], would["compacted_before"]) == (2, 0, 6)
+    assert len(left(gateway, name)) == 7
+    done = jobs.done("compact", name)["partitions"][0]
+    assert (done["aborted"], done["superseded"], done["records"]) == (2, 0, would["records"])
+    assert [(offset, value) for offset, _, value in left(gateway, name)] == [
+        (0, "kept"),
+        (4, "z"),
+        (6, "old"),
+        (7, "o"),
+        (8, "newer"),
+    ]
+    assert jobs.done("compact", name)["partitions"][0]["aborted"] == 0

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from sharequeue_gateway.record_log.compacting import Replaced, Replacement
-from sharequeue_gateway.record_log.log import OffsetOutOfRange
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion
@@ -95,8 +94,6 @@ async def test_invalid_ranges_and_protected_batches_are_refused(module_database:
         topic = await three_batches(log)
         with pytest.raises(InvalidRequest, match="newest"):
             await log.compaction.replace(topic, 0, [Replacement(10, 0, [(10, 10)])])
-        with pytest.raises(OffsetOutOfRange, match="last stable offset 9"):
-            await log.compaction.replace(topic, 0, [Replacement(5, 0, [(5, 5)])], last_stable_offset=9)
         for ranges in ([(4, 5)], [(3, 2)], [(2, 3), (3, 4)]):
             with pytest.raises(InvalidRequest, match="not an ascending range"):
                 await log.compaction.replace(topic, 0, [Replacement(0, 0, ranges)])

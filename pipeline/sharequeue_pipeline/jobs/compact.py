@@ -21,7 +21,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from sharequeue.protocol.messages.compaction import BatchReplacement, RemovedRange
+from sharequeue.protocol.messages.compaction import BatchReplacement, RecordBatchListing, RemovedRange
 from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.command_line import (
@@ -52,6 +52,8 @@ class Listing(NamedTuple):
     sizes: "array[int]"
     end_offset: int
     records: int
+    aborted: list[RecordBatchListing]
+    """Batches whose records belong to aborted transactions: they go whole."""
 
 
 def list_batches(gateway: OperatorClient, topic: TopicDescription, now_ms: int) -> dict[int, Listing]:
@@ -61,18 +63,20 @@ def list_batches(gateway: OperatorClient, topic: TopicDescription, now_ms: int) 
     for entry in topic.partitions:
         bases, generations, sizes = array("q"), array("q"), array("q")
         end_offset, records = entry.log_start_offset, 0
-        held = None
+        aborted, held = [], None
         for batch in gateway.batches(topic.name, entry.partition, entry.log_start_offset, entry.last_stable_offset):
             if held is not None:  # one batch behind, so that the newest stays
                 bases.append(held.base_offset)
                 generations.append(held.generation)
                 sizes.append(held.size_bytes)
                 end_offset, records = held.last_offset + 1, records + held.record_count
+                if held.aborted and held.record_count:
+                    aborted.append(held)
             held = batch
             young = lag_ms > 0 and batch.max_timestamp_ms > now_ms - lag_ms
             if young or batch.last_offset >= entry.last_stable_offset:
                 break
-        listings[entry.partition] = Listing(bases, generations, sizes, end_offset, records)
+        listings[entry.partition] = Listing(bases, generations, sizes, end_offset, records, aborted)
     return listings
 
 
@@ -207,6 +211,9 @@ class Compactor:
 
     def run(self, dry_run: bool) -> dict[str, Any]:
         """Compact. Returns: the report."""
+        aborted = {place: sum(b.record_count for b in listing.aborted) for place, listing in self._listings.items()}
+        if any(aborted.values()) and not dry_run:
+            self._remove_aborted()
         gone = self._gone().persist(StorageLevel.DISK_ONLY)
         try:
             if dry_run:
@@ -222,7 +229,22 @@ class Compactor:
                 removed |= self._replace(gone.where("tombstone"), True)
         finally:
             gone.unpersist()
-        return self._report(removed, dry_run)
+        return self._report(removed, aborted, dry_run)
+
+    def _remove_aborted(self) -> None:
+        """Remove all records of aborted transactions, and list the batches again with their new generations."""
+        for partition, listing in self._listings.items():
+            rows = (
+                (partition, batch.base_offset, offset)
+                for batch in listing.aborted
+                for offset in range(batch.base_offset, batch.last_offset + 1)
+            )
+            for _, request in _requests(rows, self._listings):
+                self._gateway.replace(self._topic.name, partition, request)
+        listed = list_batches(self._gateway, self._topic, self._now_ms)
+        self._listings = {
+            place: listed[place]._replace(records=before.records) for place, before in self._listings.items()
+        }
 
     def _gone(self) -> DataFrame:
         starts = {str(entry.partition): entry.log_start_offset for entry in self._topic.partitions}
@@ -262,7 +284,9 @@ class Compactor:
         )
         return {(row["partition"], tombstones): (row["batches"], row["records"]) for row in counts}
 
-    def _report(self, removed: dict[tuple[int, bool], tuple[int, int]], dry_run: bool) -> dict[str, Any]:
+    def _report(
+        self, removed: dict[tuple[int, bool], tuple[int, int]], aborted: dict[int, int], dry_run: bool
+    ) -> dict[str, Any]:
         partitions = []
         for partition, listing in sorted(self._listings.items()):
             superseded, tombstones = (removed.get((partition, kind), (0, 0))[1] for kind in (False, True))
@@ -273,6 +297,7 @@ class Compactor:
                     "records": listing.records,
                     "superseded": superseded,
                     "tombstones": tombstones,
+                    "aborted": aborted[partition],
                 }
             )
         return {"topic": self._topic.name, "dry_run": dry_run, "partitions": partitions}
@@ -296,6 +321,8 @@ def command(
 ) -> None:
     """Keep the last record of each key of TOPIC, whose cleanup.policy is compact. Offsets stay, and groups continue.
 
+    Records of open transactions are not touched, and those of aborted ones go.
+
     A tombstone is removed when it is older than delete.retention.ms and every group has finished it.
     """
     target = gateway_at(url, token, timeout_s)
@@ -311,7 +338,8 @@ def command(
     for entry in report["partitions"]:
         click.echo(
             f"{topic}-{entry['partition']}: of {entry['records']} records below {entry['compacted_before']}, "
-            f"{would}: {entry['superseded']} superseded, {entry['tombstones']} tombstones"
+            f"{would}: {entry['superseded']} superseded, {entry['tombstones']} tombstones, "
+            f"{entry['aborted']} of aborted transactions"
         )
 
 

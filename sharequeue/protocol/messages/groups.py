@@ -291,6 +291,11 @@ class GroupPartitionOffset(Response):
     unfinished one are counted too."""
     open_dead_letters: Count = 0
     """How many records of the partition are dead letters that were neither redriven nor removed since."""
+    last_stable_offset: AnyInt64 = -1
+    """The first offset of the oldest open transaction, or the log end. A `read_committed` group receives no record from
+    there on. −1 is unknown."""
+    stable_lag: AnyInt64 = -1
+    """As `lag`, but counted up to the last stable offset. −1 is unknown."""
 
 
 class GroupTopicOffsets(Response):

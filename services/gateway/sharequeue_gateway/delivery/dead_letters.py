@@ -269,11 +269,16 @@ class DeadLetterWriter:
     async def _sources(
         self, led: LedSharePartition, first_offset: int, last_offset: int
     ) -> AsyncIterator[tuple[int, SourceRecord | None]]:
-        """Each offset with its source record, or None if the log lost it or the group does not copy records."""
+        """Each offset with its source record.
+
+        None if the log lost it, the group does not copy records, or its transaction is not committed and the group is
+        read_committed: it received the record before its level was changed.
+        """
         offset = first_offset
         while led.config.dead_letter_copy_record and offset <= last_offset:
             try:
-                what = (led.key.topic_id, led.key.partition, offset, BYTES_AT_ONCE, last_offset - offset + 1)
+                committed, records = led.config.read_committed, last_offset - offset + 1
+                what = (led.key.topic_id, led.key.partition, offset, BYTES_AT_ONCE, records, committed)
                 read = self._record_log.read_cached(*what) or await self._record_log.read(*what)
             except OffsetOutOfRange as out_of_range:
                 begin = min(out_of_range.log_start_offset, last_offset + 1)
@@ -285,7 +290,7 @@ class DeadLetterWriter:
                 break
             for batch in read.batches:
                 end = min(batch.last_offset, last_offset)
-                found = _records_of(batch, offset, end)
+                found = {} if committed and batch.aborted else _records_of(batch, offset, end)
                 for each in range(offset, end + 1):
                     yield each, found.get(each)
                 offset = max(offset, end + 1)

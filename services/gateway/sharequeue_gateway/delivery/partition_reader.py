@@ -46,11 +46,11 @@ class PartitionReader:
         for led in taken:
             if slices.over():
                 await slices.pause()
-            offset = led.machine.next_fetch_offset()
+            offset, committed = led.machine.next_fetch_offset(), led.machine.config.read_committed
             for _ in range(READS_TO_COUNT):
                 try:
                     read = self._record_log.read_cached(
-                        led.key.topic_id, led.key.partition, offset, bytes_left, records_left
+                        led.key.topic_id, led.key.partition, offset, bytes_left, records_left, committed
                     ) or await self._read_database(led, offset, bytes_left, records_left)
                 except ApiError:
                     return True
@@ -60,7 +60,7 @@ class PartitionReader:
                     offset = read.batches[-1].last_offset + 1
                     if bytes_left <= 0 or records_left <= 0:
                         return True
-                if not read.batches or offset >= read.log_end_offset:
+                if not read.batches or offset >= read.end_offset:
                     break
             else:
                 return True
@@ -86,6 +86,7 @@ class PartitionReader:
         Raises: ApiError: the log cannot be read, or another gateway may hand out the same records.
         """
         machine, key, limits = led.machine, led.key, asked.limits
+        committed = machine.config.read_committed
         new_first &= machine.waiting_count > machine.delayed_count
         new_offset = begin_at_new(machine) if new_first else None
         while True:
@@ -94,7 +95,8 @@ class PartitionReader:
             new_offset = None
             offsets = machine.reach(fetch_offset, max_records)
             try:
-                read = self._record_log.read_cached(key.topic_id, key.partition, fetch_offset, max_bytes, offsets)
+                of_partition = key.topic_id, key.partition, fetch_offset, max_bytes, offsets, committed
+                read = self._record_log.read_cached(*of_partition)
                 if read is None:
                     read, now_ms = await self._read_while_led(led, fetch_offset, max_bytes, offsets)
             except OffsetOutOfRange as out_of_range:
@@ -114,10 +116,10 @@ class PartitionReader:
             acquiring = Acquisition(
                 machine, asked.member_id, limits.acquire_mode, limits.batch_size, now_ms, limits.lock_duration_ms
             )
-            absent = absent_ranges(batches, fetch_offset, key.group_id)
+            absent = absent_ranges(batches, fetch_offset, key.group_id, committed)
             count = acquiring.acquire(batches, fetch_offset=fetch_offset, max_records=most, absent=absent)
             if count > 0:
-                reached, end = batches[-1].last_offset + 1, read.log_end_offset
+                reached, end = batches[-1].last_offset + 1, read.end_offset
                 if reached < end or not alone:
                     led.note_unanswered(asked.member_id, acquiring.acquired, now_ms)  # reading on adds to this list
                 if reached < end and size < max_bytes:
@@ -144,7 +146,7 @@ class PartitionReader:
 
         Returns: the batches that were read.
         """
-        machine, key = led.machine, led.key
+        machine, key, committed = led.machine, led.key, led.machine.config.read_committed
         records_left, bytes_left, reads_left = limits.max_records, limits.max_bytes, READS_ON
         read_on: list[RecordBatch] = []
         while records_left > 0 and bytes_left > 0 and not acquiring.over:
@@ -153,7 +155,8 @@ class PartitionReader:
                 break
             offsets = machine.reach(fetch_offset, records_left)
             try:
-                read = self._record_log.read_cached(key.topic_id, key.partition, fetch_offset, bytes_left, offsets)
+                of_partition = key.topic_id, key.partition, fetch_offset, bytes_left, offsets, committed
+                read = self._record_log.read_cached(*of_partition)
                 if read is None:
                     if reads_left <= 0:
                         break
@@ -168,7 +171,7 @@ class PartitionReader:
             batches, most, size = fitting(read.batches, fetch_offset, limits.acquire_mode, bytes_left, records_left)
             if size > bytes_left:  # not even the first one fits
                 break
-            absent = absent_ranges(batches, fetch_offset, key.group_id)
+            absent = absent_ranges(batches, fetch_offset, key.group_id, committed)
             count = acquiring.acquire(batches, fetch_offset=fetch_offset, max_records=most, absent=absent)
             last_offset = batches[-1].last_offset
             if count > 0:
@@ -191,18 +194,24 @@ class PartitionReader:
         return read, self._clock.now_ms()
 
     async def _read_database(self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int) -> ReadResult:
+        key, committed = led.key, led.machine.config.read_committed
         with led.read_alone():
-            return await self._record_log.read(led.key.topic_id, led.key.partition, offset, max_bytes, max_records)
+            return await self._record_log.read(key.topic_id, key.partition, offset, max_bytes, max_records, committed)
 
 
-def absent_ranges(batches: Sequence[RecordBatch], fetch_offset: int, group_id: str) -> list[OffsetRange]:
-    """Offsets between `fetch_offset` and the end of the batches that hold no record for the group."""
+def absent_ranges(
+    batches: Sequence[RecordBatch], fetch_offset: int, group_id: str, committed: bool = False
+) -> list[OffsetRange]:
+    """Offsets between `fetch_offset` and the end of the batches that hold no record for the group.
+
+    `committed`: records of aborted transactions are not for the group. The outcome of each transaction is known.
+    """
     absent: list[OffsetRange] = []
     expected = batches[0].base_offset
     for batch in batches:
         if batch.base_offset > expected:
             absent.append(OffsetRange(expected, batch.base_offset - 1))
-        if batch.for_group is not None and batch.for_group != group_id:
+        if (batch.for_group is not None and batch.for_group != group_id) or (committed and batch.aborted):
             absent.append(OffsetRange(max(fetch_offset, batch.base_offset), batch.last_offset))
         elif batch.record_count != batch.last_offset - batch.base_offset + 1:
             first_offset = max(fetch_offset, batch.base_offset)

@@ -94,13 +94,16 @@ class GroupsApi:
             for state in topic.partitions:
                 hold = holds.get((topic.topic_id, state.partition))
                 holding = spared and hold is not None and hold.holds
+                trimmed_state, end = trimmed.get(state.partition, state), ends[state.partition]
                 partitions.append(
                     GroupPartitionOffset(
                         partition=state.partition,
                         start_offset=state.start_offset,
-                        log_end_offset=ends[state.partition].log_end_offset,
+                        log_end_offset=end.log_end_offset,
+                        last_stable_offset=end.last_stable_offset,
                         leader_epoch=state.leader_epoch,
-                        lag=_lag(trimmed.get(state.partition, state), ends[state.partition]),
+                        lag=_lag(trimmed_state, end.log_start_offset, end.log_end_offset),
+                        stable_lag=_lag(trimmed_state, end.log_start_offset, end.last_stable_offset),
                         holding=Holding(expires_at_ms=hold.expires_at_ms) if holding and hold else None,
                         removed_unfinished=0 if hold is None else hold.removed_unfinished,
                         open_dead_letters=open_dead_letters.get((topic.topic_id, state.partition), 0),
@@ -139,9 +142,9 @@ class GroupsApi:
         }
 
 
-def _lag(state: GroupPartitionSummary, ends: Offsets) -> int:
-    """The records from the start offset on, or from the log start, without those that are finished; −1: unknown."""
+def _lag(state: GroupPartitionSummary, log_start_offset: int, end_offset: int) -> int:
+    """The records below an end, from the start offset or the log start on, without finished ones; −1: unknown."""
     if state.start_offset < 0 or state.delivery_complete_count < 0:
         return -1
-    first = max(state.start_offset, ends.log_start_offset)
-    return max(ends.log_end_offset - first - state.delivery_complete_count, 0)
+    first = max(state.start_offset, log_start_offset)
+    return max(end_offset - first - state.delivery_complete_count, 0)

@@ -82,6 +82,10 @@ class Letter(msgspec.Struct):
 _letters: Final = msgspec.json.Decoder(list[Letter])
 
 
+NOT_COMMITTED: Final = Letter()
+"""A source record of a transaction that is open or was aborted: its group is read_committed now, and does not receive it."""
+
+
 class FoundLetter(NamedTuple):
     """A dead letter, and the key under which it is redriven."""
 
@@ -199,13 +203,14 @@ class Redriving:
         """Append to the topics that the records came from. `alone`: only this group receives them."""
         rows: dict[tuple[str, int], list[DeadLetterRow]] = {}
         near: Batches = {}
+        committed = (self._metadata.config(group_id) or await self._metadata.learn_config(group_id)).read_committed
         for found in letters:
             try:
                 topic = await self._metadata.topic(found.header("topic"))
             except (UnknownTopicOrPartition, InvalidTopic):
                 done.skipped_count += 1
                 continue
-            record = await self._record(topic, found, near)
+            record = await self._record(topic, found, near, committed)
             if record is None:
                 done.skipped_count += 1
                 continue
@@ -220,8 +225,8 @@ class Redriving:
                 topic_id, partition, of_partition, for_group=group_id if alone else None
             )
 
-    async def _record(self, topic: KnownTopic, found: FoundLetter, near: Batches) -> Letter | None:
-        """The record to append; None if neither the log nor the dead letter has it."""
+    async def _record(self, topic: KnownTopic, found: FoundLetter, near: Batches, committed: bool) -> Letter | None:
+        """The record to append; None if neither the log nor the dead letter has it, or the group must not receive it."""
         letter = found.letter
         copy = Letter(
             key=letter.key,
@@ -230,30 +235,38 @@ class Redriving:
             value_base64=letter.value_base64,
             headers=letter.source_headers(),
         )
-        source = await self._source(topic, found.number("partition"), found.number("offset"), near)
+        source = await self._source(topic, found.number("partition"), found.number("offset"), near, committed)
+        if source is NOT_COMMITTED:
+            return None
         if source is not None and (letter.empty or source.same_content(letter)):
             return source
         return None if letter.empty and not copy.headers else copy
 
-    async def _source(self, topic: KnownTopic, partition: int, offset: int, near: Batches) -> Letter | None:
-        """The source record, if the log still has it. `near`: batches that were read before and often hold the next
-        record."""
+    async def _source(
+        self, topic: KnownTopic, partition: int, offset: int, near: Batches, committed: bool
+    ) -> Letter | None:
+        """The source record, if the log still has it; NOT_COMMITTED for a read_committed group.
+
+        `near`: batches that were read before and often hold the next record.
+        """
         if not 0 <= partition < topic.partitions or offset < 0:
             return None
         place = (topic.topic_id, partition)
         batch = near.get(place)
         if batch is None or not batch.base_offset <= offset <= batch.last_offset:
             try:
-                read = await self._record_log.read(topic.topic_id, partition, offset, 1, 1)
+                read = await self._record_log.read(topic.topic_id, partition, offset, 1, 1, committed)
             except OffsetOutOfRange:
                 return None
             if not read.batches:
-                return None
+                return NOT_COMMITTED if offset < read.log_end_offset else None
             batch = read.batches[0]
             near.pop(place, None)
             near[place] = batch
             if len(near) > BATCHES_NEAR:
                 del near[next(iter(near))]
+        if committed and batch.aborted:
+            return NOT_COMMITTED
         records = nesting.decode(_letters, b"[" + batch.slice(offset, offset) + b"]")
         return records[0] if records else None
 

@@ -92,12 +92,15 @@ class TopicsApi:
         query: ReadRecordsQuery = call.request
         topic, partition = await partition_of(call, self._metadata)
         as_arrow = arrow_wanted(call.header("accept"))
-        read = await self._record_log.read(topic.topic_id, partition, query.offset, query.max_bytes, query.max_records)
+        committed = query.isolation_level == "read_committed"
+        read = await self._record_log.read(
+            topic.topic_id, partition, query.offset, query.max_bytes, query.max_records, committed
+        )
         if query.offset > read.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {query.offset} is behind the log end {read.log_end_offset}", read.log_start_offset
             )
-        slices, next_offset = _slices(read.batches, query.offset, query.max_bytes, query.max_records)
+        slices, next_offset = _slices(read.batches, query, committed)
         records = b"[%b]" % b",".join(slices)
         offsets = (next_offset, read.log_start_offset, read.log_end_offset)
         if as_arrow:
@@ -114,13 +117,18 @@ class TopicsApi:
         return Empty()
 
 
-def _slices(batches: Sequence[RecordBatch], offset: int, max_bytes: int, max_records: int) -> tuple[list[bytes], int]:
-    """The records from `offset` on, as parts of batches, within the limits; at least the first one.
+def _slices(batches: Sequence[RecordBatch], query: ReadRecordsQuery, committed: bool) -> tuple[list[bytes], int]:
+    """The records from the query's offset on, as parts of batches, within its limits; at least the first one.
 
+    `committed`: without records of aborted transactions.
     Returns: the parts that hold records, and the offset to read next.
     """
     slices: list[bytes] = []
+    offset, max_bytes, max_records = query.offset, query.max_bytes, query.max_records
     for batch in batches:
+        if committed and batch.aborted:
+            offset = batch.last_offset + 1
+            continue
         first = max(offset, batch.base_offset)
         last = min(batch.last_offset, first + max_records - 1)
         while last > first and batch.size_of(first, last) > max_bytes:

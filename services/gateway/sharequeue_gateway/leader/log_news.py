@@ -35,10 +35,13 @@ class LogNews:
         self.changed(topic_id, partition, log_end_offset)
 
     def changed(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        """Wake a fetch of each group, and note which share-partitions have records for a fetch from now on."""
+        """Wake a fetch of each group, and note which share-partitions have records for a fetch from now on.
+
+        Of a read_committed group nothing is noted: the end says nothing about what is stable. Its fetches note it.
+        """
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0
-            if not led.unserved_since_ms:
+            if not led.unserved_since_ms and not led.machine.config.read_committed:
                 self._note_unserved(led, log_end_offset)
             if led.waiters:
                 led.wake()

@@ -158,7 +158,9 @@ class WakeUps:
 def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:
     """Whether a fetch would find records, judged from memory alone: True if memory cannot tell.
 
-    If limits are in the way, or records cannot be settled now, the waiting fetches count as turned away. If there are no records, that is noted.
+    If limits are in the way, or records cannot be settled now, the waiting fetches count as turned away. If there are no
+    records, that is noted. The log is asked about records in the window too if the group is read_committed: before its
+    level was changed, it may have received records of a transaction that is still open.
     """
     machine = led.machine
     if led.fenced or led.empty_until_ms > now_ms:
@@ -166,11 +168,11 @@ def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:
     if led.halted or not can_acquire(machine):
         led.turned_away = True
         return False
-    next_fetch_offset = machine.next_fetch_offset()
-    if next_fetch_offset <= machine.end_offset and not machine.window_empty:
+    next_fetch_offset, committed = machine.next_fetch_offset(), machine.config.read_committed
+    if next_fetch_offset <= machine.end_offset and not machine.window_empty and not committed:
         return True
     try:
-        read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1, 1)
+        read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1, 1, committed)
     except OffsetOutOfRange:  # a fetch then moves the start offset
         return True
     if read is None or read.batches:

@@ -1,25 +1,49 @@
-"""Recent record batches in memory, bounded in bytes over all partitions, and the known ends of each partition."""
+"""Recent record batches in memory, bounded in bytes over all partitions, and the known ends of each partition.
+
+A read_committed fetch also needs the last stable offset. Memory has it for a part of the log: `stable_offset` is the
+last stable offset of the log below `judged_offset`.
+
+    log start       stable_offset             judged_offset        log end
+        │ outcome known   │ a transaction is open   │ heard of, not seen │
+
+Two things move them: a snapshot of the database, and batches that continue the judged part. A log end that another
+gateway reports moves neither: a transaction may have begun or ended behind it.
+"""
 
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Container, Sequence
+from operator import attrgetter
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.log import ReadResult, below_log_start
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+_decided = attrgetter("decided")
 
 OVERHEAD = 400
 """The memory of a batch besides its records, in bytes: objects, the header of positions, index entries."""
 
 
 class CachedPartition:
-    """One partition's known ends (−1 = not known) and cached batches, ascending."""
+    """One partition's known offsets (−1 = not known) and cached batches, ascending."""
 
-    __slots__ = ("bases", "batches", "log_end_offset", "log_start_offset", "replacements", "used")
+    __slots__ = (
+        "bases",
+        "batches",
+        "judged_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "replacements",
+        "stable_offset",
+        "used",
+    )
 
     def __init__(self) -> None:
         self.log_start_offset = -1
         self.log_end_offset = -1
+        self.stable_offset = -1
+        self.judged_offset = -1
         self.replacements = 0
         """The last known number of replacements. Batches in memory are not older than it."""
         self.bases: list[int] = []
@@ -30,6 +54,28 @@ class CachedPartition:
     @property
     def known(self) -> bool:
         return self.log_end_offset >= 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether `stable_offset` is the last stable offset of the whole known log."""
+        return self.judged_offset >= self.log_end_offset >= 0
+
+    @property
+    def stable_end(self) -> int:
+        """Where a read_committed read may end: more can become stable only after the log end has moved."""
+        return self.stable_offset if self.settled else self.log_end_offset
+
+    def judge(self, batch: RecordBatch) -> bool:
+        """Judge the batch at `judged_offset`, and move the offsets behind it.
+
+        Returns: False if only the database can tell: the batch ends a transaction, and others may be open.
+        """
+        if self.stable_offset == self.judged_offset and (batch.transaction_id is None or batch.decided):
+            self.stable_offset = batch.last_offset + 1
+        elif batch.control:
+            return False
+        self.judged_offset = batch.last_offset + 1
+        return True
 
 
 class BatchCache:
@@ -69,14 +115,24 @@ class BatchCache:
     def places(self) -> list[TopicIdPartition]:
         return list(self._partitions)
 
-    def set_ends(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> bool:
-        """Learn a partition's ends, which never go back. Returns: whether they changed."""
+    def set_ends(
+        self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int, last_stable_offset: int = -1
+    ) -> bool:
+        """Learn a partition's ends, which never go back. Returns: whether the start or the end changed.
+
+        `last_stable_offset`: read from the database together with the ends; -1: unknown.
+        """
         known = self._partitions.get(place)
         if known is None:
             known = self._partitions[place] = CachedPartition()
         before = (known.log_start_offset, known.log_end_offset)
         known.log_start_offset = max(known.log_start_offset, log_start_offset)
         known.log_end_offset = max(known.log_end_offset, log_end_offset)
+        # without a snapshot: nothing below the log start can become stable later
+        known.stable_offset = max(known.stable_offset, last_stable_offset, known.log_start_offset)
+        known.judged_offset = max(
+            known.judged_offset, log_end_offset if last_stable_offset >= 0 else known.log_start_offset
+        )
         while known.batches and known.batches[0].last_offset < known.log_start_offset:
             self._remove(place, known, 0)
         return (known.log_start_offset, known.log_end_offset) != before
@@ -96,17 +152,26 @@ class BatchCache:
         known = self._partitions.get(place)
         return 0 if known is None else known.replacements
 
-    def add(self, place: TopicIdPartition, batch: RecordBatch, log_end_offset: int = -1) -> None:
-        """Keep a batch. `log_end_offset`: the log end that was learned with it; -1: none."""
+    def add(self, place: TopicIdPartition, batch: RecordBatch, log_end_offset: int = -1) -> RecordBatch:
+        """Keep a batch. `log_end_offset`: the log end that was learned with it; -1: none.
+
+        Returns: the batch in memory, which all its readers share: what becomes of its transaction is noted once.
+        """
         known = self._partitions.get(place)
         if known is None:
             known = self._partitions[place] = CachedPartition()
         known.log_end_offset = max(known.log_end_offset, log_end_offset)
         index = bisect_right(known.bases, batch.base_offset)
         if index and known.bases[index - 1] == batch.base_offset:
-            return
+            return known.batches[index - 1]
         known.bases.insert(index, batch.base_offset)
         known.batches.insert(index, batch)
+        ahead = batch
+        while ahead.base_offset <= known.judged_offset <= ahead.last_offset and known.judge(ahead):
+            index += 1
+            if index == len(known.batches):
+                break
+            ahead = known.batches[index]
         cost = len(batch.stored) + 4 * batch.record_count + OVERHEAD
         self._order[(*place, batch.base_offset)] = cost
         self.bytes += cost
@@ -114,6 +179,7 @@ class BatchCache:
             topic_id, partition, base_offset = next(iter(self._order))
             oldest = self._partitions[topic_id, partition]
             self._remove((topic_id, partition), oldest, bisect_right(oldest.bases, base_offset) - 1)
+        return batch
 
     def _remove(self, place: TopicIdPartition, known: CachedPartition, index: int) -> None:
         self.bytes -= self._order.pop((*place, known.bases[index]))
@@ -145,12 +211,21 @@ class BatchCache:
             return None
         if offset < log_start_offset:
             raise below_log_start(offset, log_start_offset)
-        if offset >= log_end_offset:
-            return ReadResult((), log_start_offset, log_end_offset, log_end_offset)
+        end_offset = log_end_offset
+        if committed:
+            end_offset = known.stable_end
+            if offset >= known.stable_offset and not known.settled:
+                return None
+        if offset >= end_offset:
+            return ReadResult((), log_start_offset, log_end_offset, end_offset)
         batches = self.read(place, offset, max_bytes, max_records)
         if batches is None:
             return None
-        return ReadResult(batches, log_start_offset, log_end_offset, log_end_offset)
+        if committed:
+            batches = below(batches, known.stable_offset)
+            if not all(map(_decided, batches)):
+                return None
+        return ReadResult(batches, log_start_offset, log_end_offset, end_offset)
 
     def read(
         self, place: TopicIdPartition, offset: int, max_bytes: int, max_records: int
@@ -172,3 +247,10 @@ class BatchCache:
             self._order.move_to_end((*place, known.bases[index]))
             size += found[-1].size
         return found
+
+
+def below(batches: Sequence[RecordBatch], stable_offset: int) -> Sequence[RecordBatch]:
+    """The batches below the last stable offset, which lies between two batches."""
+    if not batches or batches[-1].base_offset < stable_offset:
+        return batches
+    return [batch for batch in batches if batch.base_offset < stable_offset]

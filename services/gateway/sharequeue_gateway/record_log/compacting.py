@@ -32,6 +32,8 @@ class StoredBatch(NamedTuple):
     record_count: int
     generation: int
     size_bytes: int
+    aborted: bool
+    """Whether its records belong to an aborted transaction."""
 
 
 class Replacement(NamedTuple):
@@ -53,8 +55,11 @@ async def stored_batches(
 ) -> list[StoredBatch]:
     """Batches from the one that holds `offset`, or from the next one."""
     rows = await connection.fetch(
-        """SELECT base_offset, last_offset, max_timestamp_ms, record_count, generation, octet_length(records)
-           FROM log.record_batches
+        """SELECT base_offset, last_offset, max_timestamp_ms, record_count, generation, octet_length(records),
+             b.transaction_id IS NOT NULL AND b.attributes & 32 = 0 AND EXISTS (
+               SELECT FROM log.aborted_transactions a
+               WHERE a.topic_id = b.topic_id AND a.partition = b.partition AND a.transaction_id = b.transaction_id)
+           FROM log.record_batches b
            WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND base_offset >= coalesce((
              SELECT base_offset FROM log.record_batches
              WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
@@ -84,13 +89,14 @@ async def whole_batches(
 ) -> dict[int, tuple[int, RecordBatch]]:
     """Generation and batch by base offset; missing batches are left out."""
     rows = await connection.fetch(
-        """SELECT base_offset, last_offset, max_timestamp_ms, records, generation FROM log.record_batches
+        """SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id, generation
+           FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset = ANY($3::bigint[])""",
         topic_id,
         partition,
         base_offsets,
     )
-    return {row[0]: (row[4], RecordBatch.decode(*row[:4])) for row in rows}
+    return {row[0]: (row[5], RecordBatch.decode(*row[:5])) for row in rows}
 
 
 async def newest_base_offset(connection: Connection, topic_id: str, partition: int) -> int:
@@ -149,7 +155,7 @@ class Compaction:
     ) -> tuple[Sequence[StoredBatch], Bounds]:
         """Batches from the one that holds `offset`, and the partition's bounds. Raises: OffsetOutOfRange."""
         place = (topic_id, partition)
-        bounds: Bounds = (await self._query(store.bounds, [place])).get(place, Bounds(0, 0, False, 0, 0))
+        bounds: Bounds = (await self._query(store.bounds, [place])).get(place, store.NO_BOUNDS)
         if not bounds.log_start_offset <= offset <= bounds.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} is not within {bounds.log_start_offset} to {bounds.log_end_offset}",
@@ -158,15 +164,12 @@ class Compaction:
         found: list[StoredBatch] = await self._query(stored_batches, topic_id, partition, offset, limit)
         return [batch for batch in found if batch.last_offset < bounds.log_end_offset], bounds
 
-    async def replace(
-        self, topic_id: str, partition: int, replacements: Sequence[Replacement], last_stable_offset: int | None = None
-    ) -> list[Replaced]:
+    async def replace(self, topic_id: str, partition: int, replacements: Sequence[Replacement]) -> list[Replaced]:
         """Remove records from batches, all or none. A repeated replacement succeeds again.
 
-        Args:
-            last_stable_offset: records at or above it are not changed; None: the log end.
         Raises: InvalidUpdateVersion (409): a batch is of another generation, or gone. OffsetOutOfRange: at or above
-            the last stable offset. InvalidRequest: the newest batch; ranges outside of their batch. TooLarge.
+            the last stable offset. InvalidRequest: the newest batch; the marker of a transaction; ranges outside of
+            their batch. TooLarge.
         """
         place = (topic_id, partition)
         wanted = {replacement.base_offset: replacement for replacement in replacements}
@@ -183,7 +186,7 @@ class Compaction:
                 bounds = (await store.bounds(connection, [place])).get(place)
                 if bounds is None or bounds.deleted:
                     raise UnknownTopicOrPartition("the topic was deleted, or has no records")
-                await _check_places(connection, place, bounds, last_stable_offset, found, wanted)
+                await _check_places(connection, place, bounds, found, wanted)
                 if not changed:
                     return None
                 stored = await replace(connection, topic_id, partition, changed)
@@ -211,6 +214,8 @@ def _apply(
         if base_offset not in found:
             raise InvalidUpdateVersion(f"there is no batch at {base_offset}: list the batches again")
         generation, batch = found[base_offset]
+        if batch.control:
+            raise InvalidRequest(f"{base_offset} is the marker of a transaction, which holds no records")
         _check_ranges(replacement, batch)
         smaller = batch.without(replacement.removed)
         repeated = generation == replacement.generation + 1 and smaller.record_count == batch.record_count
@@ -238,12 +243,11 @@ async def _check_places(
     connection: Connection,
     place: TopicIdPartition,
     bounds: Bounds,
-    last_stable_offset: int | None,
     found: dict[int, tuple[int, RecordBatch]],
     wanted: dict[int, Replacement],
 ) -> None:
     """Refuse batches that reach the last stable offset, that were deleted, and the newest one."""
-    stable = bounds.log_end_offset if last_stable_offset is None else min(last_stable_offset, bounds.log_end_offset)
+    stable = bounds.last_stable_offset
     newest = await newest_base_offset(connection, *place)
     for base_offset in sorted(wanted):
         last_offset = found[base_offset][1].last_offset

@@ -25,18 +25,22 @@ class KnownLog:
         for (topic_id, partition), (log_end_offset, records) in news.items():
             self.listener.appended(topic_id, partition, log_end_offset, records)
 
-    def learn(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> None:
-        """Keep the ends of a partition, and report a change. -1: unknown."""
-        if self.cache.set_ends(place, log_start_offset, log_end_offset):
+    def learn(
+        self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int, last_stable_offset: int = -1
+    ) -> None:
+        """Keep the offsets of a partition, as `BatchCache.set_ends` does, and report a change. -1: unknown."""
+        if self.cache.set_ends(place, log_start_offset, log_end_offset, last_stable_offset):
             self.listener.changed(*place, self.cache.log_end_offset(place))
 
-    def learn_before_append(self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int) -> None:
-        """Keep the ends that an append found. If it fails, only this reports the earlier appends of other gateways.
+    def learn_before_append(
+        self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int, last_stable_offset: int
+    ) -> None:
+        """Keep the offsets that an append found. If it fails, only this reports the earlier appends of other gateways.
 
         If the end of the partition was unknown, no fetch waits for the partition, and nothing is reported.
         """
         known = self.cache.partition(place)
         if known is not None and known.known:
-            self.learn(place, log_start_offset, log_end_offset)
+            self.learn(place, log_start_offset, log_end_offset, last_stable_offset)
         else:
-            self.cache.set_ends(place, log_start_offset, log_end_offset)
+            self.cache.set_ends(place, log_start_offset, log_end_offset, last_stable_offset)

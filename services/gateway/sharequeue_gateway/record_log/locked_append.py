@@ -253,7 +253,9 @@ class LockedAppend:
             appends[0].transaction_id,
         )
         for place in places:
-            self._known.learn_before_append(place, bounds[place].log_start_offset, bounds[place].log_end_offset)
+            self._known.learn_before_append(
+                place, bounds[place].log_start_offset, bounds[place].log_end_offset, bounds[place].last_stable_offset
+            )
         return list(zip(places, batches, strict=True))
 
     def publish(self, inserted: Inserted) -> None:

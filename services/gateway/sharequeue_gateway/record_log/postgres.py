@@ -15,6 +15,7 @@ from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import purging, store, trimming
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.committed_reads import CommittedReads
 from sharequeue_gateway.record_log.compacting import Compaction
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letter_log import PostgresDeadLetterLog
@@ -82,6 +83,7 @@ class PostgresRecordLog:
         self.transactions = PostgresTransactions(database, ending)
         self._retaining = Retaining(database.query)
         self.compaction = Compaction(database.query, self._cache)
+        self.committed_reads = CommittedReads(database.query, self._known)
         self.read_cached = self._cache.read_cached
         self._room = ReadRoom(reading_bytes)
         self._looking = asyncio.Lock()
@@ -105,15 +107,14 @@ class PostgresRecordLog:
         end = offset
         if known is None or not known.known or known.log_start_offset < 0:
             end = (await self.offsets(topic_id, [partition]))[partition].log_end_offset
-            cached = self.read_cached(topic_id, partition, offset, max_bytes, max_records)
+            cached = self.read_cached(topic_id, partition, offset, max_bytes, max_records, committed)
             if cached is not None:
                 return cached
         replacements = self._cache.replacements(place)
         ahead = max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
         batches = await self._read(topic_id, partition, offset, ahead)
         if self._cache.replacements(place) == replacements:  # otherwise these batches may be outdated
-            for batch in batches:
-                self._cache.add(place, batch)
+            batches = [self._cache.add(place, batch) for batch in batches]
         if batches:
             self._known.learn(place, -1, batches[-1].last_offset + 1)
         known = self._cache.partition(place)
@@ -122,7 +123,8 @@ class PostgresRecordLog:
         if offset < log_start_offset:
             raise below_log_start(offset, log_start_offset)
         within = _within(batches, offset, max_bytes, max_records)
-        return ReadResult(within, log_start_offset, log_end_offset, log_end_offset)
+        read = ReadResult(within, log_start_offset, log_end_offset, log_end_offset)
+        return await self.committed_reads.cut(place, offset, read) if committed else read
 
     async def _read(self, topic_id: str, partition: int, offset: int, ahead: int) -> list[RecordBatch]:
         """Read batches from the database, when there is room for them."""
@@ -153,7 +155,7 @@ class PostgresRecordLog:
             stable = 0 if found is None else found.last_stable_offset
             if found is None or not found.deleted:
                 self._cache.set_replacements(place, 0 if found is None else found.replacements)
-                self._known.learn(place, start, end)
+                self._known.learn(place, start, end, stable)
             answer[place] = Offsets(start, stable, end)
         return answer
 
@@ -241,13 +243,13 @@ class PostgresRecordLog:
 
     async def _look_at(self, places: Sequence[TopicIdPartition]) -> None:
         bounds = await self.database.query(store.bounds, places)
-        for place, (log_start_offset, log_end_offset, deleted, replacements, _) in bounds.items():
+        for place, (log_start_offset, log_end_offset, deleted, replacements, stable) in bounds.items():
             if deleted:
                 self._cache.drop(place)
                 self._listener.forgotten(*place)
             else:
                 self._cache.set_replacements(place, replacements)
-                self._known.learn(place, log_start_offset, log_end_offset)
+                self._known.learn(place, log_start_offset, log_end_offset, stable)
 
     async def look(self, places: Iterable[TopicIdPartition]) -> None:
         self._to_look_at.update(places)

@@ -1,4 +1,4 @@
-"""The purge, in stages: rows below log starts and of deleted topics, then finished marks, then deleted partitions.
+"""The purge, in stages: rows below log starts and of deleted topics, aborted transactions, finished marks, partitions.
 
 A partition with rows to remove has a mark: at the time `trimmed_at`, its log start was `purge_before`. Later trims do
 not move the mark, or the rows of a partition that is trimmed often would never be old enough.
@@ -22,12 +22,17 @@ TABLES: Final = (
     "dead_letter_sources",
     "open_dead_letters",
     "open_dead_letter_counts",
+    "aborted_transactions",
 )
 """Tables of other modules with rows of a topic, which go with it."""
 
-_PURGEABLE = """b.topic_id = p.topic_id AND b.partition = p.partition
-  AND b.base_offset < CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END
-  AND b.last_offset < CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END"""
+_BEFORE = "CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END"
+
+_PURGEABLE = f"""b.topic_id = p.topic_id AND b.partition = p.partition
+  AND b.base_offset < {_BEFORE} AND b.last_offset < {_BEFORE}"""
+
+_ENDED = f"a.topic_id = p.topic_id AND a.partition = p.partition AND a.marker_offset < {_BEFORE}"
+"""Aborted transactions of a partition whose marker is purged: no batch of theirs is left to be read."""
 
 
 async def remove_rows(connection: Connection, at_once: int, seconds: int) -> int:
@@ -50,6 +55,23 @@ async def remove_rows(connection: Connection, at_once: int, seconds: int) -> int
     return removed
 
 
+async def remove_aborted(connection: Connection, at_once: int, seconds: int) -> int:
+    """Forget aborted transactions whose markers are below marks that are `seconds` old. Returns: how many."""
+    status: str = await connection.execute(
+        f"""DELETE FROM log.aborted_transactions a USING (
+              SELECT a.topic_id, a.partition, a.transaction_id FROM log.partitions p
+              CROSS JOIN LATERAL (
+                SELECT * FROM log.aborted_transactions a WHERE {_ENDED} ORDER BY a.marker_offset LIMIT $1) a
+              WHERE p.trimmed_at IS NOT NULL AND (p.deleted OR p.trimmed_at < now() - make_interval(secs => $2))
+              LIMIT $1) gone
+            WHERE a.topic_id = gone.topic_id AND a.partition = gone.partition
+              AND a.transaction_id = gone.transaction_id""",
+        at_once,
+        seconds,
+    )
+    return _count(status)
+
+
 async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int:
     """Remove marks that are `seconds` old and have no rows left; renew those whose log start has moved on.
 
@@ -63,6 +85,7 @@ async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int
               WHERE p.trimmed_at < now() - make_interval(secs => $2)
                 AND (SELECT b.base_offset FROM log.record_batches b WHERE {_PURGEABLE}
                      ORDER BY b.base_offset LIMIT 1) IS NULL
+                AND NOT EXISTS (SELECT FROM log.aborted_transactions a WHERE {_ENDED})
               LIMIT $1 FOR UPDATE SKIP LOCKED) done
             WHERE p.topic_id = done.topic_id AND p.partition = done.partition""",
         at_once,
@@ -104,4 +127,9 @@ def _count(status: str) -> int:
     return int(status.rpartition(" ")[2])
 
 
-STAGES: Final = ((remove_rows, PURGE_AFTER_S), (renew_marks, PURGE_AFTER_S), (forget_deleted, FORGET_AFTER_S))
+STAGES: Final = (
+    (remove_rows, PURGE_AFTER_S),
+    (remove_aborted, PURGE_AFTER_S),
+    (renew_marks, PURGE_AFTER_S),
+    (forget_deleted, FORGET_AFTER_S),
+)

@@ -144,6 +144,11 @@ class RecordBatch:
             base_offset, last_offset, max_timestamp_ms, ends, offsets, stored, for_group, transaction_id, control
         )
 
+    @property
+    def decided(self) -> bool:
+        """Whether a read_committed reader can tell that it receives these records, or that it does not."""
+        return self.transaction_id is None or self.control or self.aborted is not None
+
     def tails(self) -> list[Any]:
         """The records that `encode` was given, as memoryviews of this batch: nothing is copied."""
         records = memoryview(self.stored)[self._start :]

@@ -133,6 +133,10 @@ class Bounds(NamedTuple):
     """The first offset of the oldest open transaction here, or the log end; never below the log start."""
 
 
+NO_BOUNDS: Final = Bounds(0, 0, False, 0, 0)
+"""Of a partition without any append."""
+
+
 @lru_cache(maxsize=16_384)
 def lock_key(topic_id: str, partition: int) -> int:
     """The advisory lock of a partition."""
@@ -252,10 +256,13 @@ async def make_partitions(connection: Connection, places: Sequence[tuple[str, in
     )
 
 
+_BOUNDS: Final = f"p.log_start_offset, e.log_end_offset, p.deleted, p.replacements, {LASTSTABLE}"
+
+
 async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
     """The bounds of partitions. A partition without any append is left out."""
     rows = await connection.fetch(
-        f"""SELECT p.topic_id, p.partition, p.log_start_offset, e.log_end_offset, p.deleted, p.replacements, {LASTSTABLE}
+        f"""SELECT p.topic_id, p.partition, {_BOUNDS}
             FROM log.partitions p
             JOIN unnest($1::uuid[], $2::int[]) AS t(topic_id, partition) USING (topic_id, partition)
             CROSS JOIN LATERAL (SELECT {END} AS log_end_offset) e""",
@@ -263,6 +270,26 @@ async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> d
         [partition for _, partition in places],
     )
     return {(str(row[0]), row[1]): Bounds(*row[2:]) for row in rows}
+
+
+async def judge(
+    connection: Connection, place: tuple[str, int], transaction_ids: Sequence[str]
+) -> tuple[Bounds, set[str]]:
+    """The bounds of a partition, and those of the transactions that were aborted in it, as of one moment.
+
+    The others of them were committed, if they ended below the last stable offset and not below the log start: the row
+    of an aborted transaction is kept until the log start has passed its marker.
+    """
+    row = await connection.fetchrow(
+        f"""SELECT {_BOUNDS}, ARRAY(
+              SELECT a.transaction_id FROM log.aborted_transactions a
+              WHERE a.topic_id = p.topic_id AND a.partition = p.partition AND a.transaction_id = ANY($3::text[]))
+            FROM log.partitions p CROSS JOIN LATERAL (SELECT {END} AS log_end_offset) e
+            WHERE p.topic_id = $1 AND p.partition = $2""",
+        *place,
+        transaction_ids,
+    )
+    return (NO_BOUNDS, set()) if row is None else (Bounds(*row[:-1]), set(row[-1]))
 
 
 async def appended(
@@ -296,7 +323,7 @@ async def batch_with_timestamp(
            WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
                SELECT base_offset FROM log.record_batches
                WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
-             AND max_timestamp_ms >= $4
+             AND last_offset >= $3 AND max_timestamp_ms >= $4
            ORDER BY base_offset LIMIT 1""",
         topic_id,
         partition,
@@ -344,14 +371,15 @@ async def raise_log_starts(connection: Connection, topic_id: str, to: Sequence[t
 
 
 async def start_by_bytes(connection: Connection, topic_id: str, partition: int, retention_bytes: int) -> int | None:
-    """The base offset of the oldest batch that fits in `retention_bytes`. The newest batch always fits."""
+    """The base offset of the oldest batch that fits in `retention_bytes`. The newest batch with records always fits, and
+    the markers behind it."""
     found: int | None = await connection.fetchval(
         """SELECT min(base_offset) FROM (
              SELECT base_offset, sum(octet_length(records)) OVER newest_first AS kept,
-               row_number() OVER newest_first AS number
+               count(*) FILTER (WHERE attributes & 32 = 0) OVER newest_first AS number
              FROM log.record_batches WHERE topic_id = $1 AND partition = $2
              WINDOW newest_first AS (ORDER BY base_offset DESC)) sizes
-           WHERE kept <= $3 OR number = 1""",
+           WHERE kept <= $3 OR number <= 1""",
         topic_id,
         partition,
         retention_bytes,

@@ -32,7 +32,7 @@ class CompactionApi:
             batches=[RecordBatchListing(**batch._asdict()) for batch in found],
             next_offset=found[-1].last_offset + 1 if found else query.offset,
             log_start_offset=bounds.log_start_offset,
-            last_stable_offset=bounds.log_end_offset,
+            last_stable_offset=bounds.last_stable_offset,
             log_end_offset=bounds.log_end_offset,
         )
 

@@ -1,0 +1,69 @@
+"""Reads for read_committed: they end at the last stable offset, and each of their batches knows its transaction's outcome.
+
+Memory answers if it can (see `cache`). Otherwise one statement asks the log for the last stable offset and for those of
+the transactions just read that were aborted. The answer holds until the log end moves, because opening a transaction
+appends a batch and ending it appends a marker. A partition that meets no transaction is never asked about.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from operator import attrgetter
+from typing import Any
+
+from sharequeue.protocol.types import TopicIdPartition
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.cache import below
+from sharequeue_gateway.record_log.known_log import KnownLog
+from sharequeue_gateway.record_log.log import ReadResult, below_log_start
+
+_decided = attrgetter("decided")
+
+Query = Callable[..., Awaitable[Any]]
+
+
+class CommittedReads:
+    """`query`: runs a function of a connection and arguments. `questions`: how many statements asked the log."""
+
+    def __init__(self, query: Query, known: KnownLog) -> None:
+        self._query = query
+        self._known = known
+        self._asked: dict[TopicIdPartition, asyncio.Event] = {}
+        """Partitions with a question under way; the event is set when it is answered."""
+        self.questions = 0
+
+    async def cut(self, place: TopicIdPartition, offset: int, read: ReadResult) -> ReadResult:
+        """What a read_committed reader may see of a read from `offset` on. Raises: OffsetOutOfRange; StorageError."""
+        while True:
+            known = self._known.cache.partition(place)
+            if known is not None and (known.settled or offset < known.stable_offset):
+                batches = below(read.batches, known.stable_offset)
+                if all(map(_decided, batches)):
+                    return read._replace(batches=batches, end_offset=known.stable_end)
+            answered = self._asked.get(place)
+            if answered is None:
+                break
+            await answered.wait()
+        self._asked[place] = asyncio.Event()
+        try:
+            return await self._ask(place, offset, read)
+        finally:
+            self._asked.pop(place).set()
+
+    async def _ask(self, place: TopicIdPartition, offset: int, read: ReadResult) -> ReadResult:
+        undecided = [batch for batch in read.batches if not batch.decided]
+        self.questions += 1
+        bounds, aborted = await self._query(store.judge, place, list({batch.transaction_id for batch in undecided}))
+        start, end, stable = bounds.log_start_offset, bounds.log_end_offset, bounds.last_stable_offset
+        if offset < start:
+            raise below_log_start(offset, start)
+        for batch in undecided:
+            if start <= batch.last_offset < stable:
+                batch.aborted = batch.transaction_id in aborted
+        self._known.learn(place, start, end, stable)
+        known = self._known.cache.partition(place)
+        return ReadResult(
+            below(read.batches, stable),
+            start,
+            end if known is None else known.log_end_offset,
+            stable if known is None or known.settled else known.log_end_offset,
+        )

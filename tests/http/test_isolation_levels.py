@@ -1,0 +1,148 @@
+"""What a group with `share.isolation.level` sees of transactions. Their rows are written by SQL, beside the gateway."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.http.calls import Gateway, good, ranges, wait_until
+from tests.http.transactions_of_a_topic import Transactions
+
+
+@pytest.fixture
+def producer(gateway: Gateway, shared_database: str, name: str) -> Transactions:
+    return Transactions(gateway, shared_database, name)
+
+
+def fetched(gateway: Gateway, group: str, wanted: str, **fields: Any) -> list[dict[str, Any]]:
+    """Fetch until so many values have come, as the gateway learns of what SQL has written within half a second.
+
+    Returns: the batches that were acquired.
+    """
+    batches: list[dict[str, Any]] = []
+
+    def there() -> bool:
+        batches.extend(gateway.fetch(group, group, max_wait_ms=500, **fields)["batches"])
+        return len(values(batches)) >= len(wanted)
+
+    wait_until(there)
+    assert values(batches) == wanted
+    return batches
+
+
+def values(batches: list[dict[str, Any]]) -> str:
+    return "".join(record["value"] for batch in batches for record in batch["records"])
+
+
+def read_committed(gateway: Gateway, group: str) -> None:
+    gateway.configure(group, share_isolation_level="read_committed")
+
+
+def test_tx_007_an_open_transaction_ends_what_is_read(gateway: Gateway, producer: Transactions, name: str) -> None:
+    read_committed(gateway, name)
+    transaction = producer.begin()
+    producer.send("abcde")
+    producer.send("xy", transaction)
+    producer.send("fg")
+    fetched(gateway, name, "abcde")
+    assert gateway.acquire(name, name, max_wait_ms=700) == []
+    page = gateway.read(name, isolation_level="read_committed")
+    assert ([r["value"] for r in page["records"]], page["next_offset"], page["log_end_offset"]) == (list("abcde"), 5, 9)
+    behind = gateway.read(name, isolation_level="read_committed", offset=7)
+    assert (behind["records"], behind["next_offset"]) == ([], 7)
+    assert len(gateway.read(name)["records"]) == 9
+    (described,) = gateway.describe_topic(name)["partitions"]
+    assert described["last_stable_offset"] == 5
+    (offsets,) = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"][0]["partitions"]
+    assert (offsets["last_stable_offset"], offsets["lag"], offsets["stable_lag"]) == (5, 9, 5)
+
+
+@pytest.mark.parametrize(("commit", "rest"), [(True, "xyfg"), (False, "fg")])
+def test_the_end_of_a_transaction_wakes_a_waiting_fetch(
+    gateway: Gateway, producer: Transactions, name: str, commit: bool, rest: str, background: ThreadPoolExecutor
+) -> None:
+    read_committed(gateway, name)
+    transaction = producer.begin()
+    producer.send("xy", transaction)
+    gateway.produce(name, *"fg")
+    waiting = background.submit(gateway.fetch, name, name, max_wait_ms=20_000)
+    time.sleep(0.5)  # so that it waits
+    assert not waiting.done()
+    started = time.monotonic()
+    producer.end(transaction, commit=commit)
+    batches = waiting.result(15)["batches"]
+    assert time.monotonic() - started < 10
+    received = values(batches)
+    while len(received) < len(rest):
+        received += values(gateway.fetch(name, name, max_wait_ms=5000)["batches"])
+    assert received == rest
+
+
+def test_an_uncommitted_group_receives_all_at_once_but_no_markers(
+    gateway: Gateway, producer: Transactions, name: str
+) -> None:
+    producer.whole("ab", commit=False)
+    producer.send("xy", producer.begin())
+    batches = fetched(gateway, name, "abxy")
+    assert [offset["offset"] for batch in batches for offset in batch["records"]] == [0, 1, 3, 4]
+
+
+def test_tx_003_aborted_records_and_markers_are_archived(gateway: Gateway, producer: Transactions, name: str) -> None:
+    read_committed(gateway, name)
+    for text, commit in (("ab", True), ("cd", False), ("ef", True)):
+        producer.whole(text, commit=commit)
+    batches = fetched(gateway, name, "abef")
+    assert ranges({"batches": batches}) == ["0-1×1", "6-7×1"]
+    assert gateway.window(name, name) == (0, ["0-1 ACQUIRED×1", "2-5 ARCHIVED×1", "6-7 ACQUIRED×1", "8-8 ARCHIVED×1"])
+    for first, last in ((0, 1), (6, 7)):
+        assert gateway.settle(name, name, first, last, "accept") == "applied"
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (9, 0), 30)
+
+
+def test_tx_005_an_aborted_record_is_not_delivered_again_after_the_level_was_changed(
+    gateway: Gateway, producer: Transactions, name: str
+) -> None:
+    producer.whole("3", commit=True)
+    producer.whole("4", commit=False)
+    for batch in fetched(gateway, name, "34"):
+        assert gateway.settle(name, name, batch["first_offset"], batch["last_offset"], "release") == "applied"
+    read_committed(gateway, name)
+    for text, commit in (("5", True), ("6", False), ("7", False), ("8", True)):
+        producer.whole(text, commit=commit)
+    batches = fetched(gateway, name, "358")
+    assert [batch["delivery_count"] for batch in batches] == [2, 1, 1]
+    assert gateway.acquire(name, name, max_wait_ms=700) == []
+
+
+def test_records_of_an_open_transaction_wait_in_the_window_after_the_level_was_changed(
+    gateway: Gateway, producer: Transactions, name: str
+) -> None:
+    transaction = producer.begin()
+    producer.send("ab", transaction)
+    (batch,) = fetched(gateway, name, "ab")
+    assert gateway.settle(name, name, batch["first_offset"], batch["last_offset"], "release") == "applied"
+    read_committed(gateway, name)
+    assert gateway.acquire(name, name, max_wait_ms=700) == []
+    producer.end(transaction, commit=True)
+    (batch,) = fetched(gateway, name, "ab")
+    assert batch["delivery_count"] == 2
+    gateway.configure(name, share_isolation_level="read_uncommitted")
+    producer.send("cd", producer.begin())
+    fetched(gateway, name, "cd")
+
+
+def test_a_dead_letter_of_an_aborted_record_has_no_copy_for_a_read_committed_group(
+    gateway: Gateway, producer: Transactions, name: str
+) -> None:
+    producer.whole("a", commit=False)
+    producer.whole("b", commit=True)
+    fetched(gateway, name, "ab")
+    read_committed(gateway, name)
+    for offset in (0, 2):
+        assert gateway.settle(name, name, offset, offset, "reject") == "applied"
+    letters = wait_until(lambda: (found := gateway.read(f"dlq.{name}")["records"]) and len(found) == 2 and found, 30)
+    assert [letter.get("value") for letter in letters] == [None, "b"]
+    answer = good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={"to": "retry"}))
+    assert (answer["redriven"], answer["skipped_count"]) == (1, 1)
+    fetched(gateway, name, "b", member="m2")
