@@ -25,6 +25,7 @@ from tests.mutants import (
     retention_faults,
     share_partition_faults,
     stream_faults,
+    transaction_faults,
     window_faults,
 )
 from tests.mutants.mutant import COORDINATOR, GATEWAY, GROUP_COORDINATOR, Mutant
@@ -56,6 +57,7 @@ SCENARIOS = {
         "lock_calls",
         "waking",
         "retention_rule",
+        "transaction_rules",
         "open_ranges",
         "backoff",
         "never_begun",
@@ -80,6 +82,7 @@ MUTANTS = [
     *coordinator_faults.MUTANTS,
     *group_faults.MUTANTS,
     *retention_faults.MUTANTS,
+    *transaction_faults.MUTANTS,
     *lock_faults.MUTANTS,
     *stream_faults.MUTANTS,
 ]

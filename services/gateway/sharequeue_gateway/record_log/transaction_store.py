@@ -312,11 +312,12 @@ async def sweep(connection: Connection, at_once: int) -> tuple[int, list[str]]:
 
     Two statements, and the second one looks with a snapshot of its own: a partition that an append registered before
     the first one had the lock would be missed by a single statement, and would never be open nor ended.
+    The time stands in a query of its own: of a function that changes, PostgreSQL makes no condition of an index.
     Returns: how many were found, and those that must be ended.
     """
     async with connection.transaction():
         rows = await connection.fetch(
-            """SELECT transaction_id FROM log.transactions WHERE deadline <= clock_timestamp()
+            """SELECT transaction_id FROM log.transactions WHERE deadline <= (SELECT clock_timestamp())
                ORDER BY deadline LIMIT $1 FOR UPDATE SKIP LOCKED""",
             at_once,
         )

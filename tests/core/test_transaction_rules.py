@@ -1,0 +1,134 @@
+"""What a call on a transaction is answered, cell by cell; and the bound of a transaction's bytes."""
+
+import pytest
+from sharequeue_gateway.record_log.transaction_rules import (
+    ABORT,
+    COMMIT,
+    TERMINATE,
+    Reason,
+    State,
+    Transaction,
+    Wish,
+    append_refusal,
+    check_epoch,
+    check_principal,
+    end_answer,
+    still_open,
+)
+from sharequeue_gateway.record_log.transaction_sizes import MOST, TransactionSizes
+
+from sharequeue.protocol.errors import ApiError
+
+BY_NAME = {
+    "committed": (State.COMMITTED, Reason.CLIENT),
+    "aborted": (State.ABORTED, Reason.CLIENT),
+    "timed out": (State.ABORTED, Reason.TIMED_OUT),
+    "fenced": (State.ABORTED, Reason.FENCED),
+    "terminated": (State.ABORTED, Reason.ADMINISTRATOR),
+}
+
+
+def transaction(name: str) -> Transaction:
+    state, reason = BY_NAME[name]
+    return Transaction("t", "x", 3, "", state, reason, 1000, None, 2000, 2)
+
+
+ANSWERS: dict[tuple[str, Wish], int | None] = {
+    ("committed", COMMIT): None,
+    ("committed", ABORT): 48,
+    ("committed", TERMINATE): 48,
+    ("aborted", COMMIT): 48,
+    ("aborted", ABORT): None,
+    ("aborted", TERMINATE): None,
+    ("timed out", COMMIT): 48,
+    ("timed out", ABORT): None,
+    ("timed out", TERMINATE): None,
+    ("fenced", COMMIT): 90,
+    ("fenced", ABORT): 90,
+    ("fenced", TERMINATE): None,
+    ("terminated", COMMIT): 48,
+    ("terminated", ABORT): None,
+    ("terminated", TERMINATE): None,
+}
+
+
+@pytest.mark.parametrize(("cell", "code"), ANSWERS.items(), ids=lambda value: str(value)[:60])
+def test_each_end_of_what_has_ended(cell: tuple[str, Wish], code: int | None) -> None:
+    found = transaction(cell[0])
+    if code is None:
+        assert end_answer(cell[1], "t", found) is found
+        return
+    with pytest.raises(ApiError) as refused:
+        end_answer(cell[1], "t", found)
+    assert (refused.value.error.kafka_code, refused.value.definite) == (code, True)
+    assert refused.value.extra == {
+        "transaction_id": "t",
+        "state": found.state.name.lower(),
+        "reason": found.reason.name.lower(),
+        "ended_at_ms": 2000,
+    }
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("appended", [True, False])
+def test_an_append_to_what_has_ended(name: str, appended: bool) -> None:
+    error = append_refusal("t", transaction(name), appended)
+    assert (error.error.kafka_code, error.definite) == (90 if name == "fenced" else 48, True)
+    assert error.extra.get("appended") == (True if appended else None)
+
+
+def test_what_is_not_known() -> None:
+    with pytest.raises(ApiError, match="no transaction 't' is known") as refused:
+        end_answer(COMMIT, "t", None)
+    assert (refused.value.error.kafka_code, refused.value.definite) == (105, False)
+    error = append_refusal("t", None, False)
+    assert (error.error.kafka_code, error.definite) == (105, True), "it has no batch"
+
+
+def test_an_open_one_says_no_reason() -> None:
+    error = still_open(transaction("committed")._replace(state=State.OPEN, ended_at_ms=None))
+    assert error.error.kafka_code == 48
+    assert error.extra == {"transaction_id": "t", "state": "open"}
+
+
+@pytest.mark.parametrize(("current", "given", "code"), [(None, 0, 105), (3, 2, 90), (3, 4, 47), (3, 3, None)])
+def test_epochs(current: int | None, given: int, code: int | None) -> None:
+    if code is None:
+        check_epoch("x", current, given)
+        return
+    with pytest.raises(ApiError) as refused:
+        check_epoch("x", current, given)
+    assert refused.value.error.kafka_code == code
+    assert not refused.value.error.retriable
+
+
+def test_a_transaction_has_one_principal() -> None:
+    check_principal("t", "a", "a")
+    with pytest.raises(ApiError) as refused:
+        check_principal("t", "a", "b")
+    assert (refused.value.error.kafka_code, refused.value.status) == (53, 403)
+
+
+def test_bytes_are_bounded_for_each_transaction() -> None:
+    sizes = TransactionSizes(100)
+    sizes.take("a", 100)
+    sizes.take("b", 40)
+    for size in (61, 1000):
+        with pytest.raises(ApiError, match="max_transaction_bytes") as refused:
+            sizes.take("b", size)
+        assert refused.value.limit == 100
+    sizes.take("b", 60)
+
+
+def test_the_transactions_that_are_counted_are_bounded() -> None:
+    sizes = TransactionSizes(100)
+    sizes.take("first", 90)
+    for number in range(MOST - 1):
+        sizes.take(str(number), 1)
+    with pytest.raises(ApiError):
+        sizes.take("first", 11)
+    sizes.take("first", 1)
+    sizes.take("one more", 1)
+    sizes.take("0", 100)  # forgotten: it was used least recently
+    with pytest.raises(ApiError):
+        sizes.take("first", 10)

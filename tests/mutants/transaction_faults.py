@@ -1,0 +1,43 @@
+"""Faults of what a call on a transaction is answered, and of the bound of its bytes."""
+
+from tests.mutants.mutant import gateway
+
+MUTANTS = [
+    *gateway(
+        "record_log/transaction_rules",
+        (
+            "an outcome that is not known is not definite",
+            "definite=False)\n    if found",
+            "definite=True)\n    if found",
+        ),
+        ("a fenced producer hears it of its abort", " and not (wish == ABORT and found.reason == Reason.FENCED)", ""),
+        ("another outcome is refused", "found.state == wish.state and", "True and"),
+        (
+            "an append to what is not known is definite",
+            "_not_found(transaction_id, definite=True)",
+            "_not_found(transaction_id, definite=False)",
+        ),
+        ("an append hears that it happened", '{"appended": True} if appended else {}', "{}"),
+        ("an old epoch is fenced", "    if given < current:\n", "    if False:\n"),
+        ("an epoch ahead is refused", "    if given > current:\n", "    if False:\n"),
+        ("an epoch without a producer is refused", "    if current is None:\n", "    if False:\n"),
+        ("another principal is refused", "    if owner != principal:\n", "    if False:\n"),
+        (
+            "fenced has a code of its own",
+            "ProducerFenced if found.reason == Reason.FENCED else InvalidTxnState",
+            "InvalidTxnState",
+        ),
+        ("an open one has no reason", "        if self.state != State.OPEN:\n", "        if True:\n"),
+    ),
+    *gateway(
+        "record_log/transaction_sizes",
+        ("bytes are bounded", "        if total > self.most_bytes:\n", "        if False:\n"),
+        ("bytes are added up", "self._bytes.get(transaction_id, 0) + size", "size"),
+        (
+            "the transactions that are counted are bounded",
+            "        if len(self._bytes) > MOST:\n",
+            "        if False:\n",
+        ),
+        ("the one used least recently goes", "        self._bytes.move_to_end(transaction_id)\n", ""),
+    ),
+]

@@ -1,0 +1,104 @@
+"""The statements of transactions on 9,000 open transactions and 50,000 outcomes: each uses its index."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+import pytest
+from sharequeue_gateway.record_log import store, transaction_store
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.transaction_rules import Reason, State
+
+from tests.storage.test_query_plans import explained
+
+TOPIC = "00000000-0000-0000-0000-000000000001"
+PLACE = (TOPIC, 7)
+TABLES = ("transactions", "transaction_partitions", "transaction_outcomes", "transactional_producers", "record_batches")
+FILL = f"""
+INSERT INTO log.partitions (topic_id, partition) SELECT '{TOPIC}', n FROM generate_series(0, 999) n;
+INSERT INTO log.transactions (transaction_id, transactional_id, timeout_ms, deadline)
+  SELECT 't' || n, 'x' || n, 1, now() + interval '1 hour' FROM generate_series(1, 9000) n;
+INSERT INTO log.transaction_partitions
+  SELECT 't' || n, '{TOPIC}', (n + 7 * p) % 1000, n FROM generate_series(1, 9000) n, generate_series(0, 2) p;
+INSERT INTO log.transactional_producers (transactional_id, producer_epoch, keep_until)
+  SELECT 'x' || n, 0, now() + interval '1 day' FROM generate_series(1, 50000) n;
+INSERT INTO log.aborted_transactions
+  SELECT '{TOPIC}', n % 1000, 'a' || n, n, n + 1 FROM generate_series(1, 50000) n;
+INSERT INTO log.record_batches
+  (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
+  SELECT '{TOPIC}', n % 1000, n / 1000, n / 1000, n, 0, gen_random_uuid(), '\\x0500000000' FROM generate_series(0, 49999) n;
+INSERT INTO log.transaction_outcomes
+  (ended_hour, transaction_id, producer_epoch, principal, committed, reason, partitions, began_at)
+  SELECT floor(extract(epoch FROM now()) / 3600)::int, 'o' || n, 0, '', true, 0, 1, now() FROM generate_series(1, 50000) n;
+ANALYZE;
+"""
+
+Statement = Callable[[Any], Awaitable[object]]
+
+
+def of_transaction(transaction_id: str) -> list[tuple[str, int, RecordBatch, uuid.UUID]]:
+    batch = RecordBatch.encode(50, [b',"value":1}'], 7, None, transaction_id)
+    return [(*PLACE, batch, uuid.uuid4())]
+
+
+async def end(connection: Any, transaction_id: str) -> None:
+    found = await transaction_store.lock_to_end(connection, transaction_id, skip_locked=False)
+    assert found is not None
+    last = await transaction_store.look_to_end(connection, transaction_id)
+    await transaction_store.lock_places(connection, last.places, large=True)
+    ended = (State.ABORTED, Reason.CLIENT, last.now, 7, "note")
+    await transaction_store.end_with_records(connection, store.OUTCOMES, transaction_id, *ended)
+
+
+STATEMENTS: dict[str, tuple[Statement, int]] = {
+    "bounds": (lambda c: store.bounds(c, [PLACE]), 10),
+    "append": (lambda c: store.append(c, of_transaction("t5"), None, {"t5"}), 50),
+    "append to a large one": (lambda c: store.append(c, of_transaction("t9"), None, {"t9", "t10", "t11"}), 50),
+    "share": (lambda c: transaction_store.share(c, "t5"), 10),
+    "register": (lambda c: transaction_store.register(c, "t5", [PLACE], [50]), 50),
+    "end": (lambda c: end(c, "t5"), 100),
+    "end an empty one": (
+        lambda c: transaction_store.end_empty(c, "t5", State.ABORTED, Reason.CLIENT, datetime.now(UTC)),
+        10,
+    ),
+    "what became of it": (lambda c: transaction_store.find(c, "o77"), 50),
+    "of a producer": (lambda c: transaction_store.open_of(c, "x77"), 10),
+    "raise an epoch": (lambda c: transaction_store.raise_epoch(c, "x77", ""), 10),
+    "lock a producer": (lambda c: transaction_store.lock_producer(c, "x77"), 10),
+    "nothing to sweep": (lambda c: transaction_store.sweep(c, 1000), 10),
+    "no producer to forget": (lambda c: transaction_store.forget_producers(c, 1000), 10),
+    "leave a topic": (lambda c: store.leave_transactions(c, TOPIC, range(7, 9)), 200),
+}
+
+
+@pytest.fixture(scope="module")
+def filled(module_database: str) -> str:
+    async def fill() -> None:
+        connection = await asyncpg.connect(module_database)
+        await store.make_key_partitions(connection, store.OUTCOMES)
+        await connection.execute(FILL)
+        await connection.close()
+
+    asyncio.run(fill())
+    return module_database
+
+
+@pytest.mark.parametrize(("statement", "most_rows"), STATEMENTS.values(), ids=STATEMENTS)
+@pytest.mark.parametrize("mode", ["force_custom_plan", "auto"])
+async def test_statements_of_transactions_use_their_indexes(
+    filled: str, statement: Statement, most_rows: int, mode: str
+) -> None:
+    connection = await asyncpg.connect(filled, server_settings={"jit": "off", "plan_cache_mode": mode})
+    try:
+        found = await explained(connection, statement)
+    finally:
+        await connection.close()
+    for node in found:
+        relation = node.get("Relation Name", "")
+        if "Scan" in node["Node Type"] and relation.startswith(TABLES):
+            rows = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+            assert rows <= most_rows, node
+            assert node["Node Type"] != "Seq Scan" or rows == 0, node
