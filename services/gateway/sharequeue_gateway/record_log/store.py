@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import os
 import random
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -144,12 +145,15 @@ def lock_key(topic_id: str, partition: int) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-_append_ids: Final = itertools.count(random.SystemRandom().getrandbits(127))
+@lru_cache(maxsize=1)
+def _append_ids(process_id: int) -> "itertools.count[int]":
+    """A random number to count up from. A process that was forked begins at another one."""
+    return itertools.count(random.SystemRandom().getrandbits(127))
 
 
 def new_append_id() -> str:
     """A UUID, in hex, that no append of any gateway has: a random number of this process, counted up."""
-    return f"{next(_append_ids):032x}"
+    return f"{next(_append_ids(os.getpid())):032x}"
 
 
 def columns(batches: Sequence[tuple[str, int, RecordBatch, str]]) -> list[list[Any]]:
