@@ -19,6 +19,7 @@ import asyncpg
 import click
 import httpx
 import uvloop
+from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
 from sharequeue_gateway.leader.paged_state import restored_from_pages
@@ -258,6 +259,11 @@ async def memory(stack: Stack, workers: Workers) -> list[Row]:
     grown = {}
     for topic in (NONE, DELAYED):
         for name in SERVICES:
+            stack.service(name).kill()
+        assert stack.redis is not None
+        async with Redis.from_url(stack.redis.url) as redis:
+            await redis.flushall()  # it lists share-partitions to load, in use or not
+        for name in reversed(SERVICES):
             await restarted(stack.service(name))
         await workers.settle(topic, "m", [await workers.fetch(topic, "m", 1) | {"type": "accept"}])
         grown[topic] = [resident_bytes(stack.service(name).pid) / 2**20 for name in SERVICES]

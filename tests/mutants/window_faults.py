@@ -138,8 +138,8 @@ MUTANTS = [
         ),
         (
             "5 records that a new leader restores are acquirable",
-            "self._available = [run.first for run in self.runs if run.acquirable]",
-            "self._available = [self.start_offset]",
+            "self._available += [run.first for run in self.runs[first : first + _MARKED_AT_ONCE] if run.acquirable]",
+            "self._available += []",
         ),
         (
             "5 nothing that can be acquired is passed over",

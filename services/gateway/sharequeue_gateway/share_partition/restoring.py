@@ -65,7 +65,8 @@ class Restoring:
         if last and self._window.runs:
             _find_gap(self._window)
             yield
-            self._window.mark_all()
+            yield from self._window.mark_all()
+            yield
 
     def _add_pieces(
         self, batches: Sequence[StateBatch], annotations: Sequence[StateAnnotation], until: int

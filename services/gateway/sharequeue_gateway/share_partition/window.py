@@ -19,6 +19,7 @@ from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTE
 _first = attrgetter("first")
 _HEAP_SLACK = 64
 _MOST_REASONS = 256
+_MARKED_AT_ONCE = 5000
 _NEAR = 32
 """One read covers up to this many offsets that cannot be acquired. If there are more, two reads go around them."""
 
@@ -143,9 +144,12 @@ class Window:
         if index < len(self._available) and self._available[index] == first:
             del self._available[index]
 
-    def mark_all(self) -> None:
-        """Note which runs can be acquired, after a load has inserted runs without marking them."""
-        self._available = [run.first for run in self.runs if run.acquirable]
+    def mark_all(self) -> Iterator[None]:
+        """Note which runs can be acquired, after a load has inserted runs without marking them; in steps."""
+        self._available = []
+        for first in range(0, len(self.runs), _MARKED_AT_ONCE):
+            self._available += [run.first for run in self.runs[first : first + _MARKED_AT_ONCE] if run.acquirable]
+            yield
 
     def available_of_batch(self, index: int, last: int) -> list[Run]:
         """The acquirable runs of one in-flight batch, from the run at `index` up to the offset `last`."""
