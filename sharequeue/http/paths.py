@@ -50,13 +50,19 @@ class Paths:
         branch[self.END] = (endpoint, names)
 
     def find(self, method: bytes, target: bytes) -> Found | None:
-        """The endpoint of a request, or None. `target`: path and query as they were sent."""
-        return self._known(method, target) if len(target) <= self.LONGEST_KNOWN else self._find(method, target)
+        """The endpoint of a request, or None. `target`: path and query as they were sent.
 
-    def _find(self, method: bytes, target: bytes) -> Found | None:
-        if not target.startswith(b"/") or not target.isascii() or b"#" in target:
+        Requests of one path share what is known of it, whatever their queries are.
+        """
+        sent, mark, query = target.partition(b"?")
+        found = self._known(method, sent) if len(sent) <= self.LONGEST_KNOWN else self._find(method, sent)
+        if found is None or not mark:
+            return found
+        return found._replace(query=query) if query.isascii() and b"#" not in query else None
+
+    def _find(self, method: bytes, sent: bytes) -> Found | None:
+        if not sent.startswith(b"/") or not sent.isascii() or b"#" in sent:
             return None
-        sent, _, query = target.partition(b"?")
         segments, path = split_path(sent.decode())
         branch = self._methods.get(method.decode())
         values = []
@@ -71,4 +77,4 @@ class Paths:
         if branch is None or self.END not in branch:
             return None
         endpoint, names = branch[self.END]
-        return Found(endpoint, dict(zip(names, values, strict=True)), path, query)
+        return Found(endpoint, dict(zip(names, values, strict=True)), path, b"")

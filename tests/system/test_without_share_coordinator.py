@@ -200,7 +200,7 @@ def test_st_061_a_stream_says_that_nothing_can_be_acquired_and_goes_on(
         settling.start()
         wait_until(lambda: gateway.try_fetch(name, name, max_records=1, max_wait_ms=0).status_code == 503)
         gateway.produce(name, 1)
-        told = source.next(45)  # the fetch that waits learns of it at the end of its wait
+        told = source.next(90)  # the fetch that waits learns of it at the end of its wait
         assert (told.kind, told.data["code"], told.data["retriable"]) == (
             "problem",
             "COORDINATOR_NOT_AVAILABLE",

@@ -30,7 +30,8 @@ class Asked(NamedTuple):
     """One fetch of a member.
 
     `now_ms`: the time at which the request was read. `turn`: the epoch of its share session, which rotates partitions
-    that gave records equally long ago. `fetch_id`: names the fetch for a repeat. `acknowledgements`: those for the only
+    that gave records equally long ago. `fetch_id`: names the fetch for a repeat; `new_id`: no earlier fetch had it.
+    `acknowledgements`: those for the only
     other leader to apply; with `atomic`, those of one share-partition together.
     """
 
@@ -43,6 +44,7 @@ class Asked(NamedTuple):
     with_records: bool = True
     acknowledgements: Sequence[Acknowledgement] = ()
     atomic: bool = False
+    new_id: bool = False
 
 
 class AcquiredRecords(NamedTuple):

@@ -79,7 +79,7 @@ class Fetcher:
             return [], [PartitionFault(topic.name, partition, away) for topic, partition in partitions]
         self.fetches.under_way[waiting] = asked.group_id
         try:
-            if asked.fetch_id is None:
+            if asked.fetch_id is None or asked.new_id:
                 return await self._acquire(waiting, asked, partitions)
             async with self._repeated.under_way(asked, waiting):
                 again = await self._repeated.still_held(asked, partitions)

@@ -4,7 +4,6 @@ A page of another site can make a browser send a GET. So a stream acquires only 
 stream, and origins are checked as for a POST (`sharequeue/http/origins.py`).
 """
 
-from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Final
 
@@ -46,18 +45,13 @@ class StreamApi:
             raise named.faults[0].error
         if call.exchange.method == b"HEAD":
             return Answer(b"", headers=HEADERS)
-        opening = Opening(group_id, request.member_id, topics, request.window, request.resume_ms, last)
-        events = self._streams.open(call.exchange, partial(call.exchange.write_at_once, HEARTBEAT), opening)
-        return Stream(self._sent(events, group_id, request.member_id, call.request_id), HEADERS)
+        encode = partial(self._bytes_of, group_id, request.member_id, call.request_id)
+        opening = Opening(group_id, request.member_id, topics, request.window, request.resume_ms, last, encode)
+        pulse = partial(call.exchange.write_at_once, HEARTBEAT)
+        return Stream(self._streams.open(call.exchange, pulse, opening), HEADERS)
 
-    async def _sent(
-        self, events: AsyncGenerator[StreamEvent, None], group_id: str, member_id: str, request_id: str
-    ) -> AsyncGenerator[bytes, None]:
-        try:
-            async for event in events:
-                yield event_bytes(event, member_id, self._metadata.lock_duration_ms(group_id), request_id)
-        finally:
-            await events.aclose()
+    def _bytes_of(self, group_id: str, member_id: str, request_id: str, event: StreamEvent) -> bytes:
+        return event_bytes(event, member_id, self._metadata.lock_duration_ms(group_id), request_id)
 
 
 def _check_wanted(call: Call) -> None:

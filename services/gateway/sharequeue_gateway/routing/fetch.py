@@ -97,7 +97,7 @@ class RoutedFetch:
     ) -> Fetched | RelayedAnswer:
         self._fetcher.fetches.routed[waiting] = asked.group_id
         try:
-            if asked.fetch_id is not None:
+            if asked.fetch_id is not None and not asked.new_id:
                 found = await self._repeat(waiting, asked, partitions)
                 if found.has_records or found.faults or waiting.over:
                     return found

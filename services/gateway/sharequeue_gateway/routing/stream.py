@@ -10,8 +10,7 @@ of the event to come. So Redis remembers the ranges of each event, and any gatew
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
@@ -34,6 +33,8 @@ EVENT_BYTES: Final = 1024 * 1024
 PAUSE_S: Final = 0.02
 MOST_PAUSE_S: Final = 1.0
 """The first and the longest pause after a fetch that failed."""
+ROUND_MS: Final = 60_000
+"""How long a fetch of a stream waits. At its end it learns whether it waits in vain."""
 MOST_MISSED: Final = 8
 """A restored stream looks for its later events until as many positions in a row are unknown."""
 
@@ -99,6 +100,8 @@ class Stream:
     """
 
     __slots__ = (
+        "_lacking",
+        "_new_id",
         "_pause_s",
         "_shared",
         "_told",
@@ -114,6 +117,7 @@ class Stream:
         "whole",
         "window",
         "writing",
+        "wrote_s",
     )
 
     def __init__(self, shared: Shared, group_id: str, member_id: str, stream_id: str) -> None:
@@ -133,20 +137,26 @@ class Stream:
         """Whether the window has all that the member holds of the stream; an earlier gateway may have had it."""
         self.writing = False
         """Whether the connection is taking an event."""
+        self.wrote_s = 0.0
+        """The time of the last event or heartbeat."""
+        self._lacking: Sequence[int] = ()
+        """Positions that are to be sent again."""
         self._pause_s = 0.0
+        self._new_id = False
+        """Whether no earlier fetch can have acquired anything under the next position."""
         self._told: str | None = None
         """The code of the last Failing event, until a fetch succeeds."""
 
     def event_id(self, position: int) -> EventId:
         return EventId(self.stream_id, position)
 
-    async def events(
+    async def begin(
         self,
         waiting: WaitingFetch,
         after: int | None,
         taking: Callable[[], Awaitable[TakeStreamResponse | None]],
-    ) -> AsyncGenerator[StreamEvent, None]:
-        """The events of one connection. The caller takes the next event once the one before is written.
+    ) -> Opened:
+        """The first event of a connection.
 
         Args:
             after: the position of the last event that the client has; None: it has none.
@@ -155,52 +165,48 @@ class Stream:
         async with self.turn:
             if not self.whole:
                 after = await self._restore(waiting, after, await taking())
-            positions = self.window.resume(self.window.first_held - 1 if after is None else after)
-            before = max(positions[0] - 1, 0) if after is None and positions else after
-        self._told = None
-        yield Opened(self.event_id(self.window.position if before is None else before))
-        again = deque(positions)
+            lacking = self.window.resume(self.window.first_held - 1 if after is None else after)
+            if self.waiting is waiting:
+                self._lacking, self._told = lacking, None
+        if after is None:
+            after = max(lacking[0] - 1, 0) if lacking else self.window.position
+        return Opened(self.event_id(after))
+
+    async def next(self, waiting: WaitingFetch) -> StreamEvent | None:
+        """The next event of a connection, once the one before is written; None: the connection is gone.
+
+        First comes what the client lacks, then what is fetched. After a failure the next try waits.
+        """
+        loop = asyncio.get_running_loop()
         while self._serves(waiting):
-            event = await self._step(waiting, again)
+            if self._pause_s:
+                waiting.woken = False
+                await waiting.wait(self._pause_s)
+            began_s = loop.time()
+            async with self.turn:
+                if not self._serves(waiting):
+                    break
+                event = await (self._again(self._lacking[0]) if self._lacking else self._next(waiting))
             if not self._serves(waiting):
                 break
-            if event is not None:
-                yield event
-            if isinstance(event, Records):
-                self._written(waiting, event.event_id.position)
-            elif isinstance(event, Closed):
-                return
-        ended = self._end(waiting)
-        if ended is not None:
-            yield ended
+            known = self._told
+            self._pace(event, early=loop.time() - began_s < PAUSE_S)
+            if event is not None and not (isinstance(event, Failing) and self._told == known):
+                return event
+        return self._end(waiting)
 
-    async def _step(self, waiting: WaitingFetch, again: deque[int]) -> Records | Failing | Closed | None:
-        """The next event, if there is one: of the positions `again`, then of a fetch. After a failure it waits first."""
-        if self._pause_s:
-            waiting.woken = False
-            await waiting.wait(self._pause_s)
-        began_s = asyncio.get_running_loop().time()
-        async with self.turn:
-            if not self._serves(waiting):
-                return None
-            event = await (self._again(again[0]) if again else self._next(waiting))
+    def _pace(self, event: Records | Failing | Closed | None, *, early: bool) -> None:
+        """Choose the pause before the next try, and note what was sent again and what the client is told."""
         if isinstance(event, Failing):
             self._pause_s = min(max(2 * self._pause_s, PAUSE_S), MOST_PAUSE_S)
-            known, self._told = self._told, event.error.error.code
-            return None if known == self._told else event
-        early = event is None and not again and asyncio.get_running_loop().time() - began_s < PAUSE_S
-        self._pause_s = PAUSE_S if early else 0.0  # a leader should have let the fetch wait
-        if again:
-            again.popleft()
-        return event
+            self._told = event.error.error.code
+            return
+        self._pause_s = PAUSE_S if early and event is None and not self._lacking else 0.0
+        self._lacking = self._lacking[1:]
 
     def _serves(self, waiting: WaitingFetch) -> bool:
         """Whether this connection is the stream's, and nothing has ended it."""
         return self.waiting is waiting and not waiting.over
-
-    def _written(self, waiting: WaitingFetch, position: int) -> None:
-        if self.waiting is waiting:
-            self.window.written(position)
 
     def _end(self, waiting: WaitingFetch) -> StreamEvent | None:
         """The last event of a connection that an event of `delivery/waiting.py` has ended."""
@@ -238,7 +244,7 @@ class Stream:
                 self.stream_id, after = taken.stream_id, taken.after
             at_least = taken.position
         if after is None:
-            self.whole = True
+            self.whole = self._new_id = True
             return None
         remembered: dict[int, list[OffsetsAt]] = {}
         position, missed = max(after, 0), 0
@@ -319,10 +325,12 @@ class Stream:
             return None
         shared.members.seen[self.group_id, self.member_id] = shared.members.now_s
         waiting.woken = False
+        asked, self._new_id = self._asked(), False
         try:
-            found = await shared.fetch.fetch(waiting, self._asked(), partitions)
+            found = await shared.fetch.fetch(waiting, asked, partitions)
         except ApiError as error:
             found = Fetched(faults=[PartitionFault("", -1, error)])
+        self._new_id = not found.faults and not waiting.over
         if found.has_records:
             self._told = None
             return Records(self.event_id(self.window.acquired(_ranges_of(found.opened()))), found)
@@ -341,10 +349,10 @@ class Stream:
             min_bytes=1,
             batch_size=room,
             acquire_mode=AcquireMode.RECORD_LIMIT,
-            deadline_ms=now_ms + MAX_WAIT_MS,
+            deadline_ms=now_ms + ROUND_MS,
         )
         fetch_id = self._fetch_id(self.window.position + 1)
-        return Asked(self.group_id, self.member_id, limits, now_ms, fetch_id=fetch_id)
+        return Asked(self.group_id, self.member_id, limits, now_ms, fetch_id=fetch_id, new_id=self._new_id)
 
 
 def _ranges_of(found: Fetched) -> list[SentRange]:

@@ -14,7 +14,6 @@ in that time, and the locks end by themselves.
 import asyncio
 import logging
 import uuid
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -29,7 +28,7 @@ from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.waiting import Client, Event, Life, WaitingFetch
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
-from sharequeue_gateway.routing.stream import EventId, Shared, Stream, StreamEvent
+from sharequeue_gateway.routing.stream import Closed, EventId, Records, Replaced, Shared, Stream, StreamEvent
 from sharequeue_gateway.share_partition.stream_window import SentRange
 
 log = logging.getLogger(__name__)
@@ -48,6 +47,8 @@ class Opening(NamedTuple):
     window: int
     resume_ms: int
     last: EventId | None
+    encode: Callable[[StreamEvent], bytes]
+    """Makes the bytes of an event."""
 
 
 class Streams:
@@ -68,15 +69,13 @@ class Streams:
         self._max_streams = max_streams
         self._heartbeat_s = heartbeat_ms / 1000
         self._streams: dict[tuple[str, str], Stream] = {}
-        self._wrote_s: OrderedDict[Stream, float] = OrderedDict()
-        """Connected streams, with the time of the last event or heartbeat; the longest ago first."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def count(self) -> int:
         """How many streams are connected."""
-        return len(self._wrote_s)
+        return sum(stream.waiting is not None for stream in self._streams.values())
 
-    def open(self, client: Client, pulse: Callable[[], None], opening: Opening) -> AsyncGenerator[StreamEvent, None]:
+    def open(self, client: Client, pulse: Callable[[], None], opening: Opening) -> AsyncGenerator[bytes, None]:
         """Open a member's stream on a connection, or continue it.
 
         Args:
@@ -91,32 +90,37 @@ class Streams:
             )
         return self._events(client, pulse, opening)
 
-    async def _events(
-        self, client: Client, pulse: Callable[[], None], opening: Opening
-    ) -> AsyncGenerator[StreamEvent, None]:
+    async def _events(self, client: Client, pulse: Callable[[], None], opening: Opening) -> AsyncGenerator[bytes, None]:
         """The events of a connection, between heartbeats. At its end the stream waits for the member, or is forgotten.
 
         A connection that is gone before the first event has never been the stream's.
         """
         waiting = WaitingFetch(client)
-        stream, events = self._connect(waiting, opening)
+        stream, after = self._connect(waiting, opening)
         stream.pulse = pulse
+        loop = asyncio.get_running_loop()
         try:
-            async for event in events:
+            taking = partial(self._take_elsewhere, opening.group_id, opening.member_id)
+            event: StreamEvent | None = await stream.begin(waiting, after, taking)
+            while event is not None:
                 if stream.waiting is waiting:
                     stream.writing = True
-                yield event
+                yield opening.encode(event)
                 if stream.waiting is waiting:
-                    stream.writing = False
-                    self._note_written(stream)
+                    stream.writing, stream.wrote_s = False, loop.time()
+                    if isinstance(event, Records):
+                        stream.window.written(event.event_id.position)
+                if isinstance(event, Closed | Replaced):
+                    return
+                event = await stream.next(waiting)
         finally:
-            await events.aclose()
             waiting.close()
             if stream.waiting is waiting:
                 self._disconnected(stream, waiting)
 
-    def _connect(self, waiting: WaitingFetch, opening: Opening) -> tuple[Stream, AsyncGenerator[StreamEvent, None]]:
-        """Make a connection that of the member's stream. Returns: the stream, and the events for this connection."""
+    def _connect(self, waiting: WaitingFetch, opening: Opening) -> tuple[Stream, int | None]:
+        """Make a connection that of the member's stream. Returns: the stream, and the last position that
+        the client has; None: it has none."""
         group_id, member_id, last = opening.group_id, opening.member_id, opening.last
         stream = self._streams.get((group_id, member_id))
         if stream is None:
@@ -135,16 +139,11 @@ class Streams:
         after = last.position if last is not None and last.stream_id == stream.stream_id else None
         stream.topics, stream.resume_ms, stream.window.size = opening.topics, opening.resume_ms, opening.window
         stream.waiting = waiting
-        return stream, stream.events(waiting, after, partial(self._take_elsewhere, group_id, member_id))
-
-    def _note_written(self, stream: Stream) -> None:
-        self._wrote_s[stream] = asyncio.get_running_loop().time()
-        self._wrote_s.move_to_end(stream)
+        return stream, after
 
     def _disconnected(self, stream: Stream, waiting: WaitingFetch) -> None:
         """The connection of a stream has ended."""
         stream.waiting, stream.pulse, stream.writing = None, None, False
-        self._wrote_s.pop(stream, None)
         if waiting.life is Life.STOPPING or waiting.life is Life.ENDED:
             self._forget(stream)
             return
@@ -210,7 +209,6 @@ class Streams:
         self._forget(stream)
         if stream.waiting is not None:
             waiting, stream.waiting = stream.waiting, None
-            self._wrote_s.pop(stream, None)
             waiting.on(Event.REPEATED)
             metrics.STREAMS_REPLACED.inc()
         window = stream.window
@@ -239,11 +237,10 @@ class Streams:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(TICK_S)
-            due_s = loop.time() - self._heartbeat_s
-            while self._wrote_s and next(iter(self._wrote_s.values())) <= due_s:
-                stream = next(iter(self._wrote_s))
-                self._note_written(stream)
-                if stream.pulse is not None and not stream.writing:
+            now_s = loop.time()
+            for stream in self._streams.values():
+                if stream.wrote_s <= now_s - self._heartbeat_s and stream.pulse is not None and not stream.writing:
+                    stream.wrote_s = now_s
                     stream.pulse()
 
 
