@@ -1,4 +1,5 @@
-"""The Python client: `Producer` and `ShareConsumer`, for asyncio; `sharequeue.client.sync` has both for ordinary code.
+"""The Python client: `Producer`, `ShareConsumer` and `RecordStream`, for asyncio; `sharequeue.client.sync` has them for
+ordinary code.
 
 Any program may import this package, on any system; it needs msgspec and httptools alone. The names that this package
 and `sync` export are public, its other modules are not. The client decides when to send, repeat, renew and give up. The
@@ -36,6 +37,7 @@ from sharequeue.client.deliveries import Record
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure, IllegalState, ValueTooDeep
 from sharequeue.client.new_record import NewRecord
 from sharequeue.client.producer import Pending, Produced, Producer
+from sharequeue.client.record_stream import RecordStream
 from sharequeue.client.settling import Committed
 from sharequeue.client.share_consumer import ShareConsumer
 from sharequeue.protocol.errors import ApiError
@@ -51,6 +53,7 @@ __all__ = [
     "Produced",
     "Producer",
     "Record",
+    "RecordStream",
     "ShareConsumer",
     "ValueTooDeep",
 ]

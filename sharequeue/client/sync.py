@@ -287,3 +287,88 @@ class ShareConsumer:
             self._thread.wait_for(self._consumer.close)
         finally:
             self._thread.stop()
+
+
+class RecordStream:
+    """`sharequeue.client.RecordStream` without async; its docstring explains the arguments.
+
+    Example:
+        with RecordStream("http://127.0.0.1:8080", "billing", ["orders"]) as stream:
+            for record in stream:
+                print(record.value)
+                stream.acknowledge(record)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        group: str,
+        topics: Iterable[str],
+        *,
+        member_id: str | None = None,
+        window: int = 100,
+        resume_ms: int = 5000,
+        request_timeout_ms: float = 30_000,
+    ) -> None:
+        self._thread = LoopThread()
+        try:
+            self._stream = self._thread.call(
+                lambda: client.RecordStream(
+                    url,
+                    group,
+                    topics,
+                    member_id=member_id,
+                    window=window,
+                    resume_ms=resume_ms,
+                    request_timeout_ms=request_timeout_ms,
+                )
+            )
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    @property
+    def member_id(self) -> str:
+        return self._stream.member_id
+
+    @property
+    def group(self) -> str:
+        return self._stream.group
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        """As `RecordStream.__anext__` of the async client."""
+        return self._thread.wait_for(self._stream.__anext__)
+
+    def acknowledge(
+        self,
+        record: Record,
+        type: Literal["accept", "release", "reject", "renew"] = "accept",
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+        begun: bool = True,
+    ) -> None:
+        """Settle a record, or renew its lock; durable when this returns."""
+        self._thread.wait_for(
+            lambda: self._stream.acknowledge(record, type, reason=reason, delay_ms=delay_ms, begun=begun)
+        )
+
+    def close(self) -> None:
+        """End the stream, and release what has no outcome."""
+        if self._thread.stopped:
+            return
+        try:
+            self._thread.wait_for(self._stream.close)
+        finally:
+            self._thread.stop()

@@ -164,7 +164,7 @@ class Client:
     def _refused(self, api: Api, status: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
         if status < 400:
             return ApiError(f"{self.base_url} answered {api.operation_id} with nothing", status=502)
-        return _error_of(answer, status, headers.get("retry-after"))
+        return error_of_answer(answer, status, headers.get("retry-after"))
 
 
 def _context_headers() -> dict[str, str]:
@@ -181,7 +181,7 @@ def _seconds(retry_after: str | None) -> float | None:
     return None if retry_after is None else whole_number(retry_after, LONGEST_RETRY_S)
 
 
-def _error_of(body: bytes, status: int, retry_after: str | None) -> ApiError:
+def error_of_answer(body: bytes, status: int, retry_after: str | None) -> ApiError:
     """The exception for a problem document from another service."""
     try:
         problem = msgspec.json.decode(body)

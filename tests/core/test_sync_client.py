@@ -22,7 +22,7 @@ def signature(function: Callable[..., Any], *, answer: bool) -> inspect.Signatur
     return signature if answer else signature.replace(return_annotation=None)
 
 
-@pytest.mark.parametrize("kind", ["Producer", "ShareConsumer"])
+@pytest.mark.parametrize("kind", ["Producer", "ShareConsumer", "RecordStream"])
 def test_sync_classes_have_the_methods_of_the_async_ones(kind: str) -> None:
     theirs, ours = getattr(client, kind), getattr(sync, kind)
     assert signature(ours.__init__, answer=False) == signature(theirs.__init__, answer=False)

@@ -1,0 +1,219 @@
+"""Records of a share group as they come, on one connection: see docs/streams.md for what the service promises.
+
+open ──▶ events ──▶ records, handed out one by one ──▶ `acknowledge`, in calls beside the stream
+  ▲         │
+  ╰─────────╯ the connection is lost, or the gateway stops: opened again with the id of the last event
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final, Literal, Self
+from urllib.parse import urlencode
+
+import msgspec
+
+from sharequeue.client.acknowledging import Acknowledging, Settled
+from sharequeue.client.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.errors import AcknowledgementError, IllegalState
+from sharequeue.client.outcomes import NEVER_BEGUN, outcome_of
+from sharequeue.http.caller import Client
+from sharequeue.http.connections import CannotConnect, ConnectionLost
+from sharequeue.http.event_reader import EventReader, ServerEvent
+from sharequeue.protocol import apis, nesting
+from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, exception_type
+from sharequeue.protocol.messages.records import FetchResponse
+from sharequeue.protocol.types import MAX_STREAM_WINDOW
+
+log = logging.getLogger(__name__)
+
+SILENCE_S: Final = 60.0
+"""A connection that brings nothing for so long, not even a heartbeat, is lost."""
+OPEN_S: Final = 10.0
+FIRST_PAUSE_S: Final = 0.05
+LAST_PAUSE_S: Final = 1.0
+CLOSE_S: Final = 5.0
+_decoder: Final = msgspec.json.Decoder(FetchResponse)
+
+
+class RecordStream:
+    """Receives the records of topics as a member of a share group. One task uses it at a time.
+
+    A lost connection is opened again, and no record comes twice in one delivery. Nothing renews the locks: a record that
+    is held for longer than its lock is delivered again. `close` releases what has no outcome.
+
+    Args:
+        url: the gateway, e.g. "http://127.0.0.1:8080". topics: names of topics that exist.
+        member_id: 1 to 36 characters; made when None. Two streams must not share one.
+        window: the most records that are held at a time. resume_ms: how long the service keeps them for a lost
+            connection.
+        request_timeout_ms: how long the service may be out of reach before that is an error.
+
+    Example:
+        async with RecordStream("http://127.0.0.1:8080", "billing", ["orders"]) as stream:
+            async for record in stream:
+                print(record.value)
+                await stream.acknowledge(record)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        group: str,
+        topics: Iterable[str],
+        *,
+        member_id: str | None = None,
+        window: int = 100,
+        resume_ms: int = 5000,
+        request_timeout_ms: float = 30_000,
+    ) -> None:
+        if not 1 <= window <= MAX_STREAM_WINDOW:
+            raise ValueError(f"window must be from 1 to {MAX_STREAM_WINDOW}")
+        self.member_id = member_id or str(uuid.uuid4())
+        self.group = group
+        names = [topics] if isinstance(topics, str) else list(topics)
+        query = {"topic": ",".join(names), "member_id": self.member_id, "window": window, "resume_ms": resume_ms}
+        self._target = f"{apis.path_of(apis.STREAM_RECORDS, group=group)}?{urlencode(query)}"
+        self._patience_s = request_timeout_ms / 1000
+        self._client = Client(url)
+        self._acknowledging = Acknowledging(self._client, group, self.member_id, self._patience_s)
+        self._events: EventReader | None = None
+        self._last_id = ""
+        self._ready: deque[Record] = deque()
+        """Received, not handed out yet."""
+        self._held: dict[Delivery, None] = {}
+        """Deliveries with records that have no outcome."""
+        self._closed = False
+        self._replaced = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        """The next record; there is always another.
+
+        Raises: ApiError: the service refused, ended the stream for good, or was out of reach for request_timeout_ms.
+            IllegalState: the stream is closed, or another connection of this member has replaced it.
+        """
+        if self._closed:
+            raise IllegalState("the stream is closed")
+        while not self._ready:
+            if self._replaced:
+                raise IllegalState(f"another connection of the member {self.member_id!r} has replaced this stream")
+            self._receive(await self._next_event())
+        return self._ready.popleft()
+
+    async def acknowledge(
+        self,
+        record: Record,
+        type: Literal["accept", "release", "reject", "renew"] = "accept",
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+        begun: bool = True,
+    ) -> None:
+        """Settle a record, or renew its lock; durable when this returns. The arguments are ShareConsumer.acknowledge's.
+
+        Raises: AcknowledgementError: it was not applied, for example because the lock had ended. ApiError: the outcome
+            is not known.
+        """
+        if self._closed:
+            raise IllegalState("the stream is closed")
+        delivery = record.delivery
+        delivery.choose(record.offset, outcome_of(type, reason, delay_ms, begun))
+        settled = Settled()
+        try:
+            await self._acknowledging.send(delivery.take_chosen(), settled)
+        finally:
+            if delivery.settled:
+                self._held.pop(delivery, None)
+        settled.raise_failures()
+
+    async def close(self) -> None:
+        """End the stream, and release what has no outcome. What was never handed out is no attempt.
+
+        A stream that was replaced releases nothing: the other connection holds the records.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._events is not None:
+            await self._events.close()
+        try:
+            releases: list[OutcomeRun] = []
+            unbegun = {(record.delivery, record.offset) for record in self._ready}
+            for delivery in () if self._replaced else self._held:
+                for offset in list(delivery.undecided):
+                    fresh = (delivery, offset) in unbegun
+                    delivery.choose(offset, NEVER_BEGUN if fresh else outcome_of("release", None, 0, True))
+                releases += delivery.take_chosen()
+            await self._acknowledging.send(releases, Settled(), CLOSE_S)
+        except (ApiError, AcknowledgementError) as error:
+            log.warning("the records that %s holds are released by the service: %s", self.member_id, error)
+        finally:
+            await self._client.close()
+
+    # Events
+
+    async def _next_event(self) -> ServerEvent | None:
+        """The next event, on a connection that is opened again as often as it is lost."""
+        failing_since: float | None = None
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                if self._events is None:
+                    headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
+                    self._events = await EventReader.open(self._client.base_url, self._target, headers, OPEN_S)
+                return await self._events.next(SILENCE_S)
+            except (CannotConnect, ConnectionLost) as fault:
+                error: ApiError = CoordinatorNotAvailable(f"{self._client.base_url}: {fault}")
+            except ApiError as refusal:
+                if not refusal.error.retriable:
+                    raise
+                error = refusal
+            if self._events is not None:
+                await self._events.close()
+                self._events = None
+                continue
+            now = time.monotonic()
+            failing_since = failing_since or now
+            if now - failing_since >= self._patience_s:
+                raise error
+            await asyncio.sleep(max(pause_s, error.retry_after_s or 0))
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    def _receive(self, event: ServerEvent | None) -> None:
+        """Take in an event. Raises: ApiError: the stream has ended for good."""
+        if event is None:
+            return
+        self._last_id = event.id
+        if not event.data:
+            return
+        if event.kind == "message":
+            received_at = time.monotonic()
+            for batch in nesting.decode(_decoder, event.data).batches:
+                delivery = Delivery(batch)
+                delivery.deadline = received_at + delivery.lock_duration_s
+                self._held[delivery] = None
+                self._ready.extend(delivery.records.values())
+        elif event.kind == "replaced":
+            self._replaced = True
+        elif event.kind == "closed":
+            problem = msgspec.json.decode(event.data)
+            if not problem["retriable"]:
+                error = BY_CODE.get(problem["code"], ApiError.error)
+                raise exception_type(error)(problem["detail"], error=error)
+        elif event.kind == "problem":
+            log.info("nothing can be acquired now: %s", msgspec.json.decode(event.data)["detail"])

@@ -1,0 +1,153 @@
+"""The Python client's RecordStream: records as they come, over lost connections, settled one by one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sharequeue.client import AcknowledgementError, ApiError, IllegalState, RecordStream, sync
+from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway
+
+
+class Interrupter:
+    """A proxy before a gateway that cuts every connection to it when it is told."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers |= {writer, back}
+
+        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            try:
+                while data := await source.read(65536):
+                    sink.write(data)
+            except OSError:
+                pass
+            finally:
+                sink.close()
+
+        await asyncio.gather(copy(reader, back), copy(there, writer))
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+
+@asynccontextmanager
+async def interrupter(gateway: Gateway) -> AsyncIterator[Interrupter]:
+    proxy = Interrupter(gateway.port)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield proxy
+    finally:
+        server.close()
+        proxy.cut()
+
+
+def run(test: Callable[[], object]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))  # type: ignore[arg-type]
+
+
+def test_st_071_records_are_handed_out_and_settled(shared_stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    gateway.produce(name, {"id": 1}, {"id": 2}, {"id": 3})
+
+    async def test() -> None:
+        async with RecordStream(shared_stack.url, name, [name], window=2) as stream:
+            first, second = await anext(stream), await anext(stream)
+            assert [first.value, second.value] == [{"id": 1}, {"id": 2}]
+            await stream.acknowledge(first)
+            third = await anext(stream)
+            await stream.acknowledge(second, "renew")
+            await stream.acknowledge(second, "release", delay_ms=60_000)
+            assert third.offset == 2
+            with pytest.raises(IllegalState):
+                await stream.acknowledge(first)
+
+    run(test)
+    assert gateway.acquire(name, name, member="m2") == ["2-2×2"]
+
+
+def test_st_072_a_lost_connection_loses_and_doubles_nothing(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+
+    async def test() -> None:
+        async with interrupter(gateway) as proxy, RecordStream(proxy.url, name, [name]) as stream:
+            seen = []
+            for turn in range(15):
+                await asyncio.to_thread(gateway.produce, name, turn, -turn)
+                if turn % 2:
+                    proxy.cut()
+                for _ in range(2):
+                    record = await anext(stream)
+                    seen.append((record.offset, record.delivery_count))
+                    if turn % 3:
+                        await stream.acknowledge(record)
+            assert sorted(seen) == [(offset, 1) for offset in range(30)]
+
+    run(test)
+
+
+def test_st_073_closing_gives_back_what_was_not_handed_out(shared_stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    gateway.produce(name, 0, 1, 2)
+
+    async def test() -> None:
+        async with RecordStream(shared_stack.url, name, [name]) as stream:
+            await anext(stream)
+
+    run(test)
+    fetched = gateway.fetch(name, name, member="m2")
+    attempts = {
+        offset: batch["attempt"]
+        for batch in fetched["batches"]
+        for offset in range(batch["first_offset"], batch["last_offset"] + 1)
+    }
+    assert attempts == {0: 2, 1: 1, 2: 1}
+
+
+def test_st_074_what_ends_a_stream(shared_stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    gateway.produce(name, 0)
+
+    async def test() -> None:
+        with pytest.raises(ApiError) as unknown:
+            await anext(RecordStream(shared_stack.url, name, [f"{name}-no"]))
+        assert unknown.value.error.code == "UNKNOWN_TOPIC_OR_PARTITION"
+        first = RecordStream(shared_stack.url, name, [name], member_id="m1")
+        record = await anext(first)
+        async with RecordStream(shared_stack.url, name, name, member_id="m1") as second:
+            again = await anext(second)
+            assert (again.offset, again.delivery_count) == (0, 1)
+            with pytest.raises(IllegalState, match="replaced"):
+                await anext(first)
+            await first.close()
+            await second.acknowledge(again)
+        assert record.offset == 0
+
+    run(test)
+    with pytest.raises(ValueError, match="window"):
+        RecordStream(shared_stack.url, name, [name], window=2001)
+
+
+def test_st_075_a_lock_that_has_ended_is_an_error_of_the_acknowledgement(
+    shared_stack: Stack, gateway: Gateway, name: str
+) -> None:
+    gateway.create_topic(name)
+    gateway.configure(name, share_record_lock_duration_ms=1000)
+    gateway.produce(name, 0)
+    with sync.RecordStream(shared_stack.url, name, [name], window=1) as stream:
+        first, again = next(stream), next(stream)
+        assert (first.delivery_count, again.delivery_count) == (1, 2)
+        with pytest.raises(AcknowledgementError):
+            stream.acknowledge(first)
+        stream.acknowledge(again)
+    assert gateway.window(name, name) == (1, [])
