@@ -352,3 +352,24 @@ async def test_a_generation_says_since_when_all_its_gateways_keep_readers(databa
         assert gateways.generation.readers_since == 0
         number, readers_since = await since("d", True)
         assert readers_since == number
+
+
+async def test_a_generation_says_which_gateways_take_transactions(database_url: str) -> None:
+    """A gateway that was upgraded under its name makes the next generation."""
+    async with running(database_url) as coordinator:
+        gateways = coordinator.metadata.gateways
+
+        async def take(name: str, takes_transactions: bool) -> tuple[int, list[bool]]:
+            gateway = Gateway(node_id=name, url=f"http://{name}", takes_transactions=takes_transactions)
+            generation = (await gateways.register(gateway)).generation
+            return generation.number, [each.takes_transactions for each in generation.gateways]
+
+        first, able = await take("a", True)
+        assert able == [True]
+        _, able = await take("b", False)
+        assert able == [True, False]
+        await gateways.refresh()
+        assert [each.takes_transactions for each in gateways.generation.gateways] == [True, False], "it is stored"
+        last, able = await take("b", True)
+        assert able == [True, True]
+        assert last > first

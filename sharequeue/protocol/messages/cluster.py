@@ -61,11 +61,13 @@ class Gateway(Struct, frozen=True, kw_only=True):
     """A gateway, and the address at which the other services reach it.
 
     `keeps_readers`: it gives each group its row among the log's readers, and trims by those rows.
+    `takes_transactions`: it knows markers, and ends reads of committed records at the last stable offset.
     """
 
     node_id: str
     url: str
     keeps_readers: bool = False
+    takes_transactions: bool = False
 
 
 class GatewayGeneration(Struct, frozen=True, kw_only=True):
@@ -83,11 +85,12 @@ class GatewayGeneration(Struct, frozen=True, kw_only=True):
 
 
 class RegisterGatewayRequest(Request):
-    """A gateway starts. The other services reach it at `url`. `keeps_readers`: as in Gateway."""
+    """A gateway starts. The other services reach it at `url`. What it can do: as in Gateway."""
 
     node_id: str
     url: str
     keeps_readers: bool = False
+    takes_transactions: bool = False
 
 
 class RegisterGatewayResponse(Response):
@@ -105,6 +108,7 @@ class RenewGatewayRequest(Request):
     url: str
     leaving: bool = False
     keeps_readers: bool = False
+    takes_transactions: bool = False
 
 
 class RenewGatewayResponse(Response):

@@ -77,14 +77,11 @@ class MetadataApi:
 
     async def register_gateway(self, call: Call) -> RegisterGatewayResponse:
         request: RegisterGatewayRequest = call.request
-        return await self._gateways.register(
-            Gateway(node_id=request.node_id, url=request.url, keeps_readers=request.keeps_readers)
-        )
+        return await self._gateways.register(_gateway_of(request))
 
     async def renew_gateway(self, call: Call) -> RenewGatewayResponse:
         request: RenewGatewayRequest = call.request
-        gateway = Gateway(node_id=request.node_id, url=request.url, keeps_readers=request.keeps_readers)
-        return await self._gateways.renew(gateway, leaving=request.leaving)
+        return await self._gateways.renew(_gateway_of(request), leaving=request.leaving)
 
     async def next_leader_epoch(self, call: Call) -> LeaderEpochResponse:
         request: NextLeaderEpochRequest = call.request
@@ -105,3 +102,12 @@ class MetadataApi:
 
     async def group_summary(self, call: Call) -> GroupSummaryResponse:
         return await self._summaries.summary(call.group_id(), call.request)
+
+
+def _gateway_of(request: RegisterGatewayRequest | RenewGatewayRequest) -> Gateway:
+    return Gateway(
+        node_id=request.node_id,
+        url=request.url,
+        keeps_readers=request.keeps_readers,
+        takes_transactions=request.takes_transactions,
+    )

@@ -27,11 +27,21 @@ class Node(NamedTuple):
 
 
 class Generation:
-    """The live gateways. `number`: rises with each change of the set. `readers_since`: see GatewayGeneration."""
+    """The live gateways. `number`: rises with each change of the set. `readers_since`: see GatewayGeneration.
 
-    __slots__ = ("_keyed", "_remembered", "nodes", "number", "readers_since")
+    `takes_transactions`: all of them do, so a transaction may begin.
+    """
 
-    def __init__(self, number: int, nodes: tuple[Node, ...], readers_since: int = 0) -> None:
+    __slots__ = ("_keyed", "_remembered", "nodes", "number", "readers_since", "takes_transactions")
+
+    def __init__(
+        self,
+        number: int,
+        nodes: tuple[Node, ...],
+        readers_since: int = 0,
+        takes_transactions: bool = False,
+    ) -> None:
+        self.takes_transactions = takes_transactions
         self.number = number
         self.readers_since = readers_since
         self.nodes = nodes
