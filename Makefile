@@ -5,7 +5,7 @@ SEED ?=
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks monitoring-test browser-test hostile nightly compose-test site example clean
+.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks monitoring-test browser-test hostile spark-versions nightly compose-test site example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,7 +80,10 @@ fuzz: install ## Call the HTTP API as its OpenAPI document allows, and as it doe
 hostile: install ## Requests as large as the limits allow: CPU, stops of the event loop, memory
 	$(BIN)/python -m bench.hostile
 
-nightly: soak mutants fuzz hostile ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
+spark-versions: install ## Tests of the pipeline on the oldest Spark that it supports
+	$(BIN)/python -m tests.pipeline.versions
+
+nightly: soak mutants fuzz hostile spark-versions ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
 
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run

@@ -17,9 +17,15 @@ Inside, each part knows those below it:
     options     ranges        options as text; ranges of offsets
 """
 
-from sharequeue_pipeline.dead_letters import read_dead_letters, redrive_dead_letters
-from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.session import register, session
-from sharequeue_pipeline.settling import settle
+import pyspark
+
+from sharequeue_pipeline.spark_version import check
+
+check(pyspark.__version__)  # before the imports that an older PySpark cannot answer
+
+from sharequeue_pipeline.dead_letters import read_dead_letters, redrive_dead_letters  # noqa: E402
+from sharequeue_pipeline.errors import PipelineError  # noqa: E402
+from sharequeue_pipeline.session import register, session  # noqa: E402
+from sharequeue_pipeline.settling import settle  # noqa: E402
 
 __all__ = ["PipelineError", "read_dead_letters", "redrive_dead_letters", "register", "session", "settle"]

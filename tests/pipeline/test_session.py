@@ -8,8 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyspark
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from sharequeue_pipeline import register, session
+from sharequeue_pipeline.spark_version import check
 
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline
@@ -109,3 +112,12 @@ def test_what_java_says_at_a_start_is_left_out() -> None:
     """Java goes on after the start; its errors and what workers say are shown."""
     done = subprocess.run([sys.executable, "-c", SAYS], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr.splitlines() == ["the program's own", "26/01/02 03:04:05 ERROR Executor: no disk", "ours"]
+
+
+def test_an_older_spark_is_refused_in_one_line() -> None:
+    check(pyspark.__version__)
+    check("4.2.0.dev1")
+    check("5.0.0")
+    for version in ("4.1.4", "4.0.0", "3.5.9"):
+        with pytest.raises(ImportError, match=f"needs PySpark 4.2 or later, and this is {version}"):
+            check(version)
