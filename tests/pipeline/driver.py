@@ -1,7 +1,8 @@
 """A driver program for tests to kill. It reads a group into one Parquet directory per batch; a repeat overwrites it.
 
-Usage: driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER STUCK_AT. It prints `java HOME`, then `batch N` when a
-batch begins. It never leaves batch STUCK_AT (-1: none), and ends when all records are read.
+Usage: driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER STUCK_AT [MASTER ARCHIVE]. It prints `java HOME`, then `batch N` when a
+batch begins. It never leaves batch STUCK_AT (-1: none), and ends when all records are read. ARCHIVE has the packages that
+the workers of MASTER lack.
 """
 
 import sys
@@ -48,8 +49,13 @@ def start(
 
 
 def main() -> None:
-    url, topic, group, directory, records, stuck_at = sys.argv[1:]
-    spark = session("driver", master="local[2]", config=QUICK_SPARK)
+    url, topic, group, directory, records, stuck_at, *cluster = sys.argv[1:]
+    config, master = dict(QUICK_SPARK), "local[2]"
+    if cluster:
+        master, archive = cluster
+        config |= {"spark.archives": f"{archive}#site", "spark.executorEnv.PYTHONPATH": "site"}
+        config |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
+    spark = session("driver", master=master, config=config)
     assert spark.sparkContext._jvm is not None
     print(f"java {spark.sparkContext._jvm.System.getProperty('java.home')}", flush=True)
     start(spark, url, topic, group, directory, int(records), int(stuck_at)).awaitTermination()
