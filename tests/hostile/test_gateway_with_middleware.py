@@ -12,8 +12,9 @@ import pytest
 
 from sharequeue.protocol import apis
 from sharequeue.stack.stack import Stack
+from tests.event_source import EventSource
 from tests.hostile import gateway_with_middleware
-from tests.http.calls import wait_until
+from tests.http.calls import ranges, wait_until
 
 CALLS = [api for api in vars(apis).values() if isinstance(api, apis.Api) and api.tag != "Internal"]
 
@@ -66,3 +67,17 @@ def test_records_are_produced_fetched_and_acknowledged_behind_middleware(gateway
     accepted = {"member_id": "m", "acknowledgements": [{**batch, "type": "accept"} for batch in batches]}
     assert post(f"/v1/share-groups/{name}/acknowledge", accepted)["failed_count"] == 0
     assert post(f"/v1/share-groups/{name}/fetch", {**fetch, "max_wait_ms": 100})["batches"] == []
+
+
+@pytest.mark.parametrize("gateway", ["pass"], indirect=True)
+def test_st_023_a_stream_works_behind_middleware(gateway: httpx.Client, name: str) -> None:
+    """Its records, and the end of its connection, which the gateway must notice."""
+    wait_until(lambda: gateway.get("/readyz").status_code == 200)
+    records = {"records": [{"value": number} for number in range(3)]}
+    assert gateway.post(f"/v1/topics/{name}/records", json=records).status_code == 200
+    source = EventSource(str(gateway.base_url), name, name, resume_ms=100)
+    assert source.headers["seen"] == f"/v1/share-groups/{name}/stream"
+    assert ranges(source.next().data) == ["0-2×1"]
+    source.cut()
+    fetch = {"topics": [name], "member_id": "m2", "max_wait_ms": 20_000}
+    assert ranges(gateway.post(f"/v1/share-groups/{name}/fetch", json=fetch).json()) == ["0-2×2"]
