@@ -106,12 +106,14 @@ def test_st_004_a_reconnect_is_sent_what_it_lacks_with_the_same_delivery_count(
         gateway.produce(name, value)
         events.append(source.next())
     accept(gateway, name, events[2])
+    resumed = gateway.metrics()["sharequeue_streams_resumed_total"]
     source.cut()
     again = open_stream(name, name, last_id=events[0].id)
     assert [(event.id, ranges(event.data)) for event in (again.next(), again.next())] == [
         (events[1].id, ["1-1×1"]),
         (events[3].id, ["3-3×1"]),
     ]
+    assert gateway.metrics()["sharequeue_streams_resumed_total"] == resumed + 1
     gateway.produce(name, 4)
     assert ranges(again.next().data) == ["4-4×1"]
     for event in (events[0], events[1], events[3]):
@@ -158,9 +160,11 @@ def test_st_008_the_older_connection_is_replaced(gateway: Gateway, open_stream: 
     gateway.produce(name, 0)
     older = open_stream(name, name)
     first = older.next()
+    before = gateway.metrics()["sharequeue_streams_replaced_total"]
     newer = open_stream(name, name, last_id=first.id)
     replaced = older.next()
     assert (replaced.kind, older.ended()) == ("replaced", True)
+    assert gateway.metrics()["sharequeue_streams_replaced_total"] == before + 1
     gateway.produce(name, 1)
     assert ranges(newer.next().data) == ["1-1×1"]
 
