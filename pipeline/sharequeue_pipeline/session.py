@@ -1,5 +1,6 @@
 """A SparkSession that knows the format `sharequeue`."""
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from pyspark.sql import SparkSession
 from sharequeue_pipeline.data_source import ShareQueueDataSource
 from sharequeue_pipeline.java import find_java_home
 from sharequeue_pipeline.source.query_end import QueryEndListener
+
+log = logging.getLogger(__name__)
 
 _SESSION: Final = "org.apache.spark.sql.classic.SparkSession"
 
@@ -46,7 +49,17 @@ def register(spark: SparkSession) -> SparkSession:
     Spark's writers look up a format in the thread's active session, not in the session they are called on. A thread
     that has not made a session has no active one. So call this once in every thread that writes; repeating it does no
     harm.
+
+    A session of Spark Connect has no Java in this process. There the format is registered, and that is all: a query that
+    ends is not settled, `settle` does not work, and filters are not pushed down.
     """
+    if not isinstance(spark, SparkSession):
+        log.warning(
+            "a session of Spark Connect: records of a query that fails or is stopped stay locked until their locks end, and "
+            "settle() does not work"
+        )
+        spark.dataSource.register(ShareQueueDataSource)
+        return spark
     settling = QueryEndListener.of(spark)
     assert spark._jvm is not None
     getattr(spark._jvm, _SESSION).setActiveSession(spark._jsparkSession)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sharequeue_pipeline import ranges
@@ -49,6 +49,8 @@ def settle(rows: DataFrame, outcome: str, reason: str | Column | None = None, *,
     missing = [name for name in PLACE if name not in rows.columns]
     if missing:
         raise PipelineError(f"the column {missing[0]} is missing: topic, partition and offset name a record")
+    if not isinstance(rows.sparkSession, SparkSession):
+        raise PipelineError("settle does not work with Spark Connect: the query runs in another process")
     query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     found = None if query_id is None else QueryEndListener.under_way(query_id)
     if found is None:
