@@ -159,7 +159,10 @@ ReasonText = Annotated[Reason, Meta(extra_json_schema={"type": "string", "maxLen
 RecordKey = Annotated[Raw, Meta(extra_json_schema={"anyOf": [{"type": "string"}, {"type": "null"}], "default": None})]
 """A string or null, as JSON: decoded, a string may take four times its size."""
 
-RecordBase64 = Annotated[Raw, Meta(extra_json_schema={"type": "string", "format": "byte"})]
+RecordBase64 = Annotated[
+    Raw,
+    Meta(extra_json_schema={"anyOf": [{"type": "string", "format": "byte"}, {"type": "null"}], "default": None}),
+]
 """A string in base64, or null for none, as JSON: it is kept as it came, and never becomes a text beside it."""
 
 TopicNames = Annotated[list[TopicName], Meta(max_length=MAX_TOPICS_NAMED)]
