@@ -122,6 +122,8 @@ def test_words_are_named_enums_and_lists_of_answers_that_may_grow_are_open() -> 
     assert {name for name, schema in SCHEMAS.items() if "x-extensible-enum" in schema} == {
         "DeadLetterCause",
         "ErrorCode",
+        "TransactionReason",
+        "TransactionState",
     }
     assert set(SCHEMAS["ErrorCode"]["x-extensible-enum"]) == BY_CODE.keys() - {"NONE"}
 

@@ -14,7 +14,7 @@ import httpx
 from jsonschema import Draft202012Validator
 
 import sharequeue.http.openapi.examples as examples_module
-from sharequeue.http.openapi.examples import STORY, Example, answers
+from sharequeue.http.openapi.examples import STORY, TRANSACTION_ID, Example, answers
 from sharequeue.protocol.apis import Api, path_of
 from tests.openapi.public import public_document
 
@@ -22,6 +22,9 @@ ANSWERS: Final = Path(examples_module.__file__).with_name("examples.json")
 NOW_MS: Final = 1_767_225_600_000
 PLAIN: Final[dict[str, Any]] = {
     "topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
+    "transaction_id": TRANSACTION_ID,
+    "began_at_ms": NOW_MS,
+    "ended_at_ms": NOW_MS + 500,
     "timestamp_ms": NOW_MS,
     "max_timestamp_ms": NOW_MS,
     "hour_ms": NOW_MS,
@@ -73,6 +76,7 @@ class Player:
         self._token = token
         self._record = record
         self._topic_ids: dict[str, str] = {}
+        self._transaction = ""
         self.found: dict[str, Any] = {}
 
     def play(self, example: Example) -> None:
@@ -91,9 +95,13 @@ class Player:
 
     def _call(self, example: Example) -> tuple[int, Any]:
         path = dict(example.path)
+        if "transaction" in path:
+            path["transaction"] = self._transaction
         if "topic_id" in path:
             path["topic_id"] = self._topic_ids["orders"]
         headers = dict(example.headers)
+        if "Transaction-Id" in headers:
+            headers["Transaction-Id"] = self._transaction
         if example.api.protected:
             headers["Authorization"] = f"Bearer {self._token}"
         if example.api.streams:
@@ -112,6 +120,8 @@ class Player:
         if not response.content:
             return response.status_code, None
         answer = response.json()
+        if response.status_code == 201 and "transaction_id" in answer:
+            self._transaction = answer["transaction_id"]
         if "topic_id" in answer:
             self._topic_ids[answer["name"]] = answer["topic_id"]
         return response.status_code, plain(answer)

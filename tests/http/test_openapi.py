@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -305,7 +306,7 @@ def with_nulls(schema: Json, schemas: Json) -> Iterator[tuple[str, bool, Any]]:
 def test_null_stands_for_an_absent_field_that_has_no_default(gateway: Gateway, document: Json, name: str) -> None:
     seen = {True: 0, False: 0}
     for method, path, schema in bodies(document):
-        url = path.format(topic=name, partition=0, group=name)
+        url = path.format(topic=name, partition=0, group=name, transaction=uuid.UUID(int=1))
         for pointer, allowed, body in with_nulls(schema, document["components"]["schemas"]):
             if "max_wait_ms" in schema["properties"] and pointer != "/max_wait_ms":
                 body.setdefault("max_wait_ms", 0)
@@ -431,6 +432,12 @@ def test_every_answer_of_a_tour_fits_its_schema(
     in_flight = call(apis.LIST_IN_FLIGHT_RECORDS, 200, **group, query={"topic": name})["partitions"]
     assert any(batch.get("available_at_ms") for partition in in_flight for batch in partition["batches"])
     call(apis.LIST_SHARE_GROUP_OFFSETS, 200, **group)
+    for end in (apis.COMMIT_TRANSACTION, apis.ABORT_TRANSACTION, apis.TERMINATE_TRANSACTION):
+        transaction = {"transaction": call(apis.BEGIN_TRANSACTION, 201, body={})["transaction_id"]}
+        call(apis.DESCRIBE_TRANSACTION, 200, **transaction)
+        call(end, 200, **transaction, body={})
+        call(apis.DESCRIBE_TRANSACTION, 200, **transaction)
+        call(end, 404, transaction="no-such-transaction", body={})
     call(apis.DELETE_RECORDS, 200, **topic, body={"partitions": [{"partition": 0, "before_offset": 1}]})
     heartbeat = {"member_id": "m3", "subscribed_topic_names": [name], "rack_id": "r"}
     call(apis.SHARE_GROUP_HEARTBEAT, 200, **group, body=heartbeat)

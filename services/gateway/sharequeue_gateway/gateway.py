@@ -57,6 +57,7 @@ from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
+from sharequeue_gateway.http.transactions_api import TransactionsApi
 from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.backlog import BacklogLook
@@ -217,7 +218,7 @@ async def prepare(settings: Settings) -> Service:
 
 
 async def _connect(settings: Settings) -> Base:
-    database = await LogDatabase.open(settings.database_url)
+    database = await LogDatabase.open(settings.database_url, outcome_period_s=settings.transaction_outcome_period_s)
     clock = Clock(await database.now_ms())  # the stores' clock decides about locks, delays and retention
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     redis = redis_client(settings.redis_url)
@@ -255,6 +256,9 @@ def _leading(base: Base, settings: Settings) -> Leading:
     record_log = PostgresRecordLog(
         base.database, log_news, cache_bytes=settings.record_cache_bytes, reading_bytes=settings.max_unsent_bytes
     )
+    record_log.appender.transaction_sizes.most_bytes = settings.max_transaction_bytes
+    record_log.transactions.most_open = settings.max_open_transactions
+    record_log.transactions.sweep_s = settings.transaction_sweep_ms / 1000
     readers = Readers(base.database.query)
     loader = Loader(
         clock=clock,
@@ -396,6 +400,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             StreamApi(metadata, streams),
             RecordsApi(metadata, routing, delivering.local_acknowledger, delivering.acknowledger, sessions),
             ProduceApi(Producer(metadata, record_log.appender, clock, settings.max_value_depth)),
+            TransactionsApi(record_log.transactions, cluster, metadata, settings.transaction_max_timeout_ms),
             LeaderApi(
                 clock=clock,
                 metadata=metadata,

@@ -72,6 +72,18 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """How often an idle stream gets a comment, so that proxies keep its connection."""
     max_share_sessions: Positive = 2000
     """Open share sessions. A further one gets 429."""
+    max_open_transactions: Positive = 10_000
+    """Open transactions over all gateways. A further one gets 429."""
+    max_transaction_bytes: Positive = 1024 * 1024 * 1024
+    """Bytes of the records of one transaction. A further produce gets 413. Each gateway counts what it takes, so a
+    transaction that uses several may have the bound at each."""
+    transaction_max_timeout_ms: Annotated[int, Meta(ge=1, le=86_400_000)] = 900_000
+    """The longest `timeout_ms` of a transaction. So long may one that was left open hold back the readers of committed
+    records."""
+    transaction_sweep_ms: Positive = 1000
+    """How often transactions whose time has passed are aborted."""
+    transaction_outcome_period_s: Annotated[int, Meta(ge=1, le=86_400)] = 3600
+    """What became of transactions is kept for 25 periods of so many seconds. All gateways need the same value."""
     share_session_idle_ms: Positive = 60_000
     """A session that was not used for so long is dropped. Its member keeps what it holds."""
     share_partition_idle_ms: Positive = 60_000

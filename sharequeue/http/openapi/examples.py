@@ -40,6 +40,8 @@ class Example:
 
 
 ORDERS: Final = {"topic": "orders"}
+TRANSACTION_ID: Final = "0b6ff7a6-3c0c-4c9e-9d55-6a1d0c6b2f11"
+TRANSACTION: Final = {"transaction": TRANSACTION_ID}
 BILLING: Final = {"group": "billing"}
 RECORDS: Final = [
     {"key": "ann", "value": {"id": 1, "total": 9.5}, "headers": {"source": "shop"}},
@@ -229,6 +231,40 @@ STORY: Final = (
     Example("alive", apis.LIVEZ, "The process runs"),
     Example("ready", apis.READYZ, "All dependencies are there"),
     Example("metrics", apis.METRICS, "The lines of one family"),
+    Example(
+        "transaction",
+        apis.BEGIN_TRANSACTION,
+        "A producer that keeps its name over restarts",
+        body={"transactional_id": "shop-1", "timeout_ms": 60_000},
+    ),
+    Example(
+        "transaction-produce",
+        apis.PRODUCE_RECORDS,
+        "A record of a transaction",
+        path={"topic": "invoices"},
+        headers={"Transaction-Id": TRANSACTION_ID},
+        body={"records": [{"value": {"id": 1}}]},
+    ),
+    Example("transaction-open", apis.DESCRIBE_TRANSACTION, "An open transaction", path=TRANSACTION),
+    Example("transaction-commit", apis.COMMIT_TRANSACTION, "The outcome", path=TRANSACTION, body={"note": "batch 7"}),
+    Example(
+        "transaction-too-late", apis.ABORT_TRANSACTION, "It was committed before", path=TRANSACTION, body={}, status=409
+    ),
+    Example(
+        "transaction-again",
+        apis.BEGIN_TRANSACTION,
+        "The next transaction of this producer",
+        body={"transactional_id": "shop-1", "producer_epoch": 0},
+    ),
+    Example(
+        "transaction-abort",
+        apis.ABORT_TRANSACTION,
+        "Nothing was written",
+        path=TRANSACTION,
+        body={},
+    ),
+    Example("transaction-of-another", apis.BEGIN_TRANSACTION, "A transaction without a name", body={}),
+    Example("transaction-terminate", apis.TERMINATE_TRANSACTION, "An operator ends it", path=TRANSACTION, body={}),
 )
 
 

@@ -36,6 +36,10 @@ _IN_PATH: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
         "The name of the topic: 1 to 249 characters of `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`.",
         {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": TOPIC_NAME},
     ),
+    "transaction": (
+        "The id of the transaction, as beginTransaction answers it.",
+        {"type": "string", "format": "uuid"},
+    ),
     "topic_id": (
         "The id of the topic, as describeTopic answers it. A topic that is created again has another id.",
         {"type": "string", "format": "uuid"},
@@ -50,6 +54,7 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
         "maximum": MAX_IDEMPOTENCY_RETENTION_MS,
     },
     "Last-Event-ID": {"type": "string", "maxLength": 33, "pattern": EVENT_ID},
+    "Transaction-Id": _IN_PATH["transaction"][1],
     "Record-Partition": _IN_PATH["partition"][1],
 }
 """Other headers take any text."""

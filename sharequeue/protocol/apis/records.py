@@ -20,6 +20,11 @@ _IDEMPOTENCY_RETENTION = (
     "Idempotency-Retention-Ms",
     "how long the key is remembered, up to 604800000 (7 days); each repeat must say the same",
 )
+_TRANSACTION_ID = (
+    "Transaction-Id",
+    "the open transaction that the records belong to; the answer repeats it",
+)
+_TRANSACTION_ERRORS = ("INVALID_TXN_STATE", "PRODUCER_FENCED", "TRANSACTIONAL_ID_NOT_FOUND")
 
 PRODUCE_RECORDS = Api(
     "produceRecords",
@@ -32,8 +37,8 @@ PRODUCE_RECORDS = Api(
     request=ProduceRequest,
     response=ProduceResponse,
     tag="Records",
-    errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
-    headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION),
+    errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
+    headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     check_body=bounds.check_records,
 )
 PRODUCE_RAW_RECORD = Api(
@@ -45,10 +50,11 @@ PRODUCE_RAW_RECORD = Api(
     "`Record-Header-<name>` the record's header `<name>`, in lower case. No body is an empty value.",
     response=ProduceResponse,
     tag="Records",
-    errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
+    errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(
         _IDEMPOTENCY_KEY,
         _IDEMPOTENCY_RETENTION,
+        _TRANSACTION_ID,
         ("Record-Key", "the record's key as text; records of one key go to one partition"),
         ("Record-Partition", "the partition; without it the key's hash or the next partition in turn"),
     ),

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from sharequeue.protocol.messages.fields import AnyInt64, Response, at_most, open_word, word
+from sharequeue.protocol.messages.fields import AnyInt64, Response, TimestampMs, at_most, open_word, word
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, Int32
 
 AcknowledgementStatus = Annotated[
@@ -24,6 +24,17 @@ ErrorCode = Annotated[
     ),
 ]
 """The document lists them: `sharequeue.protocol.errors` has the table."""
+
+TransactionState = Annotated[
+    str,
+    open_word(
+        "TransactionState", "Whether a transaction is open, or what became of it.", ("open", "committed", "aborted")
+    ),
+]
+TransactionReason = Annotated[
+    str,
+    open_word("TransactionReason", "Who ended a transaction.", ("client", "timed_out", "fenced", "administrator")),
+]
 
 
 class AcknowledgementResult(Response):
@@ -97,3 +108,15 @@ class Problem(Response):
     """The result of each acknowledgement in request order, if all of them failed."""
     failed_count: Int32 = 0
     """How many entries of `results` failed or are unknown."""
+    transaction_id: str | None = None
+    """The transaction that the problem is about. Absent in other problems."""
+    state: TransactionState | None = None
+    """What became of that transaction. Absent if it is not known."""
+    reason: TransactionReason | None = None
+    """Who ended that transaction. Absent if it is open, or not known."""
+    ended_at_ms: TimestampMs | None = None
+    """When that transaction ended, in milliseconds since the epoch. Absent if it is open, or not known."""
+    appended: bool | None = None
+    """True: the records of this request are in the transaction, which has ended. Absent if they are not."""
+    producer_epoch: Int32 | None = None
+    """The current epoch of the transactional id, if the request sent another one."""

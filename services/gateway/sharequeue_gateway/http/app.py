@@ -28,6 +28,7 @@ from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
+from sharequeue_gateway.http.transactions_api import TransactionsApi
 from sharequeue_gateway.producing.admission import ProduceAdmission
 
 PRODUCES = (apis.PRODUCE_RECORDS, apis.PRODUCE_RAW_RECORD)
@@ -41,6 +42,7 @@ class GatewayApis(NamedTuple):
     stream: StreamApi
     records: RecordsApi
     produce: ProduceApi
+    transactions: TransactionsApi
     leader: LeaderApi
     stream_leader: StreamLeaderApi
     topics: TopicsApi
@@ -65,6 +67,11 @@ class GatewayApis(NamedTuple):
             (apis.FETCH_FROM_LEADER, self.leader.fetch),
             (apis.ACKNOWLEDGE_AT_LEADER, self.leader.acknowledge),
             (apis.PRODUCE_RAW_RECORD, self.produce.produce_raw_record),
+            (apis.BEGIN_TRANSACTION, self.transactions.begin),
+            (apis.COMMIT_TRANSACTION, self.transactions.commit),
+            (apis.ABORT_TRANSACTION, self.transactions.abort),
+            (apis.TERMINATE_TRANSACTION, self.transactions.terminate),
+            (apis.DESCRIBE_TRANSACTION, self.transactions.describe),
             (apis.CREATE_TOPIC, self.topics.create_topic),
             (apis.LIST_TOPICS, self.topics.list_topics),
             (apis.DESCRIBE_TOPIC, self.topics.describe_topic),

@@ -30,6 +30,7 @@ class ProduceApi:
             call.exchange.path,
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
+            transaction_id=call.header("transaction-id"),
         )
         call.raw, call.request = b"", None  # a large request is not kept until it is durable
         del request
@@ -59,6 +60,7 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
             call.raw,
+            transaction_id=call.header("transaction-id"),
         )
         call.raw = b""  # a large request is not kept until it is durable
         return await producing

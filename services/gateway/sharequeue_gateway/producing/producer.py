@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, ParamSpec, TypeVar
 
 from sharequeue.clock import Clock
-from sharequeue.http.answer import Answer
+from sharequeue.http.answer import JSON, Answer
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import ProduceRecord
@@ -21,6 +21,7 @@ from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
 from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, record_tails, unfit
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.transaction_rules import check_transaction_id
 
 DAY_MS: Final = 86_400_000
 
@@ -52,6 +53,7 @@ class Producer:
         idempotency_key: str | None,
         retention: str | None,
         raw_value: bytes | None = None,
+        transaction_id: str | None = None,
     ) -> Answer:
         """Append the records. The answer has their partitions and offsets; it is made when they are durable.
 
@@ -59,12 +61,16 @@ class Producer:
             body: the bytes of the request without `raw_value`. A repeat of an idempotency key must send the same bytes.
             retention: how long the key must be known, in ms; None: 24 hours.
             raw_value: the value of the one record, as bytes.
+            transaction_id: the transaction of the records. The answer repeats it in a header.
         Raises: UnknownTopicOrPartition; InvalidRequest; TooLarge: a record above the topic's max.message.bytes;
             InvalidRequest (422): a value nested deeper than max_value_depth;
+            InvalidTxnState, ProducerFenced, TransactionalIdNotFound: the transaction is not open;
             StorageError or RequestTimedOut: the records may have been appended.
         """
         timestamp_ms = time.time_ns() // 1_000_000
-        fingerprint = b"" if idempotency_key is None else _fingerprint(body, raw_value)
+        if transaction_id is not None:
+            check_transaction_id(transaction_id)
+        fingerprint = b"" if idempotency_key is None else _fingerprint(body, raw_value, transaction_id)
         large = len(body if raw_value is None else raw_value) > LARGE_BYTES
         if raw_value is not None:
             tails, plain = await _aside(large, raw_tails, records[0], raw_value, timestamp_ms), False
@@ -81,9 +87,11 @@ class Producer:
         places: Places = None
         if plain:
             partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
-            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms)]
+            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms, None, transaction_id)]
         else:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
+            if transaction_id is not None:
+                appends = [append._replace(transaction_id=transaction_id) for append in appends]
         records, body, raw_value, tails = (), b"", None, []  # a large request is not kept until it is durable
         key = None
         if idempotency_key is not None:
@@ -103,7 +111,10 @@ class Producer:
         except UnknownTopicOrPartition:
             self._metadata.forget(topic.topic_id)
             raise
-        return Answer(_answer(result.base_offsets, appends, places) if result.answer is None else result.answer)
+        answer = _answer(result.base_offsets, appends, places) if result.answer is None else result.answer
+        if transaction_id is None:
+            return Answer(answer)
+        return Answer(answer, headers=(JSON, (b"transaction-id", transaction_id.encode())))
 
     async def _check_depths(self, records: Sequence[ProduceRecord], tails: Sequence[bytes]) -> None:
         most = self._max_value_depth
@@ -227,8 +238,10 @@ def _group(
     return appends, places
 
 
-def _fingerprint(body: bytes, raw_value: bytes | None) -> bytes:
+def _fingerprint(body: bytes, raw_value: bytes | None, transaction_id: str | None) -> bytes:
     digest = hashlib.sha256()
+    if transaction_id is not None:
+        digest.update(f"{transaction_id}\0".encode())
     if raw_value is not None:
         digest.update(raw_value)
         digest.update(b"\0")

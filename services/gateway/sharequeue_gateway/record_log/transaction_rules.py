@@ -6,6 +6,7 @@
 One that wrote nothing is forgotten a minute after its end. Source of codes and names: Kafka, KIP-98 and KIP-890.
 """
 
+import re
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,9 @@ from sharequeue.protocol.errors import (
     TransactionalIdAuthorizationFailed,
     TransactionalIdNotFound,
 )
+
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+MOST_SHOWN: Final = 64
 
 
 class State(IntEnum):
@@ -105,6 +109,12 @@ def append_refusal(transaction_id: str, found: Transaction | None, appended: boo
     if found is None:
         return _not_found(transaction_id, definite=True)
     return _ended(found, {"appended": True} if appended else {})
+
+
+def check_transaction_id(transaction_id: str) -> None:
+    """Raises: TransactionalIdNotFound: no begin has answered such an id, so the call surely did nothing."""
+    if not _ID.match(transaction_id):
+        raise _not_found(transaction_id[:MOST_SHOWN], definite=True)
 
 
 def check_principal(transaction_id: str, owner: str, principal: str) -> None:

@@ -298,6 +298,16 @@ async def outcome(connection: Connection, transaction_id: str) -> Transaction | 
     )
 
 
+async def places_of(connection: Connection, transaction_id: str) -> list[tuple[str, int, int]]:
+    """Topic id, partition and first offset of each partition that an open transaction wrote to."""
+    rows = await connection.fetch(
+        """SELECT topic_id, partition, first_offset FROM log.transaction_partitions
+           WHERE transaction_id = $1 ORDER BY 1, 2""",
+        transaction_id,
+    )
+    return [(str(row[0]), row[1], row[2]) for row in rows]
+
+
 async def find(connection: Connection, transaction_id: str) -> Transaction | None:
     """What is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
     row = await connection.fetchrow(f"SELECT {_ROW} FROM log.transactions WHERE transaction_id = $1", transaction_id)

@@ -145,6 +145,13 @@ class PostgresTransactions:
         found = await self._ending.end(transaction_id, wish, note=note, principal=owner)
         return end_answer(wish, transaction_id, found)
 
+    async def describe(self, transaction_id: str) -> tuple[Transaction, list[tuple[str, int, int]]] | None:
+        """A transaction; and if it is open, topic id, partition and first offset of where it wrote."""
+        found = await self._database.query(transaction_store.find, transaction_id)
+        if found is None:
+            return None
+        return found, await self._database.query(transaction_store.places_of, transaction_id)
+
     # Sweep
 
     async def run(self) -> None:

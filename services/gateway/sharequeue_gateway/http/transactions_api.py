@@ -1,0 +1,121 @@
+"""The calls of transactions. Any gateway takes any of them: they are decided in the record log."""
+
+from sharequeue.http.endpoint import Call
+from sharequeue.protocol.errors import CoordinatorNotAvailable, InvalidRequest, InvalidTransactionTimeout
+from sharequeue.protocol.messages.transactions import (
+    BeginTransactionRequest,
+    BegunTransaction,
+    CommitTransactionRequest,
+    EndedTransaction,
+    TransactionDescription,
+    TransactionPartition,
+)
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.record_log.transaction_rules import (
+    ABORT,
+    COMMIT,
+    TERMINATE,
+    Transaction,
+    Wish,
+    check_transaction_id,
+    end_answer,
+)
+from sharequeue_gateway.record_log.transactions import NewTransaction, PostgresTransactions
+
+
+class TransactionsApi:
+    """The handlers of the calls of transactions."""
+
+    def __init__(
+        self, transactions: PostgresTransactions, cluster: Cluster, metadata: Metadata, max_timeout_ms: int
+    ) -> None:
+        self._transactions = transactions
+        self._cluster = cluster
+        self._metadata = metadata
+        self._max_timeout_ms = max_timeout_ms
+
+    async def begin(self, call: Call) -> BegunTransaction:
+        """Raises: CoordinatorNotAvailable: a gateway of an earlier release would deliver what is not committed."""
+        request: BeginTransactionRequest = call.request
+        if not self._cluster.generation.takes_transactions:
+            raise CoordinatorNotAvailable(
+                "an older gateway is running that knows no transactions: upgrade every gateway"
+            )
+        if not 1 <= request.timeout_ms <= self._max_timeout_ms:
+            raise InvalidTransactionTimeout(
+                f"timeout_ms must be from 1 to {self._max_timeout_ms} (transaction_max_timeout_ms), not"
+                f" {request.timeout_ms}",
+                limit=self._max_timeout_ms,
+                pointers=[("/timeout_ms", f"not from 1 to {self._max_timeout_ms}")],
+            )
+        if request.producer_epoch is not None and request.transactional_id is None:
+            raise InvalidRequest(
+                "producer_epoch goes with a transactional_id",
+                pointers=[("/producer_epoch", "without transactional_id")],
+            )
+        begun = await self._transactions.begin(
+            NewTransaction(request.timeout_ms, request.transactional_id, request.producer_epoch)
+        )
+        return BegunTransaction(
+            transaction_id=begun.transaction_id,
+            transactional_id=begun.transactional_id,
+            producer_epoch=begun.producer_epoch,
+            timeout_ms=begun.timeout_ms,
+            expires_at_ms=begun.expires_at_ms,
+            committed_note=begun.committed_note,
+        )
+
+    async def commit(self, call: Call) -> EndedTransaction:
+        request: CommitTransactionRequest | None = call.request
+        return await self._end(call, COMMIT, None if request is None else request.note)
+
+    async def abort(self, call: Call) -> EndedTransaction:
+        return await self._end(call, ABORT)
+
+    async def terminate(self, call: Call) -> EndedTransaction:
+        return await self._end(call, TERMINATE)
+
+    async def _end(self, call: Call, wish: Wish, note: str | None = None) -> EndedTransaction:
+        transaction_id = call.path["transaction"]
+        check_transaction_id(transaction_id)
+        return _ended(await self._transactions.end(transaction_id, wish, note=note))
+
+    async def describe(self, call: Call) -> TransactionDescription:
+        transaction_id = call.path["transaction"]
+        check_transaction_id(transaction_id)
+        described = await self._transactions.describe(transaction_id)
+        if described is None:
+            end_answer(COMMIT, transaction_id, None)
+            raise AssertionError("not reached")
+        found, places = described
+        known = found.known()
+        return TransactionDescription(
+            transaction_id=transaction_id,
+            transactional_id=found.transactional_id,
+            producer_epoch=found.producer_epoch,
+            state=known["state"],
+            began_at_ms=found.began_at_ms,
+            partitions=[
+                TransactionPartition(
+                    topic=self._metadata.name_of(topic_id),
+                    topic_id=topic_id,
+                    partition=partition,
+                    first_offset=first_offset,
+                )
+                for topic_id, partition, first_offset in places
+            ],
+            reason=known.get("reason"),
+            timeout_ms=found.timeout_ms,
+            ended_at_ms=found.ended_at_ms,
+        )
+
+
+def _ended(found: Transaction) -> EndedTransaction:
+    return EndedTransaction(
+        transaction_id=found.transaction_id,
+        state=found.state.name.lower(),
+        reason=found.reason.name.lower(),
+        partitions=found.partitions,
+        ended_at_ms=found.ended_at_ms or 0,
+    )

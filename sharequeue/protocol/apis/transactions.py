@@ -1,0 +1,89 @@
+"""Transactions: calls of a gateway. Any gateway takes any of them."""
+
+from sharequeue.protocol.apis.api import Api
+from sharequeue.protocol.messages.transactions import (
+    BeginTransactionRequest,
+    BegunTransaction,
+    CommitTransactionRequest,
+    EndedTransaction,
+    EndTransactionRequest,
+    TransactionDescription,
+)
+
+_END_ERRORS = (
+    "INVALID_TXN_STATE",
+    "CONCURRENT_TRANSACTIONS",
+    "PRODUCER_FENCED",
+    "TRANSACTIONAL_ID_NOT_FOUND",
+    "REQUEST_TIMED_OUT",
+)
+
+BEGIN_TRANSACTION = Api(
+    "beginTransaction",
+    "POST",
+    "/v1/transactions",
+    "Begin a transaction: records of several requests that become visible together, or never.",
+    description="Produce with the header `Transaction-Id`. The records are durable at once, and groups with "
+    "`isolation.level=read_committed` get them after the commit. Groups with the default `read_uncommitted` get them at once.",
+    request=BeginTransactionRequest,
+    response=BegunTransaction,
+    status=201,
+    tag="Transactions",
+    errors=(
+        "INVALID_PRODUCER_EPOCH",
+        "INVALID_TXN_STATE",
+        "INVALID_TRANSACTION_TIMEOUT",
+        "CONCURRENT_TRANSACTIONS",
+        "PRODUCER_FENCED",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "TRANSACTIONAL_ID_NOT_FOUND",
+    ),
+)
+COMMIT_TRANSACTION = Api(
+    "commitTransaction",
+    "POST",
+    "/v1/transactions/{transaction}/commit",
+    "Commit a transaction: all of its records become visible.",
+    description="A repeat is answered the same for 24 hours. If the transaction was aborted, the answer is a Problem that "
+    "says by whom. After an answer with `definite` false, or none, repeat the request: it tells the outcome.",
+    request=CommitTransactionRequest,
+    response=EndedTransaction,
+    tag="Transactions",
+    errors=_END_ERRORS,
+    idempotent=True,
+)
+ABORT_TRANSACTION = Api(
+    "abortTransaction",
+    "POST",
+    "/v1/transactions/{transaction}/abort",
+    "Abort a transaction: none of its records become visible to readers of committed records.",
+    description="A repeat is answered the same for 24 hours.",
+    request=EndTransactionRequest,
+    response=EndedTransaction,
+    tag="Transactions",
+    errors=_END_ERRORS,
+    idempotent=True,
+)
+TERMINATE_TRANSACTION = Api(
+    "terminateTransaction",
+    "POST",
+    "/v1/transactions/{transaction}/terminate",
+    "Abort a transaction as an operator: one that holds back the readers of committed records.",
+    description="Its client hears of it at its next call. It is as `kafka-transactions.sh abort`.",
+    request=EndTransactionRequest,
+    response=EndedTransaction,
+    tag="Transactions",
+    errors=_END_ERRORS,
+    idempotent=True,
+)
+DESCRIBE_TRANSACTION = Api(
+    "describeTransaction",
+    "GET",
+    "/v1/transactions/{transaction}",
+    "Describe a transaction: its state, and the partitions that it wrote to.",
+    description="What became of a transaction that wrote records is known for 24 hours.",
+    response=TransactionDescription,
+    tag="Transactions",
+    errors=("TRANSACTIONAL_ID_NOT_FOUND",),
+    idempotent=True,
+)

@@ -1,0 +1,114 @@
+"""The messages of transactions: begin, commit, abort, describe."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from sharequeue.protocol.messages.fields import (
+    NonNegative,
+    PlainText,
+    Request,
+    Response,
+    TimestampMs,
+    Uuid,
+    at_most,
+)
+from sharequeue.protocol.messages.problems import TransactionReason, TransactionState
+from sharequeue.protocol.types import MAX_NAME_LENGTH, Int32, Int64
+
+TransactionalId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+MAX_NOTE_LENGTH = 256
+
+
+class BeginTransactionRequest(Request):
+    """A new transaction. No field is required."""
+
+    transactional_id: TransactionalId | None = None
+    """A name that the producer keeps over its restarts. Of its producers the newest alone may go on. 1 to 249
+    characters."""
+    producer_epoch: NonNegative | None = None
+    """The epoch that an earlier begin with this `transactional_id` answered. Without it a new producer begins: what is
+    open is aborted, and producers with an earlier epoch are refused."""
+    timeout_ms: Int32 = 60_000
+    """The transaction is aborted if it is open for longer, by the clock of PostgreSQL. 1 to 900,000, unless the service
+    says otherwise."""
+
+
+class BegunTransaction(Response):
+    """A transaction that has begun and is open."""
+
+    transaction_id: Uuid
+    """Send it as `Transaction-Id` with each produce, and in the path of its commit."""
+    producer_epoch: Int32
+    """Send it with the next begin of this producer. 0 without a `transactional_id`."""
+    timeout_ms: Int32
+    """As in the request."""
+    expires_at_ms: TimestampMs
+    """When the transaction is aborted if it is still open, in milliseconds since the epoch."""
+    transactional_id: str | None = None
+    """As in the request. Absent without one."""
+    committed_note: str | None = None
+    """The `note` of the last commit with this `transactional_id`, for 7 days. Absent if there is none."""
+
+
+class CommitTransactionRequest(Request):
+    """The end of a transaction whose records become visible."""
+
+    note: Annotated[str, Meta(max_length=MAX_NOTE_LENGTH)] | None = None
+    """A text that the next begin with the same `transactional_id` answers, to find out after a crash whether this commit
+    happened. At most 256 characters."""
+
+
+class EndTransactionRequest(Request):
+    """It has no fields: send `{}`, or no body."""
+
+
+class EndedTransaction(Response):
+    """The outcome of a transaction. It is durable, and a repeat of the call answers it again."""
+
+    transaction_id: Uuid
+    """The id in the path."""
+    state: TransactionState
+    """What became of it."""
+    reason: TransactionReason
+    """Who ended it: its client, its `timeout_ms`, a newer producer with its `transactional_id`, or an operator."""
+    partitions: Int32
+    """To how many partitions it wrote."""
+    ended_at_ms: TimestampMs
+    """When it ended, in milliseconds since the epoch."""
+
+
+class TransactionPartition(Response):
+    """A partition that an open transaction wrote to."""
+
+    topic_id: Uuid
+    """The id of the topic, which stays the same while the topic exists."""
+    partition: Int32
+    """The number of the partition, from 0."""
+    first_offset: Int64
+    """The first record of the transaction here. Until it ends, readers of committed records stop there at the latest."""
+    topic: str | None = None
+    """The name of the topic. Absent if this gateway does not know it."""
+
+
+class TransactionDescription(Response):
+    """What is known of a transaction, open or ended."""
+
+    transaction_id: Uuid
+    """The id in the path."""
+    producer_epoch: Int32
+    """The epoch that its begin answered; 0 without a `transactional_id`."""
+    state: TransactionState
+    """Whether it is open, or what became of it."""
+    began_at_ms: TimestampMs
+    """When it began, in milliseconds since the epoch."""
+    partitions: Annotated[list[TransactionPartition], at_most(1000)]
+    """Where it wrote to while it is open. Empty once it has ended."""
+    transactional_id: str | None = None
+    """The name of its producer. Absent if it has none."""
+    reason: TransactionReason | None = None
+    """Who ended it. Absent while it is open."""
+    timeout_ms: Int32 | None = None
+    """After which time it is aborted. Absent once it has ended with records."""
+    ended_at_ms: TimestampMs | None = None
+    """When it ended, in milliseconds since the epoch. Absent while it is open."""

@@ -1,0 +1,165 @@
+"""Transactions over HTTP: begin, produce, commit, abort, an operator's abort, and what is refused."""
+
+import uuid
+from typing import Any
+
+import pytest
+
+from sharequeue.protocol.errors import BY_NUMBER
+from tests.http.calls import Gateway, good
+from tests.http.calls import problem as told
+
+
+def problem(answer: Any, status: int, code: int) -> dict[str, Any]:
+    found: dict[str, Any] = told(answer, status, BY_NUMBER[code].code, code)
+    return found
+
+
+def begin(gateway: Gateway, **body: Any) -> dict[str, Any]:
+    answer = gateway.http.post("/v1/transactions", json=body)
+    assert answer.status_code == 201, answer.text
+    begun: dict[str, Any] = answer.json()
+    return begun
+
+
+def produce(gateway: Gateway, topic: str, transaction_id: str, *values: object, **headers: str) -> Any:
+    records = [{"value": value} for value in values]
+    headers = {"Transaction-Id": transaction_id} | headers
+    return gateway.http.post(f"/v1/topics/{topic}/records", json={"records": records}, headers=headers)
+
+
+def end(gateway: Gateway, transaction_id: str, how: str, **body: Any) -> Any:
+    return gateway.http.post(f"/v1/transactions/{transaction_id}/{how}", json=body)
+
+
+def bounds(gateway: Gateway, topic: str) -> tuple[int, int]:
+    """The last stable offset and the log end of partition 0."""
+    (partition,) = good(gateway.http.get(f"/v1/topics/{topic}"))["partitions"]
+    return partition["last_stable_offset"], partition["log_end_offset"]
+
+
+def test_a_transaction_is_committed(gateway: Gateway, name: str) -> None:
+    begun = begin(gateway)
+    assert (begun["producer_epoch"], begun["timeout_ms"]) == (0, 60_000)
+    assert "transactional_id" not in begun
+    transaction = begun["transaction_id"]
+    first = produce(gateway, name, transaction, 1, 2)
+    assert good(first)["records"] == [{"partition": 0, "offset": 0}, {"partition": 0, "offset": 1}]
+    assert first.headers["transaction-id"] == transaction, "a gateway of an earlier release does not send it"
+    raw = gateway.http.post(
+        f"/v1/topics/{name}/records/raw",
+        content=b"3",
+        headers={"Transaction-Id": transaction, "Content-Type": "text/plain"},
+    )
+    assert raw.headers["transaction-id"] == transaction
+    assert bounds(gateway, name) == (0, 3)
+    described = good(gateway.http.get(f"/v1/transactions/{transaction}"))
+    (partition,) = described["partitions"]
+    assert (described["state"], partition["topic"], partition["partition"], partition["first_offset"]) == (
+        "open",
+        name,
+        0,
+        0,
+    )
+    committed = good(end(gateway, transaction, "commit", note="batch 1"))
+    assert (committed["state"], committed["reason"], committed["partitions"]) == ("committed", "client", 1)
+    assert good(end(gateway, transaction, "commit")) == committed, "a repeat is answered the same"
+    assert bounds(gateway, name) == (4, 4)
+    described = good(gateway.http.get(f"/v1/transactions/{transaction}"))
+    assert (described["state"], described["reason"], described["partitions"]) == ("committed", "client", [])
+    refused = problem(end(gateway, transaction, "abort"), 409, 48)
+    assert (refused["state"], refused["reason"], refused["transaction_id"]) == ("committed", "client", transaction)
+    late = problem(produce(gateway, name, transaction, 4), 409, 48)
+    assert (late["state"], late["definite"], late["retriable"]) == ("committed", True, False)
+
+
+@pytest.mark.parametrize(("how", "reason"), [("abort", "client"), ("terminate", "administrator")])
+def test_a_transaction_is_aborted(gateway: Gateway, name: str, how: str, reason: str) -> None:
+    transaction = begin(gateway)["transaction_id"]
+    good(produce(gateway, name, transaction, 1))
+    aborted = good(end(gateway, transaction, how))
+    assert (aborted["state"], aborted["reason"]) == ("aborted", reason)
+    assert problem(end(gateway, transaction, "commit"), 409, 48)["reason"] == reason
+
+
+def test_a_key_answers_the_first_answer_again(gateway: Gateway, name: str) -> None:
+    transaction, key = begin(gateway)["transaction_id"], uuid.uuid4().hex
+    first = produce(gateway, name, transaction, 1, **{"Idempotency-Key": key})
+    again = produce(gateway, name, transaction, 1, **{"Idempotency-Key": key})
+    assert good(first) == good(again)
+    other = begin(gateway)["transaction_id"]
+    problem(produce(gateway, name, other, 1, **{"Idempotency-Key": key}), 422, 42)
+    good(end(gateway, transaction, "commit"))
+    problem(produce(gateway, name, transaction, 1, **{"Idempotency-Key": key}), 409, 48)
+    assert bounds(gateway, name) == (2, 2)
+
+
+def test_a_newer_producer_fences_the_earlier_one(gateway: Gateway, name: str) -> None:
+    old = begin(gateway, transactional_id=name)
+    good(produce(gateway, name, old["transaction_id"], 1))
+    new = begin(gateway, transactional_id=name)
+    assert (old["producer_epoch"], new["producer_epoch"]) == (0, 1)
+    assert problem(end(gateway, old["transaction_id"], "commit"), 409, 90)["reason"] == "fenced"
+    problem(produce(gateway, name, old["transaction_id"], 1), 409, 90)
+    answer = gateway.http.post("/v1/transactions", json={"transactional_id": name, "producer_epoch": 0})
+    assert problem(answer, 409, 90)["producer_epoch"] == 1
+    good(produce(gateway, name, new["transaction_id"], 2))
+    good(end(gateway, new["transaction_id"], "commit", note="n"))
+    assert begin(gateway, transactional_id=name, producer_epoch=1)["committed_note"] == "n"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"timeout_ms": 0}, 422, 50),
+        ({"timeout_ms": 900_001}, 422, 50),
+        ({"timeout_ms": "1"}, 422, 42),
+        ({"transactional_id": ""}, 422, 42),
+        ({"transactional_id": "x" * 250}, 422, 42),
+        ({"transactional_id": "a\u0000b"}, 422, 42),
+        ({"transactional_id": "never begun", "producer_epoch": 0}, 404, 105),
+        ({"producer_epoch": -1}, 422, 42),
+        ({"producer_epoch": 0}, 422, 42),
+        ({"timeout": 1}, 422, 42),
+    ],
+    ids=str,
+)
+def test_a_begin_that_is_refused(gateway: Gateway, body: dict[str, Any], status: int, code: int) -> None:
+    problem(gateway.http.post("/v1/transactions", json=body), status, code)
+
+
+@pytest.mark.parametrize(
+    "transaction", ["x", "%00", "A" * 300, str(uuid.UUID(int=0)), str(uuid.UUID(int=10**30)).upper()]
+)
+def test_a_transaction_that_is_not_known(gateway: Gateway, name: str, transaction: str) -> None:
+    for how in ("commit", "abort", "terminate"):
+        problem(end(gateway, transaction, how), 404, 105)
+    problem(gateway.http.get(f"/v1/transactions/{transaction}"), 404, 105)
+    if "%" not in transaction:
+        assert problem(produce(gateway, name, transaction, 1), 404, 105)["definite"] is True
+
+
+def test_a_note_is_bounded(gateway: Gateway) -> None:
+    transaction = begin(gateway)["transaction_id"]
+    problem(end(gateway, transaction, "commit", note="x" * 257), 422, 42)
+    good(end(gateway, transaction, "commit", note="x" * 256))
+
+
+def test_a_group_gets_committed_records_after_the_commit(gateway: Gateway, name: str) -> None:
+    path = f"/v1/share-groups/{name}"
+    config = {"share.isolation.level": "read_committed", "share.auto.offset.reset": "earliest"}
+    good(gateway.http.patch(f"{path}/config", json={"config": config}))
+
+    def fetch() -> list[Any]:
+        body = {"topics": [name], "member_id": "m", "max_wait_ms": 500}
+        batches = good(gateway.http.post(f"{path}/fetch", json=body, timeout=30))["batches"]
+        return [record["value"] for batch in batches for record in batch["records"]]
+
+    aborted, committed = begin(gateway)["transaction_id"], begin(gateway)["transaction_id"]
+    good(produce(gateway, name, aborted, "aborted"))
+    good(produce(gateway, name, committed, "committed"))
+    assert fetch() == []
+    good(end(gateway, aborted, "abort"))
+    assert fetch() == []
+    good(end(gateway, committed, "commit"))
+    assert fetch() == ["committed"]
