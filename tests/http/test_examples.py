@@ -124,6 +124,8 @@ class Player:
             self._transaction = answer["transaction_id"]
         if "topic_id" in answer:
             self._topic_ids[answer["name"]] = answer["topic_id"]
+        if self._transaction:  # texts name it too
+            answer = json.loads(json.dumps(answer).replace(self._transaction, TRANSACTION_ID))
         return response.status_code, plain(answer)
 
     def _stream(self, example: Example) -> tuple[int, str]:
