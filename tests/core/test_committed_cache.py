@@ -68,8 +68,8 @@ class CommittedCache(RuleBasedStateMachine):
     @property
     def undecided(self) -> int:
         """The first record above the log start whose transaction is open; the log end if there is none."""
-        open_entries = [e.first for e in self.log if e.transaction not in self.aborted and e.transaction is not None]
-        return min([first for first in open_entries if first >= self.start] + [self.end])
+        still_open = [e for e in self.log if e.transaction is not None and e.transaction not in self.aborted]
+        return min([max(e.first, self.start) for e in still_open if e.last >= self.start] + [self.end])
 
     def append(self, entry: Entry, seen: bool) -> None:
         self.log.append(entry)

@@ -151,6 +151,21 @@ async def test_deleted_records_of_an_open_transaction_hold_nothing_below_the_log
         assert values(await committed(log, topic, 2)) == "ab"
 
 
+async def test_a_log_start_within_a_batch_shows_nothing_of_its_open_transaction(database: str) -> None:
+    topic = new_topic()
+    async with session(database) as connection, PostgresRecordLogs(database).open() as log:
+        transaction = await by_hand.begin(connection)
+        await by_hand.append(connection, (topic, 0), "wxyz", transaction)
+        await log.delete_records(topic, {0: 2})
+        await by_hand.append(connection, (topic, 0), "a")
+        log.hear_of(topic, 0, 5)
+        read = await committed(log, topic, 2)
+        assert (list(read.batches), read.end_offset) == ([], 2)
+        await by_hand.end(connection, transaction, commit=True)
+        log.hear_of(topic, 0, 6)
+        assert values(await committed(log, topic, 2)) == "wxyza"
+
+
 # Markers: the last, the first and the only row
 
 
