@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from sharequeue_gateway.record_log import purging, store
+from sharequeue_gateway.record_log.committed_reads import CommittedReads
 from sharequeue_gateway.record_log.compacting import Replacement
 from sharequeue_gateway.record_log.log import ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -164,6 +165,37 @@ async def test_a_log_start_within_a_batch_shows_nothing_of_its_open_transaction(
         await by_hand.end(connection, transaction, commit=True)
         log.hear_of(topic, 0, 6)
         assert values(await committed(log, topic, 2)) == "wxyza"
+
+
+async def test_an_answer_that_is_outdated_says_nothing_about_the_end(database: str) -> None:
+    """Else a fetch would sleep for ever: the end of the transaction was news before it read this answer."""
+    topic = new_topic()
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    async with session(database) as connection, PostgresRecordLogs(database).open() as log:
+
+        async def slowly(*question: object) -> object:
+            answer = await log.database.query(*question)  # type: ignore[arg-type]
+            asked.set()
+            await go_on.wait()
+            return answer
+
+        log.committed_reads = CommittedReads(slowly, log._known)
+        await log.learn_ends([(topic, 0)])
+        before = await by_hand.begin(connection)
+        await by_hand.append(connection, (topic, 0), "ab", before)
+        await by_hand.end(connection, before, commit=True)
+        transaction = await by_hand.begin(connection)
+        await by_hand.append(connection, (topic, 0), "xy", transaction)
+        log.hear_of(topic, 0, 5)
+        reading = asyncio.create_task(log.read(topic, 0, 0, *WHOLE, True))
+        await asked.wait()
+        await by_hand.end(connection, transaction, commit=True)
+        log.hear_of(topic, 0, 6)
+        await log.look([(topic, 0)])
+        go_on.set()
+        read = await reading
+        assert (values(read), read.end_offset) == ("ab", 6)
+        assert values(await committed(log, topic, 3)) == "xy"
 
 
 # Markers: the last, the first and the only row

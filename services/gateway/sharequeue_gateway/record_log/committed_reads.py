@@ -61,9 +61,8 @@ class CommittedReads:
                 batch.aborted = batch.transaction_id in aborted
         self._known.learn(place, start, end, stable)
         known = self._known.cache.partition(place)
-        return ReadResult(
-            below(read.batches, stable),
-            start,
-            end if known is None else known.log_end_offset,
-            stable if known is None or known.settled else known.log_end_offset,
-        )
+        if known is not None:
+            end = known.log_end_offset
+        # memory may know more by now: its news are over, so this answer must not look like the end
+        end_offset = stable if known is None or known.stable_end == stable else end
+        return ReadResult(below(read.batches, stable), start, end, end_offset)
