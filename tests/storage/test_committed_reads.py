@@ -198,6 +198,21 @@ async def test_an_answer_that_is_outdated_says_nothing_about_the_end(database: s
         assert values(await committed(log, topic, 3)) == "xy"
 
 
+async def test_one_question_serves_all_that_was_read_ahead(database: str) -> None:
+    topic = new_topic()
+    async with session(database) as connection, PostgresRecordLogs(database).open() as log:
+        for number in range(20):
+            transaction = await by_hand.begin(connection)
+            await by_hand.append(connection, (topic, 0), "a", transaction)
+            await by_hand.end(connection, transaction, commit=number % 2 == 0)
+        received = ""
+        for offset in range(0, 40, 2):
+            read = log.read_cached(topic, 0, offset, 1, 1, True)
+            assert (read is None) == (offset == 0), "the rest is in memory"
+            received += values(read or await log.read(topic, 0, offset, 1, 1, True))
+        assert (received, log.committed_reads.questions) == ("a" * 10, 1)
+
+
 # Markers: the last, the first and the only row
 
 

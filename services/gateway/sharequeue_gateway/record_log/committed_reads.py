@@ -6,7 +6,7 @@ appends a batch and ending it appends a marker. A partition that meets no transa
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +15,7 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.cache import below
 from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.log import ReadResult, below_log_start
+from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 _decided = attrgetter("decided")
 
@@ -31,8 +32,14 @@ class CommittedReads:
         """Partitions with a question under way; the event is set when it is answered."""
         self.questions = 0
 
-    async def cut(self, place: TopicIdPartition, offset: int, read: ReadResult) -> ReadResult:
-        """What a read_committed reader may see of a read from `offset` on. Raises: OffsetOutOfRange; StorageError."""
+    async def cut(
+        self, place: TopicIdPartition, offset: int, read: ReadResult, ahead: Sequence[RecordBatch]
+    ) -> ReadResult:
+        """What a read_committed reader may see of a read from `offset` on.
+
+        `ahead`: all batches that were read into memory. A question asks about all of them, so that memory answers then.
+        Raises: OffsetOutOfRange; StorageError.
+        """
         while True:
             known = self._known.cache.partition(place)
             if known is not None and (known.settled or offset < known.stable_offset):
@@ -45,12 +52,14 @@ class CommittedReads:
             await answered.wait()
         self._asked[place] = asyncio.Event()
         try:
-            return await self._ask(place, offset, read)
+            return await self._ask(place, offset, read, ahead)
         finally:
             self._asked.pop(place).set()
 
-    async def _ask(self, place: TopicIdPartition, offset: int, read: ReadResult) -> ReadResult:
-        undecided = [batch for batch in read.batches if not batch.decided]
+    async def _ask(
+        self, place: TopicIdPartition, offset: int, read: ReadResult, ahead: Sequence[RecordBatch]
+    ) -> ReadResult:
+        undecided = [batch for batch in ahead if not batch.decided]
         self.questions += 1
         bounds, aborted = await self._query(store.judge, place, list({batch.transaction_id for batch in undecided}))
         start, end, stable = bounds.log_start_offset, bounds.log_end_offset, bounds.last_stable_offset

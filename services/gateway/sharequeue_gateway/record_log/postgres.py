@@ -124,7 +124,7 @@ class PostgresRecordLog:
             raise below_log_start(offset, log_start_offset)
         within = _within(batches, offset, max_bytes, max_records)
         read = ReadResult(within, log_start_offset, log_end_offset, log_end_offset)
-        return await self.committed_reads.cut(place, offset, read) if committed else read
+        return await self.committed_reads.cut(place, offset, read, batches) if committed else read
 
     async def _read(self, topic_id: str, partition: int, offset: int, ahead: int) -> list[RecordBatch]:
         """Read batches from the database, when there is room for them."""
