@@ -195,6 +195,34 @@ async def test_a_new_producer_waits_for_the_commit_of_the_old_one(database_url: 
         assert (begun.producer_epoch, begun.committed_note) == (1, "batch 3"), "it read the note after that commit"
 
 
+async def test_a_new_producer_that_was_overtaken_disturbs_no_newer_one(database_url: str) -> None:
+    """It is stopped between its epoch and its look for open transactions."""
+    topic, name = new_topic(), uuid.uuid4().hex
+    async with (
+        session(database_url) as admin,
+        session(database_url) as holder,
+        LossyProxy(database_url).running() as proxy,
+        opened(proxy.url, deadline_s=60) as slow,
+        opened(database_url) as log,
+    ):
+        await begin(slow, transactional_id=name)
+        async with holder.transaction():
+            await holder.execute("SELECT FROM log.transactional_producers WHERE transactional_id = $1 FOR UPDATE", name)
+            beginning = asyncio.create_task(slow.transactions.begin(NewTransaction(MINUTE_MS, name)))
+            await waiting(admin, 1)
+            proxy.hold_requests = True
+        await proxy.held.wait()
+        newest = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
+        assert newest.producer_epoch == 2
+        proxy.hold_requests = False
+        await proxy.deliver()
+        with pytest.raises(ApiError) as refused:
+            await beginning
+        assert refused.value.error.kafka_code == 90
+        await produce(log, newest.transaction_id, topic)
+        assert await ended(log, newest.transaction_id, COMMIT) == ("committed", "client")
+
+
 @pytest.mark.parametrize("end_first", [True, False])
 async def test_an_end_and_the_deletion_of_its_topic(database_url: str, end_first: bool) -> None:
     gone, kept = new_topic(), new_topic()

@@ -90,7 +90,8 @@ class PostgresTransactions:
         for _ in range(TRIES):
             if wish.producer_epoch is None:
                 for open_one, _ in await self._database.query(transaction_store.open_of, transactional_id):
-                    await self._ending.end(open_one.transaction_id, FENCE)
+                    if open_one.producer_epoch < epoch:  # otherwise a newer producer has begun, and this one is refused
+                        await self._ending.end(open_one.transaction_id, FENCE)
             begun, in_the_way = await self._database.query(self._insert_with_id, transactional_id, epoch, wish)
             if begun is not None:
                 return begun  # type: ignore[no-any-return]
