@@ -367,6 +367,17 @@ async def test_the_note_of_the_last_commit_is_answered(database_url: str) -> Non
         assert begun.committed_note == "batch 8"
 
 
+async def test_the_note_of_a_commit_without_records_counts_too(database_url: str) -> None:
+    name = uuid.uuid4().hex
+    async with opened(database_url) as log:
+        transaction = await begin(log, transactional_id=name)
+        await log.transactions.end(transaction, COMMIT, note="batch 1")
+        transaction = await begin(log, transactional_id=name)
+        await log.transactions.end(transaction, ABORT, note="batch 2")
+        begun = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
+        assert begun.committed_note == "batch 1"
+
+
 async def test_many_producers_begin_at_once_and_one_has_it(database_url: str) -> None:
     name = uuid.uuid4().hex
     async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:

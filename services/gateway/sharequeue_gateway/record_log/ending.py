@@ -171,7 +171,7 @@ class Ending:
         state, reason = TIME_OUT if past else wish
         ended = found._replace(state=state, reason=reason, ended_at_ms=now_ms)
         if not places:
-            await transaction_store.end_empty(connection, transaction_id, state, reason, now)
+            await transaction_store.end_empty(connection, transaction_id, state, reason, now, note)
             return Ended(ended, [])
         if len(places) > LARGE_PARTITIONS and not large:
             raise _LargeEnd

@@ -228,16 +228,27 @@ async def look_to_end(connection: Connection, transaction_id: str) -> Last:
     return Last(now, now_ms, past, [(str(row[3]), row[4]) for row in rows if row[3] is not None])
 
 
-async def end_empty(connection: Connection, transaction_id: str, state: State, reason: Reason, now: datetime) -> None:
-    """End a transaction that wrote nothing. Its row stays for a while, so that a repeat is answered the same."""
+async def end_empty(
+    connection: Connection, transaction_id: str, state: State, reason: Reason, now: datetime, note: str | None
+) -> None:
+    """End a transaction that wrote nothing. Its row stays for a while, so that a repeat is answered the same.
+
+    The note of a commit is kept with its producer.
+    """
     await connection.execute(
-        """UPDATE log.transactions SET state = $2, reason = $3, ended_at = $4,
-             deadline = $4::timestamptz + make_interval(secs => $5) WHERE transaction_id = $1""",
+        """WITH ended AS (
+             UPDATE log.transactions SET state = $2, reason = $3, ended_at = $4,
+               deadline = $4::timestamptz + make_interval(secs => $5) WHERE transaction_id = $1
+             RETURNING transactional_id)
+           UPDATE log.transactional_producers w
+           SET committed_note = $6, keep_until = greatest(w.keep_until, now() + interval '7 days')
+           FROM ended e WHERE w.transactional_id = e.transactional_id AND $6::text IS NOT NULL""",
         transaction_id,
         state,
         reason,
         now,
         KNOWN_EMPTY_S,
+        note if state == State.COMMITTED else None,
     )
 
 
