@@ -75,9 +75,10 @@ class PostgresRecordLogs:
         deadline_s: float = 10.0,
         listener: LogListener | None = None,
         interest: Callable[[], Iterable[TopicIdPartition]] = tuple,
+        connections: int = 8,
     ) -> AsyncIterator[PostgresRecordLog]:
         """`interest`: the partitions that somebody waits for."""
-        database = await LogDatabase.open(self.database_url)
+        database = await LogDatabase.open(self.database_url, connections=connections)
         log = PostgresRecordLog(database, listener or Heard(), cache_bytes=cache_bytes, deadline_s=deadline_s)
         loops = asyncio.create_task(log.run(interest))
         try:

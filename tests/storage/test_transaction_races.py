@@ -317,11 +317,11 @@ async def test_the_outcome_of_an_end_whose_connection_was_lost_is_found(
         session(database_url) as admin,
         session(database_url) as holder,
         LossyProxy(database_url).running() as proxy,
-        opened(proxy.url, deadline_s=60) as log,
+        opened(proxy.url, deadline_s=60, connections=1) as log,
     ):
         before = await begin(log)
         await produce(log, before, topic)
-        await log.transactions.end(before, COMMIT)  # its statements are prepared
+        await log.transactions.end(before, COMMIT)  # the statements are prepared on its only connection
         transaction = await begin(log)
         await produce(log, transaction, topic)
         async with holder.transaction():
