@@ -287,6 +287,13 @@ async def test_a_transaction_in_use_for_too_long(database_url: str) -> None:
 # Connections that die
 
 
+async def test_postgresql_asks_whether_a_silent_gateway_is_there(database_url: str) -> None:
+    """A host that dies between two messages of a statement holds locks until then; else for two hours."""
+    async with opened(database_url) as log, log.database.connection() as connection:
+        shown = [await connection.fetchval(f"SHOW tcp_keepalives_{name}") for name in ("idle", "interval", "count")]
+        assert shown == ["10", "5", "3"]
+
+
 @pytest.mark.parametrize("waits_for", ["the transaction", "a partition"])
 async def test_an_end_whose_backend_is_killed_is_made_again(database_url: str, waits_for: str) -> None:
     topic = new_topic()

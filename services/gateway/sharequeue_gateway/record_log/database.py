@@ -88,5 +88,9 @@ def _server_settings(name: str) -> dict[str, str]:
         "application_name": f"sharequeue-gateway-{name}",
         "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
         "idle_in_transaction_session_timeout": "10s",
+        # no timeout ends a transaction whose client is silent between two messages of one statement
+        "tcp_keepalives_idle": "10",
+        "tcp_keepalives_interval": "5",
+        "tcp_keepalives_count": "3",
         "jit": "off",
     }
