@@ -433,6 +433,21 @@ async def test_a_transaction_has_at_most_a_thousand_partitions(database_url: str
         assert await admin.fetchval(markers, topic) == 1000
 
 
+async def test_appends_that_share_a_commit_keep_to_the_thousand_partitions(database_url: str) -> None:
+    topic = new_topic()
+    async with session(database_url) as admin, opened(database_url) as log:
+        await produce(log, None, topic, *range(980, 1020))
+        transaction = await begin(log)
+        await produce(log, transaction, topic, *range(980))
+        answers = await asyncio.gather(
+            *(produce(log, transaction, topic, partition) for partition in range(980, 1020)), return_exceptions=True
+        )
+        taken = (await rows(admin))["transaction_partitions"]
+        assert 1000 <= taken <= 1008, "those that register in the same moment, on 8 connections, do not see each other"
+        refused = [getattr(answer, "extra", None) for answer in answers if answer != [1]]
+        assert refused == [{"limit": 1000}] * (1020 - taken)
+
+
 async def test_a_transaction_has_bounded_bytes(database_url: str) -> None:
     topic = new_topic()
     async with opened(database_url) as log:

@@ -84,7 +84,8 @@ SELECT append_id FROM written
 """
 """APPEND for a commit with batches of transactions. It waits for nothing: a transaction that is being ended is skipped.
 `shut` is, in each partition, the first batch whose transaction is not open here: it and all behind it are not inserted,
-so there is no hole. A transaction with $15 partitions takes the slow path, which counts exactly."""
+so there is no hole. A transaction with $15 partitions, to which this commit might add too many, takes the slow path,
+which counts exactly."""
 
 APPEND_ONE = f"""
 INSERT INTO log.record_batches ({_COLUMNS})
@@ -216,7 +217,7 @@ async def append(
         [batch.transaction_id for _, _, batch, _ in batches],
         *of_heads,
         list(transactions),
-        MOST_OF_TRANSACTION,
+        MOST_OF_TRANSACTION + 1 - len(heads),
         timeout=timeout_s,
     )
     return {row[0].hex for row in rows}
