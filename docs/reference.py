@@ -23,6 +23,7 @@ import sharequeue_share_coordinator.metrics
 import sharequeue_share_coordinator.settings
 from prometheus_client.metrics import MetricWrapperBase
 from sharequeue_gateway.leader import backlog, led_metrics, queue_series
+from sharequeue_gateway.producing import transaction_metrics
 
 import sharequeue.http.endpoint
 import sharequeue.http.problems
@@ -244,7 +245,8 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     },
     "metrics.md": {
         "gateway metrics": lambda: metrics(
-            [sharequeue_gateway.metrics], [*led_metrics.FAMILIES, *backlog.FAMILIES, *queue_series.FAMILIES]
+            [sharequeue_gateway.metrics],
+            [*led_metrics.FAMILIES, *backlog.FAMILIES, *queue_series.FAMILIES, *transaction_metrics.FAMILIES],
         ),
         "group coordinator metrics": lambda: metrics([sharequeue_coordinator.metrics]),
         "share coordinator metrics": lambda: metrics([sharequeue_share_coordinator.metrics]),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sharequeue.protocol.errors import BY_NUMBER
-from tests.http.calls import Gateway, good
+from tests.http.calls import Gateway, good, wait_until
 from tests.http.calls import problem as told
 
 
@@ -163,3 +163,19 @@ def test_a_group_gets_committed_records_after_the_commit(gateway: Gateway, name:
     assert fetch() == []
     good(end(gateway, committed, "commit"))
     assert fetch() == ["committed"]
+
+
+def test_open_and_ended_transactions_have_metrics(gateway: Gateway, name: str) -> None:
+    ended = 'sharequeue_transactions_ended_total{reason="administrator",state="aborted"}'
+    timed = "sharequeue_transaction_end_seconds_count"
+    before = gateway.metrics()
+    transaction = begin(gateway)["transaction_id"]
+    good(produce(gateway, name, transaction, 1))
+    wait_until(lambda: gateway.metrics()["sharequeue_oldest_open_transaction_seconds"] > 0)
+    assert gateway.metrics()["sharequeue_open_transactions"] >= 1
+    for _ in range(2):
+        good(end(gateway, transaction, "terminate"))
+    after = gateway.metrics()
+    assert after[ended] - before.get(ended, 0) == 1
+    assert after[timed] - before[timed] >= 1
+    assert "sharequeue_stability_questions_total" in after

@@ -503,6 +503,42 @@ async def test_a_sweep_ends_what_is_past_and_leaves_no_row_of_what_wrote_nothing
         assert (await rows(admin))["transactions"] == 1
 
 
+async def test_a_sweep_sees_what_is_open_and_ends_are_counted_once(database_url: str) -> None:
+    topic = new_topic()
+    ends: list[tuple[State, Reason]] = []
+    forgotten: list[int] = []
+    async with session(database_url) as admin, opened(database_url) as log:
+        log.ending.count = lambda transaction, seconds: ends.append((transaction.state, transaction.reason))
+        log.transactions.count_forgotten = forgotten.append
+        await log.transactions.sweep()
+        assert log.transactions.open_now == (0, None, None, 0, 0)
+        oldest = await begin(log, transactional_id="billing")
+        committed, empty, past, ended_empty = [await begin(log) for _ in range(4)]
+        for transaction in (oldest, committed, past):
+            await produce(log, transaction, topic, 0, 1)
+        await admin.execute(
+            "UPDATE log.transactions SET began_at = began_at - interval '70 s' WHERE transaction_id = $1", oldest
+        )
+        await log.transactions.sweep()
+        now = log.transactions.open_now
+        assert (now.transactions, now.oldest, now.transactional_id, now.partitions) == (5, oldest, "billing", 2)
+        assert 70_000 <= now.age_ms < 130_000
+        for _ in range(2):
+            await log.transactions.end(committed, COMMIT)
+            await log.transactions.end(ended_empty, ABORT)
+        for transaction in (past, empty, ended_empty):
+            await let_pass(admin, transaction)
+        forgotten.clear()
+        await log.transactions.sweep()
+        assert sum(forgotten) == 1, "the one that its client had ended was counted before"
+        assert log.transactions.open_now.transactions == 1
+    assert ends == [
+        (State.COMMITTED, Reason.CLIENT),
+        (State.ABORTED, Reason.CLIENT),
+        (State.ABORTED, Reason.TIMED_OUT),
+    ]
+
+
 async def test_ten_gateways_end_each_transaction_once(database_url: str) -> None:
     topic = new_topic()
     async with session(database_url) as admin, opened(database_url) as log:

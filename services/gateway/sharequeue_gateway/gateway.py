@@ -76,6 +76,7 @@ from sharequeue_gateway.leader.log_news import LogNews
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.leader.queue_series import QueueSeries
 from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.producing import transaction_metrics
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -176,6 +177,7 @@ async def prepare(settings: Settings) -> Service:
     fetcher, sessions, hand_over = delivering.fetcher, delivering.sessions, delivering.hand_over
     metrics.STREAMS.set_function(delivering.streams.count)
     led_metrics.watch(leader.all, lambda: fetcher.fetches.count, dead_letters.records)
+    transaction_metrics.watch(record_log)
     metrics.SHARE_COORDINATORS_FAILING.set_function(lambda: len(leader.failing))
     hand_over.begin(await cluster.register())
     log.info("registered", extra=fields(node_id=cluster.me.node_id, leader_epoch=base.epochs.current))
@@ -368,6 +370,7 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     now_ms = base.clock.now_ms
     queues = QueueSeries(leading.activity.totals, base.metadata.name_of, members.count, now_ms, most_pairs=most_pairs)
     yield from led_metrics.series(leading.leader.all, now_ms)
+    yield from transaction_metrics.series(leading.record_log)
     yield from queues.series()
     yield from leading.backlog.series()
 
@@ -427,7 +430,14 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             AuditApi(metadata, base.share_coordinator, base.database),
         ),
         ReadinessCheck(
-            base.database, base.lock_timers, metadata, base.share_coordinator, dead_letters, cluster, leading.retention
+            base.database,
+            base.lock_timers,
+            metadata,
+            base.share_coordinator,
+            dead_letters,
+            cluster,
+            leading.retention,
+            record_log.transactions,
         ),
         partial(_series, base, leading, members, settings.max_metric_pairs),
         callers=Callers(hosts, origins_of(settings.allow_origins)),

@@ -138,6 +138,24 @@ CLOCK_JUMPS = Counter(
     "Times at which the distance to PostgreSQL's clock changed by more than a second: somebody set a clock, or the "
     "machine slept.",
 )
+OPEN_TRANSACTIONS = Gauge(
+    "sharequeue_open_transactions",
+    "[Transactions](api.md#transactions) that are open in the whole service. Each gateway tells the same number: use `max`.",
+)
+OLDEST_OPEN_TRANSACTION_SECONDS = Gauge(
+    "sharequeue_oldest_open_transaction_seconds",
+    "Age of the oldest of them; 0 without any. Each gateway tells the same: use `max`. `/readyz` says which one it is "
+    "after a minute.",
+)
+TRANSACTIONS_ENDED = Counts[Labels](
+    "sharequeue_transactions_ended",
+    "Transactions that ended, counted by the gateway that ended them: `committed` or `aborted`, by `client`, "
+    "`timed_out`, `fenced` or `administrator`.",
+    ("state", "reason"),
+)
+TRANSACTION_END_SECONDS = Histogram(
+    "sharequeue_transaction_end_seconds", "Time to commit or abort a transaction, until the outcome is durable."
+)
 LOCK_TIMERS_DEGRADED = Gauge(
     "sharequeue_lock_timers_degraded", "1 while Redis does not answer, or refuses; `/readyz` says which."
 )

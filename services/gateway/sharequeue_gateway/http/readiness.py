@@ -26,7 +26,9 @@ from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.producing import transaction_metrics
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.transactions import PostgresTransactions
 from sharequeue_gateway.retention.sweeps import Retention
 
 POSTGRESQL: Final = "postgresql"
@@ -57,7 +59,9 @@ class ReadinessCheck:
         dead_letters: DeadLetterQueue,
         cluster: Cluster,
         retention: Retention,
+        transactions: PostgresTransactions,
     ) -> None:
+        self._transactions = transactions
         self._retention = retention
         self._lock_timers = lock_timers
         self._metadata = metadata
@@ -106,7 +110,9 @@ class ReadinessCheck:
     def _told(self) -> dict[str, str]:
         """What is worth knowing and stops no call: the status does not change by it."""
         waits_for = self._retention.waits_for
-        return {} if waits_for is None else {"retention": f"waits: {waits_for}"}
+        told = {} if waits_for is None else {"retention": f"waits: {waits_for}"}
+        stuck = transaction_metrics.told(self._transactions.open_now)
+        return told if stuck is None else told | {"transactions": stuck}
 
     async def _others_do_better(self, missing: Sequence[str]) -> bool:
         """Whether another gateway has a dependency that is missing here."""

@@ -8,7 +8,7 @@ call runs again: it waits for the backend that may still run the first try, and 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
@@ -37,18 +37,27 @@ AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError
 
 
 class Ended(NamedTuple):
-    """What became of a transaction, and the markers that this call has written."""
+    """What became of a transaction, and the markers that this call has written. `here`: this call has ended it."""
 
     transaction: Transaction | None
     markers: list[tuple[TopicIdPartition, RecordBatch]]
+    here: bool = False
 
 
 class _LargeEnd(Exception):
     """The transaction has many partitions: it needs the turn of large ends."""
 
 
+def _nobody_counts(ended: Transaction, seconds: float) -> None:
+    """The default of `Ending.count`."""
+
+
 class Ending:
-    """Ends transactions. Repeats until the outcome is known or the deadline passes."""
+    """Ends transactions. Repeats until the outcome is known or the deadline passes.
+
+    `count` is called with each transaction that ended here, and the seconds that its end took. It may be set before the
+    first end. An end whose answer was lost is not counted.
+    """
 
     def __init__(self, database: LogDatabase, known: KnownLog, deadline_s: float) -> None:
         self._database = database
@@ -57,6 +66,7 @@ class Ending:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._large = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.count: Callable[[Transaction, float], None] = _nobody_counts
 
     async def end(
         self,
@@ -83,7 +93,8 @@ class Ending:
     async def _try(
         self, transaction_id: str, wish: Wish, note: str | None, principal: str | None, skip_locked: bool
     ) -> Transaction | None:
-        until = time.monotonic() + self._deadline_s
+        began = time.monotonic()
+        until = began + self._deadline_s
         in_doubt = large = False
         while True:
             try:
@@ -94,6 +105,8 @@ class Ending:
                             connection, transaction_id, wish, note, principal, skip_locked, large, remaining_s
                         )
                 self._known.publish(ended.markers)
+                if ended.here and ended.transaction is not None:
+                    self.count(ended.transaction, time.monotonic() - began)
                 return ended.transaction
             except _LargeEnd:
                 large = True
@@ -172,7 +185,7 @@ class Ending:
         ended = found._replace(state=state, reason=reason, ended_at_ms=now_ms)
         if not places:
             await transaction_store.end_empty(connection, transaction_id, state, reason, now, note)
-            return Ended(ended, [])
+            return Ended(ended, [], here=True)
         if len(places) > LARGE_PARTITIONS and not large:
             raise _LargeEnd
         await transaction_store.lock_places(connection, places, large=large)
@@ -186,6 +199,7 @@ class Ending:
                 (place, RecordBatch.marker(offset, timestamp_ms, transaction_id))
                 for place, offset in sorted(markers.items())
             ],
+            here=True,
         )
 
     def _not_ended(self, transaction_id: str, in_doubt: bool, fault: BaseException) -> ApiError:

@@ -76,7 +76,7 @@ class PostgresRecordLog:
         self._cache = BatchCache(cache_bytes)
         self._listener = listener
         self._known = KnownLog(self._cache, listener)
-        ending = Ending(database, self._known, deadline_s)
+        self.ending = ending = Ending(database, self._known, deadline_s)
         locked_append = LockedAppend(database, self._known, ending, deadline_s)
         self.appender = Appender(database, self._known, locked_append, deadline_s)
         self.dead_letters = PostgresDeadLetterLog(database, locked_append, deadline_s)

@@ -328,13 +328,21 @@ async def find(connection: Connection, transaction_id: str) -> Transaction | Non
 # Sweep
 
 
-async def sweep(connection: Connection, at_once: int) -> tuple[int, list[str]]:
+class Swept(NamedTuple):
+    """Transactions whose time had passed: how many were found, those that must be ended, and how many of the others
+    were open. Those are gone."""
+
+    found: int
+    due: list[str]
+    timed_out: int
+
+
+async def sweep(connection: Connection, at_once: int) -> Swept:
     """Take transactions whose time has passed; delete the rows of those that have no partition.
 
     Two statements, and the second one looks with a snapshot of its own: a partition that an append registered before
     the first one had the lock would be missed by a single statement, and would never be open nor ended.
     The time stands in a query of its own: of a function that changes, PostgreSQL makes no condition of an index.
-    Returns: how many were found, and those that must be ended.
     """
     async with connection.transaction():
         rows = await connection.fetch(
@@ -344,15 +352,40 @@ async def sweep(connection: Connection, at_once: int) -> tuple[int, list[str]]:
         )
         due = [row[0] for row in rows]
         if not due:
-            return 0, []
+            return Swept(0, [], 0)
         gone = await connection.fetch(
             """DELETE FROM log.transactions t WHERE transaction_id = ANY($1::text[]) AND NOT EXISTS (
                  SELECT FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
-               RETURNING transaction_id""",
+               RETURNING transaction_id, state""",
             due,
         )
     deleted = {row[0] for row in gone}
-    return len(due), [transaction_id for transaction_id in due if transaction_id not in deleted]
+    return Swept(
+        len(due),
+        [transaction_id for transaction_id in due if transaction_id not in deleted],
+        sum(row[1] == State.OPEN for row in gone),
+    )
+
+
+class OpenNow(NamedTuple):
+    """How many transactions are open; the oldest of them, its age in ms, and to how many partitions it wrote."""
+
+    transactions: int
+    oldest: str | None = None
+    transactional_id: str | None = None
+    age_ms: int = 0
+    partitions: int = 0
+
+
+async def open_now(connection: Connection) -> OpenNow:
+    """Look at what is open: a count over the index of open transactions, which are bounded, and one row."""
+    row = await connection.fetchrow(
+        f"""SELECT (SELECT count(*) FROM log.transactions WHERE state = 0), t.transaction_id, t.transactional_id,
+              {_MS.format("clock_timestamp()")} - {_MS.format("t.began_at")},
+              (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
+            FROM log.transactions t WHERE t.state = 0 ORDER BY t.began_at LIMIT 1"""
+    )
+    return OpenNow(0) if row is None else OpenNow(*row)
 
 
 async def forget_producers(connection: Connection, at_once: int) -> int:

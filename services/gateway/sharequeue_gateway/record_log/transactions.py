@@ -7,7 +7,7 @@ A transaction belongs to no gateway: any of them takes each call. `transaction_r
 import asyncio
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.log import fields
@@ -70,6 +70,10 @@ class PostgresTransactions:
         self._ending = ending
         self.most_open = MOST_OPEN
         self.sweep_s = 1.0
+        self.open_now = transaction_store.OpenNow(0)
+        """What the last sweep of this gateway saw open, in the whole service."""
+        self.count_forgotten: Callable[[int], None] = lambda count: None
+        """Called with how many open transactions the sweep has deleted that wrote nothing."""
 
     async def begin(self, wish: NewTransaction) -> BegunTransaction:
         """Begin a transaction.
@@ -165,15 +169,20 @@ class PostgresTransactions:
                 log.warning("cannot sweep transactions", extra=fields(cause=error.detail))
 
     async def sweep(self) -> None:
-        """End the transactions whose time has passed, forget those that wrote nothing, and old transactional ids."""
+        """End the transactions whose time has passed, forget those that wrote nothing, and old transactional ids.
+
+        Then look at what is open.
+        """
         found = SWEPT_AT_ONCE
         while found >= SWEPT_AT_ONCE:
-            found, due = await self._database.query(transaction_store.sweep, SWEPT_AT_ONCE)
+            found, due, timed_out = await self._database.query(transaction_store.sweep, SWEPT_AT_ONCE)
+            self.count_forgotten(timed_out)
             for transaction_id in due:
                 if not await self._time_out(transaction_id):
                     found = 0  # it is tried again by the next sweep
         while await self._database.query(transaction_store.forget_producers, SWEPT_AT_ONCE) >= SWEPT_AT_ONCE:
             pass
+        self.open_now = await self._database.query(transaction_store.open_now)
 
     async def _time_out(self, transaction_id: str) -> bool:
         """Returns: whether it has ended; False: another one uses it, or its end failed."""

@@ -1,0 +1,61 @@
+"""Metrics of transactions, and what `/readyz` tells of them. The record log knows the numbers; it imports no metrics."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from sharequeue.service.series import Family
+from sharequeue_gateway import metrics
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.transaction_rules import TIME_OUT, Reason, State, Transaction
+from sharequeue_gateway.record_log.transaction_store import OpenNow
+
+QUESTIONS: Final = Family(
+    "sharequeue_stability_questions_total",
+    "counter",
+    "Statements that asked the log how far it is decided. Groups whose topics meet no transaction add none.",
+)
+FAMILIES: Final = (QUESTIONS,)
+"""As docs/metrics.md lists them."""
+TOLD_FROM_MS: Final = 60_000
+"""`/readyz` names an open transaction of this age. The default time-out has ended a younger one."""
+
+
+def watch(record_log: PostgresRecordLog) -> None:
+    """Connect the metrics to their sources."""
+    transactions = record_log.transactions
+    metrics.OPEN_TRANSACTIONS.set_function(lambda: transactions.open_now.transactions)
+    metrics.OLDEST_OPEN_TRANSACTION_SECONDS.set_function(lambda: transactions.open_now.age_ms / 1000)
+    record_log.ending.count = _count_end
+    transactions.count_forgotten = _count_forgotten
+
+
+def _count_end(ended: Transaction, seconds: float) -> None:
+    metrics.TRANSACTIONS_ENDED[_labels(ended.state, ended.reason)].inc()
+    metrics.TRANSACTION_END_SECONDS.observe(seconds)
+
+
+def _count_forgotten(count: int) -> None:
+    if count:
+        metrics.TRANSACTIONS_ENDED[_labels(*TIME_OUT)].inc(count)
+
+
+def _labels(state: State, reason: Reason) -> tuple[str, str]:
+    return state.name.lower(), reason.name.lower()
+
+
+def series(record_log: PostgresRecordLog) -> Iterator[str]:
+    """The metrics that prometheus_client does not keep, as lines of text."""
+    yield from metrics.TRANSACTIONS_ENDED.lines()
+    yield QUESTIONS.head
+    yield QUESTIONS.line(record_log.committed_reads.questions)
+
+
+def told(now: OpenNow) -> str | None:
+    """What `/readyz` says about the open transactions; None: nothing worth knowing."""
+    if now.oldest is None or now.age_ms <= TOLD_FROM_MS:
+        return None
+    owner = "" if now.transactional_id is None else f" of {now.transactional_id!r}"
+    return (
+        f"the oldest open one is {now.oldest}{owner}: open for {now.age_ms // 1000} s, wrote to {now.partitions} partitions;"
+        " readers of committed records stop there. POST /v1/transactions/{transaction}/terminate aborts it"
+    )
