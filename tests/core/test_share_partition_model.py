@@ -11,6 +11,7 @@ from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
@@ -104,9 +105,13 @@ WEIGHTS = {
 EVENTS = [event for event, weight in WEIGHTS.items() for _ in range(weight)]
 
 
+def named(acknowledgement: Acknowledgement) -> list[str] | None:
+    return None if acknowledgement.types is msgspec.UNSET else msgspec.json.decode(acknowledgement.types)
+
+
 def legal(acknowledgement: Acknowledgement) -> bool:
     """Whether the form of an acknowledgement is right. Source: KIP-932, protocol checks 1 to 5."""
-    first, last, types = acknowledgement.first_offset, acknowledgement.last_offset, acknowledgement.types
+    first, last, types = acknowledgement.first_offset, acknowledgement.last_offset, named(acknowledgement)
     if types is None:
         return 0 <= first <= last and acknowledgement.type in ACKNOWLEDGE_TYPES
     return 0 <= first <= last and len(types) in (1, last - first + 1) and set(types) <= set(ACKNOWLEDGE_TYPES)
@@ -271,7 +276,7 @@ class AnyEvents(SideBySide):
                     first_offset=first,
                     last_offset=last,
                     type=None if each else names[0],
-                    types=names if each else None,
+                    types=msgspec.Raw(msgspec.json.encode(names)) if each else msgspec.UNSET,
                     delivery_count=count,
                     reason=data.draw(st.sampled_from((None, None, Reason("why")))) if alters else None,
                     delay_ms=data.draw(st.sampled_from((None, None, 0, 5_000))) if "release" in names else None,
@@ -366,7 +371,7 @@ class AnyEvents(SideBySide):
             Settlement(
                 one.first_offset,
                 one.last_offset,
-                [ACKNOWLEDGE_TYPES[name] for name in one.types or [one.type or ""]],
+                [ACKNOWLEDGE_TYPES[name] for name in named(one) or [one.type or ""]],
                 one.delivery_count,
                 one.reason,
                 one.delay_ms,

@@ -1,4 +1,4 @@
-"""The memory of the largest acknowledgement: a reason of its own, with an emoji, for each of 10,000 records.
+"""The memory of the largest acknowledgements: 10,000 reasons, each with an emoji, and 190,000 types.
 
 A str with an emoji has four bytes for each character, so a reason must not become one before it is needed.
 """
@@ -12,6 +12,8 @@ from tests.http.calls import Gateway, acknowledge_range, good, wait_until
 
 JSON = {"Content-Type": "application/json"}
 RECORDS = 10_000
+TYPES = 190_000
+"""As many as one request may have."""
 MOST = 6
 """How many times its size a request may cost."""
 
@@ -48,3 +50,27 @@ def test_reasons_cost_at_most_six_times_their_size(stack: Stack, own_gateway: Ga
     assert peak_resident_bytes(service.pid) - before <= MOST * len(body)
     batches = own_gateway.in_flight(name)[0]["batches"]
     assert [batch["reason"] for batch in batches] == [reason(offset) for offset in range(RECORDS)]
+
+
+@pytest.mark.parametrize("names", [["accept"], ["accept", "reject"], ["a", "b"]], ids=["one", "two", "unknown"])
+@pytest.mark.parametrize("call", ["acknowledge", "fetch"])
+def test_types_cost_at_most_six_times_their_size(
+    stack: Stack, own_gateway: Gateway, name: str, call: str, names: list[str]
+) -> None:
+    service = stack.service("gateway")
+    service.stop()
+    service.start()
+    wait_until(service.ready)
+    own_gateway.create_topic(name)
+    own_gateway.produce(name, 1)
+    own_gateway.fetch(name, name)
+    settled = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": TYPES - 1}
+    request = {"member_id": "m1", "acknowledgements": [{**settled, "types": names * (TYPES // len(names))}]}
+    if call == "fetch":
+        request |= {"topics": [name], "max_wait_ms": 0}
+    body = msgspec.json.encode(request)
+    reset_peak(service.pid)
+    before = resident_bytes(service.pid)
+    response = own_gateway.http.post(f"/v1/share-groups/{name}/{call}", content=body, headers=JSON, timeout=60)
+    assert response.json()["results" if call == "acknowledge" else "acknowledgement_results"][0]["status"] == "failed"
+    assert peak_resident_bytes(service.pid) - before <= MOST * len(body)

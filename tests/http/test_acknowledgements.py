@@ -237,6 +237,25 @@ def test_empty_types_beside_a_type_are_absent(gateway: Gateway, held: str) -> No
     assert [result["status"] for result in results] == ["applied", "failed"]
 
 
+def test_types_that_are_wrong_fail_alone_and_are_explained(gateway: Gateway, held: str) -> None:
+    wrong = [["accept", "acept"], ["accept", 1], "accept", [[]]]
+    acknowledgements = [acknowledge_range(held, 0, 1, "accept")]
+    for types in wrong:
+        acknowledgements.append({**acknowledge_range(held, 2, 3, "accept"), "types": types})
+        del acknowledgements[-1]["type"]
+    acknowledgements.append({**acknowledge_range(held, 4, 4, "accept"), "types": None})
+    body = {"member_id": "m1", "acknowledgements": acknowledgements}
+    results = good(gateway.http.post(f"/v1/share-groups/{held}/acknowledge", json=body))["results"]
+    assert [result.get("detail") for result in results] == [
+        None,
+        "`/types/1` must be one of `accept`, `gap`, `reject`, `release`, `renew`; did you mean `accept`?",
+        "`/types/1` must be a string, not a number",
+        "`types` must be an array, not a string",
+        "`/types/0` must be a string, not an array",
+        None,
+    ]
+
+
 def test_other_fields_of_an_acknowledgement_are_ignored(gateway: Gateway, held: str) -> None:
     """Unknown fields of a request are refused, but an acknowledgement may carry every field of a fetched batch."""
     entry = {**acknowledge_range(held, 0, 9, "accept"), "lock_expires_at_ms": 5, "a_later_field": {"x": 1}}

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Raw, Struct
 
+from sharequeue.protocol.bounds import MAX_VALUES
 from sharequeue.protocol.types import (
     ACKNOWLEDGE_TYPES,
     GROUP_ID,
@@ -91,16 +92,33 @@ EnforcedTopicName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH
 
 GroupId = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=GROUP_ID)]
 
-TypeName = Annotated[
-    str,
-    word(
-        "AcknowledgeType",
-        "`accept`: done. `release`: deliver it again. `reject`: make it a dead letter. `gap`: the log has no record at this "
-        "offset. `renew`: the time of the lock starts again.",
-        ACKNOWLEDGE_TYPES,
+_ACKNOWLEDGE_TYPE: Final = word(
+    "AcknowledgeType",
+    "`accept`: done. `release`: deliver it again. `reject`: make it a dead letter. `gap`: the log has no record at this "
+    "offset. `renew`: the time of the lock starts again.",
+    ACKNOWLEDGE_TYPES,
+)
+
+TypeName = Annotated[str, _ACKNOWLEDGE_TYPE]
+"""Checked with the rest of an acknowledgement."""
+
+AcknowledgeTypes = Annotated[
+    Raw,
+    Meta(
+        extra_json_schema={
+            "type": "array",
+            "items": {
+                "title": _ACKNOWLEDGE_TYPE.title,
+                "description": _ACKNOWLEDGE_TYPE.description,
+                **(_ACKNOWLEDGE_TYPE.extra_json_schema or {}),
+            },
+            "minItems": 1,
+            "maxItems": MAX_VALUES,
+        }
     ),
 ]
-"""Checked with the rest of an acknowledgement."""
+"""A TypeName for each offset, as JSON. They are checked with the rest of an acknowledgement: decoded as texts, they take
+eight times their size."""
 
 ConfigName = Annotated[str, Meta(extra_json_schema={"maxLength": 100, "pattern": r"^[a-z][a-z0-9.]*\Z"})]
 """Checked where settings are looked up: INVALID_CONFIG."""

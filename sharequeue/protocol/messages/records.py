@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from sharequeue.protocol.bounds import MAX_VALUES
 from sharequeue.protocol.messages.fields import (
+    AcknowledgeTypes,
     AtLeastOne,
     Base64,
     CheckedInt32,
@@ -133,7 +133,7 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     """The last offset of the range, included."""
     type: TypeName | None = None
     """What becomes of all records of the range. Send `type` or `types`."""
-    types: Annotated[list[TypeName], Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_VALUES})] | None = None
+    types: AcknowledgeTypes | UnsetType = UNSET
     """What becomes of each record: one word for each offset of the range, or one for all. An empty list beside `type`
     is ignored."""
     delivery_count: CheckedInt32 | None = None

@@ -6,11 +6,12 @@ holds: the acknowledgements of one share-partition must ascend, and succeed or f
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from sharequeue.clock import Clock
+from sharequeue.protocol import mistakes
 from sharequeue.protocol.configs import lock_duration_fault
 from sharequeue.protocol.errors import (
     ApiError,
@@ -36,6 +37,10 @@ MOST_DETAIL: Final = 140
 """The most characters of a cause: an answer may have one for each acknowledgement."""
 COUNTED: Final = frozenset({"accept", "release", "reject", "renew"})
 
+_TypeNames = list[Literal[*ACKNOWLEDGE_TYPES]] | None  # type: ignore[valid-type]
+"""One text for each name, which all entries share: a list of str has as many texts as entries."""
+_types: Final[msgspec.json.Decoder[list[str] | None]] = msgspec.json.Decoder(_TypeNames)
+
 Writes = Sequence[asyncio.Future[ApiError | None]]
 
 
@@ -45,6 +50,16 @@ class Checked(msgspec.Struct, frozen=True):
     topic: KnownTopic
     place: TopicIdPartition
     batch: AcknowledgementBatch
+
+
+def type_names(acknowledgement: Acknowledgement) -> Sequence[str] | None:
+    """The names in `types`; None if it has none. Raises: InvalidRequest (42): they are not a list of known names."""
+    if acknowledgement.types is msgspec.UNSET:
+        return None
+    try:
+        return _types.decode(acknowledgement.types)
+    except msgspec.ValidationError as fault:
+        raise mistakes.unfit_body(fault, acknowledgement.types, _TypeNames, "/types") from None
 
 
 def check(acknowledgement: Acknowledgement, renew: bool = True, kafka_defaults: bool = False) -> AcknowledgementBatch:
@@ -59,7 +74,7 @@ def check(acknowledgement: Acknowledgement, renew: bool = True, kafka_defaults: 
         raise InvalidRequest("offsets are from 0 to 2^63 - 1")
     if first_offset > last_offset:
         raise InvalidRequest(f"first_offset {first_offset} is after last_offset {last_offset}")
-    names = acknowledgement.types
+    names = None if acknowledgement.types is msgspec.UNSET else type_names(acknowledgement)
     if names == [] and acknowledgement.type is not None:
         names = None  # generated clients send an empty list for what they leave out
     if (names is None) == (acknowledgement.type is None):
@@ -284,11 +299,12 @@ class Acknowledger:
             if result.status != "applied":
                 continue
             records = acknowledgement.last_offset - acknowledgement.first_offset + 1
-            if acknowledgement.types and len(acknowledgement.types) > 1:
-                for name in COUNTED.intersection(acknowledgement.types):
-                    metrics.RECORD_ACKNOWLEDGEMENTS[name].value += acknowledgement.types.count(name)
+            names = None if acknowledgement.types is msgspec.UNSET else type_names(acknowledgement)
+            if names and len(names) > 1:
+                for name in COUNTED.intersection(names):
+                    metrics.RECORD_ACKNOWLEDGEMENTS[name].value += names.count(name)
             else:
-                name = acknowledgement.type or (acknowledgement.types or ["gap"])[0]
+                name = acknowledgement.type or (names or ["gap"])[0]
                 if name in COUNTED:
                     metrics.RECORD_ACKNOWLEDGEMENTS[name].value += records
         for topic, has_failed in topics.items():

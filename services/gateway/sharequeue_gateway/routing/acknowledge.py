@@ -12,13 +12,13 @@ import msgspec
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.codec import encode
-from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import Acknowledger, ask_for_topics, failed
+from sharequeue_gateway.delivery.acknowledging import Acknowledger, ask_for_topics, failed, type_names
 from sharequeue_gateway.routing.routing import MOVED, Routing
 
 PAUSE_S: Final = 0.1
@@ -143,7 +143,7 @@ class RoutedAcknowledger:
         await ask_for_topics(self._metadata, (acknowledgements[index] for index in indexes))
         for index in indexes:
             acknowledgement = acknowledgements[index]
-            if not renew and "renew" in (acknowledgement.type, *(acknowledgement.types or ())):
+            if not renew and _renews(acknowledgement):
                 split.setdefault(self._routing.cluster.me, []).append(index)
                 continue
             topic = self._metadata.known_topic(acknowledgement.topic)
@@ -179,3 +179,11 @@ def _try_again(acknowledgement: Acknowledgement, result: AcknowledgementResult) 
     if result.kafka_code not in MOVED:
         return False
     return result.status == "failed" or acknowledgement.delivery_count is not None
+
+
+def _renews(acknowledgement: Acknowledgement) -> bool:
+    """Whether it has a renewal. False if its types are invalid: its leader refuses them."""
+    try:
+        return acknowledgement.type == "renew" or "renew" in (type_names(acknowledgement) or ())
+    except InvalidRequest:
+        return False
