@@ -36,10 +36,12 @@ document). `AcknowledgementError` lists what was not applied. `IllegalState` is 
 from sharequeue.client.deliveries import Record
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure, IllegalState, ValueTooDeep
 from sharequeue.client.new_record import NewRecord
-from sharequeue.client.producer import Pending, Produced, Producer
+from sharequeue.client.producer import Producer
 from sharequeue.client.record_stream import RecordStream
+from sharequeue.client.sending import Pending, Produced
 from sharequeue.client.settling import Committed
 from sharequeue.client.share_consumer import ShareConsumer
+from sharequeue.client.transaction import Transaction
 from sharequeue.protocol.errors import ApiError
 
 __all__ = [
@@ -55,5 +57,6 @@ __all__ = [
     "Record",
     "RecordStream",
     "ShareConsumer",
+    "Transaction",
     "ValueTooDeep",
 ]

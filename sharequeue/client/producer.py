@@ -1,76 +1,17 @@
-"""The producer: gathers records into batches, sends one request at a time for each topic, appends no record twice."""
+"""The producer: a sender with a client of its own, and the transactions that it begins."""
 
 import asyncio
 import contextlib
-import uuid
-from collections import deque
-from collections.abc import Generator, Iterable, Mapping
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Self
 
-from sharequeue.client.new_record import NewRecord, encode_record
+from sharequeue.client.sending import Options, Sender
+from sharequeue.client.transaction import Owner, Transaction
 from sharequeue.http.caller import Client
-from sharequeue.protocol import apis
-from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.messages.records import ProduceResponse
 from sharequeue.protocol.types import MAX_RECORDS
 
-PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
-"""Each request carries an Idempotency-Key, so it is safe to repeat one whose answer was lost."""
 
-ONE_RECORD_MAY_BE_AT_FAULT: Final = frozenset(
-    BY_CODE[code] for code in ("MESSAGE_TOO_LARGE", "INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION")
-)
-
-
-class Produced(NamedTuple):
-    """The place of a record that is durable."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-class _Batch:
-    """Records of one request. `done` is set when `results` has the place or the error of each."""
-
-    __slots__ = ("closed", "done", "full", "records", "results", "send_at", "size", "unraised", "whole")
-
-    def __init__(self, send_at: float, *, whole: bool) -> None:
-        self.send_at = send_at
-        self.records: list[bytes] = []
-        self.size = 0
-        self.whole = whole
-        """The request is appended whole or not at all."""
-        self.closed = whole
-        """No record may join any more."""
-        self.full = asyncio.Event()
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.results: list[Produced | ApiError] = []
-        self.unraised: dict[int, ApiError] = {}
-        """Errors that no caller has seen, by the index of the record."""
-
-
-class Pending:
-    """A record on its way. Await it for its place. Raises: ApiError: it was not appended, or that is not known."""
-
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: _Batch, index: int) -> None:
-        self._batch = batch
-        self._index = index
-
-    def __await__(self) -> Generator[Any, None, Produced]:
-        yield from asyncio.shield(self._batch.done).__await__()
-        result = self._batch.results[self._index]
-        if isinstance(result, ApiError):
-            self._batch.unraised.pop(self._index, None)
-            raise result
-        return result
-
-
-class Producer:
+class Producer(Sender):
     """Produces records to topics.
 
     Records that are sent within `linger_ms` of each other, or while a request of their topic is under way, share a
@@ -83,6 +24,8 @@ class Producer:
         max_batch_records, max_batch_bytes: a request holds no more; a larger record has a request of its own.
         max_buffer_bytes: `send` waits while more than this is buffered.
         deadline_ms: for all tries of a request.
+        transactional_id: a name that the producer keeps over its restarts. Its first transaction aborts an open one of
+            an earlier producer with the same name, and the earlier producer is refused from then on.
 
     Example:
         async with Producer("http://127.0.0.1:8080") as producer:
@@ -98,23 +41,13 @@ class Producer:
         max_batch_bytes: int = 1024 * 1024,
         max_buffer_bytes: int = 32 * 1024 * 1024,
         deadline_ms: float = 30_000,
+        transactional_id: str | None = None,
     ) -> None:
         if not 1 <= max_batch_records <= MAX_RECORDS:
             raise ValueError(f"max_batch_records must be in the range 1 to {MAX_RECORDS}")
-        self._client = Client(url, deadline_s=deadline_ms / 1000)
-        self._linger_s = linger_ms / 1000
-        self._max_batch_records = max_batch_records
-        self._max_batch_bytes = max_batch_bytes
-        self._max_buffer_bytes = max_buffer_bytes
-        self._buffered_bytes = 0
-        self._room = asyncio.Condition()
-        self._batches: dict[str, deque[_Batch]] = {}
-        self._senders: dict[str, asyncio.Task[None]] = {}
-        self._failed: dict[_Batch, None] = {}
-        self._key_prefix = uuid.uuid4().hex
-        self._requests = 0
-        self._flushing = 0
-        self._closed = False
+        options = Options(linger_ms / 1000, max_batch_records, max_batch_bytes, max_buffer_bytes)
+        super().__init__(Client(url, deadline_s=deadline_ms / 1000), options)
+        self._owner = Owner(transactional_id)
 
     async def __aenter__(self) -> Self:
         return self
@@ -124,119 +57,20 @@ class Producer:
     ) -> None:
         await self.close()
 
-    async def send(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> Produced:
-        """Append one record and return its place when it is durable.
+    def transaction(self, *, timeout_ms: int = 60_000, note: str | None = None) -> Transaction:
+        """A transaction: `async with producer.transaction() as t`. Its records become visible together, or never.
+
+        What is sent with the transaction is part of it; what is sent with the producer is not.
 
         Args:
-            value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
-        Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended.
-        """
-        return await (
-            await self.send_soon(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
-        )
-
-    async def send_soon(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> Pending:
-        """Hand over one record and return as soon as the buffer has room for it. Await the answer for its place.
-
-        The next `flush` or `close` raises a failure that was never awaited.
+            timeout_ms: the service aborts it if it is open for longer.
+            note: kept by the commit for the next transaction of the same `transactional_id`, as `committed_note`.
         """
         self._check_open()
-        record = encode_record(NewRecord(value, key, headers, partition, timestamp_ms))
-        size = len(record) + 1
-        await self._wait_for_room(size)
-        waiting = self._batches.setdefault(topic, deque())
-        batch = waiting[-1] if waiting else None
-        if (
-            batch is None
-            or batch.closed
-            or len(batch.records) >= self._max_batch_records
-            or batch.size + size > self._max_batch_bytes
-        ):
-            if batch is not None:
-                batch.full.set()
-            batch = self._new_batch(topic, whole=False)
-        self._add(batch, record)
-        if len(batch.records) >= self._max_batch_records or batch.size >= self._max_batch_bytes or self._flushing:
-            batch.full.set()
-        return Pending(batch, len(batch.records) - 1)
-
-    async def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:
-        """Append many records and return their places when all are durable.
-
-        Args:
-            records: values, or NewRecord where there is more than a value. Up to `max_batch_records` and
-                `max_batch_bytes` of them make one request, which is appended whole or not at all.
-        Raises: ApiError: of the first record that was not appended; those of other requests may have been.
-        """
-        self._check_open()
-        batches: list[_Batch] = []
-        batch: _Batch | None = None
-        for item in records:
-            record = encode_record(item if isinstance(item, NewRecord) else NewRecord(item))
-            size = len(record) + 1
-            if (
-                batch is None
-                or len(batch.records) >= self._max_batch_records
-                or batch.size + size > self._max_batch_bytes
-            ):
-                if batch is not None:
-                    batch.full.set()
-                await self._wait_for_room(size)
-                batch = self._new_batch(topic, whole=True)
-                batches.append(batch)
-            self._add(batch, record)
-        if batch is not None:
-            batch.full.set()
-        produced: list[Produced] = []
-        failures: list[ApiError] = []
-        for batch in batches:
-            await asyncio.shield(batch.done)
-            batch.unraised.clear()
-            failures += [result for result in batch.results if isinstance(result, ApiError)]
-            produced += [result for result in batch.results if not isinstance(result, ApiError)]
-        if failures:
-            raise failures[0]
-        return produced
-
-    async def flush(self) -> None:
-        """Return when no record waits any more. Raises: ApiError: the first failure that no caller has seen."""
-        self._flushing += 1
-        try:
-            while self._senders:
-                for waiting in self._batches.values():
-                    for batch in waiting:
-                        batch.full.set()
-                await asyncio.wait(self._senders.values())
-        finally:
-            self._flushing -= 1
-        self._raise_unraised()
-
-    def _raise_unraised(self) -> None:
-        failed, self._failed = self._failed, {}
-        for batch in failed:
-            for error in batch.unraised.values():
-                raise error
+        return Transaction(self._client, self._options, self._owner, timeout_ms, note)
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
-        """Flush, then close the connections.
+        """Flush, then close the connections. End transactions before: one that is open then is aborted by its time-out.
 
         Args:
             timeout_ms: give up requests that have no answer by then. Their records fail, with a `definite` error if
@@ -252,83 +86,6 @@ class Producer:
                     async with asyncio.timeout(timeout_ms / 1000):
                         await self.flush()
         finally:
-            given_up = list(self._senders.values())
-            for sender in given_up:
-                sender.cancel()
-            if given_up:
-                await asyncio.wait(given_up)
+            await self._give_up()
             await self._client.close()
         self._raise_unraised()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("the producer is closed")
-
-    async def _wait_for_room(self, size: int) -> None:
-        if self._buffered_bytes and self._buffered_bytes + size > self._max_buffer_bytes:
-            async with self._room:
-                await self._room.wait_for(
-                    lambda: not self._buffered_bytes or self._buffered_bytes + size <= self._max_buffer_bytes
-                )
-
-    def _new_batch(self, topic: str, *, whole: bool) -> _Batch:
-        batch = _Batch(asyncio.get_running_loop().time() + self._linger_s, whole=whole)
-        self._batches.setdefault(topic, deque()).append(batch)
-        if topic not in self._senders:
-            self._senders[topic] = asyncio.get_running_loop().create_task(self._send_batches(topic))
-        return batch
-
-    def _add(self, batch: _Batch, record: bytes) -> None:
-        batch.records.append(record)
-        batch.size += len(record) + 1
-        self._buffered_bytes += len(record) + 1
-
-    async def _send_batches(self, topic: str) -> None:
-        """Send the batches of one topic, one after another, until none is left."""
-        waiting = self._batches[topic]
-        loop = asyncio.get_running_loop()
-        try:
-            while waiting:
-                batch = waiting[0]
-                if not batch.full.is_set() and batch.send_at > loop.time():
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout_at(batch.send_at):
-                            await batch.full.wait()
-                batch.closed = True
-                results = await self._request(topic, batch.records, splits=not batch.whole)
-                waiting.popleft()
-                self._finish(batch, results)
-                async with self._room:
-                    self._room.notify_all()
-        finally:
-            for batch in waiting:
-                stopped = ApiError("the producer was closed before the service answered", definite=not batch.closed)
-                self._finish(batch, [stopped] * len(batch.records))
-            del self._batches[topic], self._senders[topic]
-
-    def _finish(self, batch: _Batch, results: list[Produced | ApiError]) -> None:
-        batch.results = results
-        batch.unraised = {index: result for index, result in enumerate(results) if isinstance(result, ApiError)}
-        if batch.unraised:
-            self._failed[batch] = None
-        self._buffered_bytes -= batch.size
-        batch.records = []
-        batch.done.set_result(None)
-
-    async def _request(self, topic: str, records: list[bytes], *, splits: bool) -> list[Produced | ApiError]:
-        """Append records in one request. A request that one record may spoil is halved until that record is alone."""
-        self._requests += 1
-        try:
-            answer: ProduceResponse = await self._client.call(
-                PRODUCE,
-                b'{"records":[%b]}' % b",".join(records),
-                path={"topic": topic},
-                headers={"Idempotency-Key": f"{self._key_prefix}-{self._requests}"},
-            )
-        except ApiError as error:
-            if splits and len(records) > 1 and error.definite and error.error in ONE_RECORD_MAY_BE_AT_FAULT:
-                middle = len(records) // 2
-                first = await self._request(topic, records[:middle], splits=True)
-                return first + await self._request(topic, records[middle:], splits=True)
-            return [error] * len(records)
-        return [Produced(topic, place.partition, place.offset) for place in answer.records]

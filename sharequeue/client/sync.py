@@ -13,52 +13,17 @@ from typing import Any, Literal, Self
 from sharequeue import client
 from sharequeue.client.deliveries import Record
 from sharequeue.client.loop_thread import LoopThread
-from sharequeue.client.producer import Produced
+from sharequeue.client.sending import Produced, Sender
 from sharequeue.client.settling import CommitCallback, Committed
+from sharequeue.protocol.messages.transactions import EndedTransaction
 from sharequeue.protocol.types import AcquireMode
 
 
-class Producer:
-    """`sharequeue.client.Producer` without async; its docstring explains the arguments.
+class _Sending:
+    """What a producer and its transactions have."""
 
-    Example:
-        with Producer("http://127.0.0.1:8080") as producer:
-            place = producer.send("orders", {"id": 1})
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        linger_ms: float = 5,
-        max_batch_records: int = 1000,
-        max_batch_bytes: int = 1024 * 1024,
-        max_buffer_bytes: int = 32 * 1024 * 1024,
-        deadline_ms: float = 30_000,
-    ) -> None:
-        self._thread = LoopThread()
-        try:
-            self._producer = self._thread.call(
-                lambda: client.Producer(
-                    url,
-                    linger_ms=linger_ms,
-                    max_batch_records=max_batch_records,
-                    max_batch_bytes=max_batch_bytes,
-                    max_buffer_bytes=max_buffer_bytes,
-                    deadline_ms=deadline_ms,
-                )
-            )
-        except BaseException:
-            self._thread.stop()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    _thread: LoopThread
+    _sender: Sender
 
     def send(
         self,
@@ -77,7 +42,7 @@ class Producer:
         Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended.
         """
         return self._thread.wait_for(
-            lambda: self._producer.send(
+            lambda: self._sender.send(
                 topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
             )
         )
@@ -97,7 +62,7 @@ class Producer:
         Returns: a future of the record's place.
         """
         pending = self._thread.wait_for(
-            lambda: self._producer.send_soon(
+            lambda: self._sender.send_soon(
                 topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
             )
         )
@@ -111,11 +76,69 @@ class Producer:
                 `max_batch_bytes` of them make one request, which is appended whole or not at all.
         Raises: ApiError: of the first record that was not appended; those of other requests may have been.
         """
-        return self._thread.wait_for(lambda: self._producer.send_many(topic, records))
+        return self._thread.wait_for(lambda: self._sender.send_many(topic, records))
 
     def flush(self) -> None:
         """Return when no record waits any more. Raises: ApiError: of the first failure that nobody has seen yet."""
-        self._thread.wait_for(self._producer.flush)
+        self._thread.wait_for(self._sender.flush)
+
+
+class Producer(_Sending):
+    """`sharequeue.client.Producer` without async; its docstring explains the arguments.
+
+    Example:
+        with Producer("http://127.0.0.1:8080") as producer:
+            place = producer.send("orders", {"id": 1})
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        linger_ms: float = 5,
+        max_batch_records: int = 1000,
+        max_batch_bytes: int = 1024 * 1024,
+        max_buffer_bytes: int = 32 * 1024 * 1024,
+        deadline_ms: float = 30_000,
+        transactional_id: str | None = None,
+    ) -> None:
+        self._thread = LoopThread()
+        try:
+            self._sender = self._producer = self._thread.call(
+                lambda: client.Producer(
+                    url,
+                    linger_ms=linger_ms,
+                    max_batch_records=max_batch_records,
+                    max_batch_bytes=max_batch_bytes,
+                    max_buffer_bytes=max_buffer_bytes,
+                    deadline_ms=deadline_ms,
+                    transactional_id=transactional_id,
+                )
+            )
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def transaction(self, *, timeout_ms: int = 60_000, note: str | None = None) -> "Transaction":
+        """A transaction: `with producer.transaction() as t`. Its records become visible together, or never.
+
+        What is sent with the transaction is part of it; what is sent with the producer is not.
+
+        Args:
+            timeout_ms: the service aborts it if it is open for longer.
+            note: kept by the commit for the next transaction of the same `transactional_id`, as `committed_note`.
+        """
+        return Transaction(
+            self._thread, self._thread.call(lambda: self._producer.transaction(timeout_ms=timeout_ms, note=note))
+        )
 
     def close(self, *, timeout_ms: float | None = None) -> None:
         """Flush, close the connections and end the thread. Once closed, this does nothing.
@@ -131,6 +154,44 @@ class Producer:
             self._thread.wait_for(lambda: self._producer.close(timeout_ms=timeout_ms))
         finally:
             self._thread.stop()
+
+
+class Transaction(_Sending):
+    """`sharequeue.client.Transaction` without async; its docstring says what becomes of it. `Producer.transaction` makes it.
+
+    Example:
+        with producer.transaction() as t:
+            t.send("orders", {"id": 1})
+            t.send("payments", {"order": 1})
+    """
+
+    def __init__(self, thread: LoopThread, transaction: client.Transaction) -> None:
+        self._thread = thread
+        self._sender = self._transaction = transaction
+
+    @property
+    def transaction_id(self) -> str:
+        """Its id, for other calls. Raises: IllegalState: it has not begun."""
+        return self._transaction.transaction_id
+
+    @property
+    def committed_note(self) -> str | None:
+        """The note of the last commit with the same transactional id. Raises: IllegalState: it has not begun."""
+        return self._transaction.committed_note
+
+    @property
+    def outcome(self) -> EndedTransaction | None:
+        """What became of it: when it was committed or aborted. None while it is open, or if that is not known."""
+        return self._transaction.outcome
+
+    def __enter__(self) -> Self:
+        self._thread.wait_for(self._transaction.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.wait_for(lambda: self._transaction.__aexit__(kind, fault, trace))
 
 
 class ShareConsumer:

@@ -31,6 +31,7 @@ class Network:
         """Cleared: new connections are held up."""
         self.open.set()
         self.requests: list[bytes] = []
+        self.rewrite: Callable[[bytes], bytes] = lambda answer: answer
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
 
@@ -79,7 +80,7 @@ class Network:
                 if losing.is_set():
                     self.lost.set()
                     break
-                writer.write(data)
+                writer.write(self.rewrite(data))
             writer.transport.abort()
 
         for pump in (requests(), answers()):

@@ -1,0 +1,314 @@
+"""Sends records: gathers them into batches, one request at a time for each topic, and appends no record twice.
+
+A `Sender` is one order of records for each topic: a producer is one, and so is each of its transactions.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from sharequeue.client.new_record import NewRecord, encode_record
+from sharequeue.http.caller import Client
+from sharequeue.protocol import apis, nesting
+from sharequeue.protocol.codec import decoder_of
+from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.messages.records import ProduceResponse
+
+PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
+"""Each request carries an Idempotency-Key, so it is safe to repeat one whose answer was lost."""
+
+ONE_RECORD_MAY_BE_AT_FAULT: Final = frozenset(
+    BY_CODE[code] for code in ("MESSAGE_TOO_LARGE", "INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION")
+)
+
+
+class Produced(NamedTuple):
+    """The place of a record that is durable."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class _Batch:
+    """Records of one request. `done` is set when `results` has the place or the error of each."""
+
+    __slots__ = ("closed", "done", "full", "records", "results", "send_at", "size", "unraised", "whole")
+
+    def __init__(self, send_at: float, *, whole: bool) -> None:
+        self.send_at = send_at
+        self.records: list[bytes] = []
+        self.size = 0
+        self.whole = whole
+        """The request is appended whole or not at all."""
+        self.closed = whole
+        """No record may join any more."""
+        self.full = asyncio.Event()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.results: list[Produced | ApiError] = []
+        self.unraised: dict[int, ApiError] = {}
+        """Errors that no caller has seen, by the index of the record."""
+
+
+class Pending:
+    """A record on its way. Await it for its place. Raises: ApiError: it was not appended, or that is not known."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: _Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def __await__(self) -> Generator[Any, None, Produced]:
+        yield from asyncio.shield(self._batch.done).__await__()
+        result = self._batch.results[self._index]
+        if isinstance(result, ApiError):
+            self._batch.unraised.pop(self._index, None)
+            raise result
+        return result
+
+
+class Options(NamedTuple):
+    """The arguments of a producer that say how records travel."""
+
+    linger_s: float
+    max_batch_records: int
+    max_batch_bytes: int
+    max_buffer_bytes: int
+
+
+class Sender:
+    """Sends records with a client that its owner closes.
+
+    Args:
+        transaction_id: the transaction that the records belong to.
+    """
+
+    _name = "producer"
+
+    def __init__(self, client: Client, options: Options, transaction_id: str | None = None) -> None:
+        self._client = client
+        self._options = options
+        self._transaction_id = transaction_id
+        self._buffered_bytes = 0
+        self._room = asyncio.Condition()
+        self._batches: dict[str, deque[_Batch]] = {}
+        self._senders: dict[str, asyncio.Task[None]] = {}
+        self._failed: dict[_Batch, None] = {}
+        self._key_prefix = uuid.uuid4().hex
+        self._requests = 0
+        self._flushing = 0
+        self._closed = False
+        self._outside: ApiError | None = None
+        """Set once records of the transaction were appended without it."""
+
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Produced:
+        """Append one record and return its place when it is durable.
+
+        Args:
+            value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
+        Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended.
+        """
+        return await (
+            await self.send_soon(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        )
+
+    async def send_soon(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Pending:
+        """Hand over one record and return as soon as the buffer has room for it. Await the answer for its place.
+
+        The next `flush` or `close` raises a failure that was never awaited.
+        """
+        self._check_open()
+        record = encode_record(NewRecord(value, key, headers, partition, timestamp_ms))
+        size = len(record) + 1
+        await self._wait_for_room(size)
+        waiting = self._batches.setdefault(topic, deque())
+        batch = waiting[-1] if waiting else None
+        if (
+            batch is None
+            or batch.closed
+            or len(batch.records) >= self._options.max_batch_records
+            or batch.size + size > self._options.max_batch_bytes
+        ):
+            if batch is not None:
+                batch.full.set()
+            batch = self._new_batch(topic, whole=False)
+        self._add(batch, record)
+        if (
+            len(batch.records) >= self._options.max_batch_records
+            or batch.size >= self._options.max_batch_bytes
+            or self._flushing
+        ):
+            batch.full.set()
+        return Pending(batch, len(batch.records) - 1)
+
+    async def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:
+        """Append many records and return their places when all are durable.
+
+        Args:
+            records: values, or NewRecord where there is more than a value. Up to `max_batch_records` and
+                `max_batch_bytes` of them make one request, which is appended whole or not at all.
+        Raises: ApiError: of the first record that was not appended; those of other requests may have been.
+        """
+        self._check_open()
+        batches: list[_Batch] = []
+        batch: _Batch | None = None
+        for item in records:
+            record = encode_record(item if isinstance(item, NewRecord) else NewRecord(item))
+            size = len(record) + 1
+            if (
+                batch is None
+                or len(batch.records) >= self._options.max_batch_records
+                or batch.size + size > self._options.max_batch_bytes
+            ):
+                if batch is not None:
+                    batch.full.set()
+                await self._wait_for_room(size)
+                batch = self._new_batch(topic, whole=True)
+                batches.append(batch)
+            self._add(batch, record)
+        if batch is not None:
+            batch.full.set()
+        produced: list[Produced] = []
+        failures: list[ApiError] = []
+        for batch in batches:
+            await asyncio.shield(batch.done)
+            batch.unraised.clear()
+            failures += [result for result in batch.results if isinstance(result, ApiError)]
+            produced += [result for result in batch.results if not isinstance(result, ApiError)]
+        if failures:
+            raise failures[0]
+        return produced
+
+    async def flush(self) -> None:
+        """Return when no record waits any more. Raises: ApiError: the first failure that no caller has seen."""
+        self._flushing += 1
+        try:
+            while self._senders:
+                for waiting in self._batches.values():
+                    for batch in waiting:
+                        batch.full.set()
+                await asyncio.wait(self._senders.values())
+        finally:
+            self._flushing -= 1
+        self._raise_unraised()
+
+    def _raise_unraised(self) -> None:
+        failed, self._failed = self._failed, {}
+        for batch in failed:
+            for error in batch.unraised.values():
+                raise error
+
+    async def _give_up(self) -> None:
+        """Stop. Records that have no answer fail, with a `definite` error if they were not sent."""
+        self._closed = True
+        given_up = list(self._senders.values())
+        for sender in given_up:
+            sender.cancel()
+        if given_up:
+            await asyncio.wait(given_up)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(f"the {self._name} is closed")
+
+    async def _wait_for_room(self, size: int) -> None:
+        if self._buffered_bytes and self._buffered_bytes + size > self._options.max_buffer_bytes:
+            async with self._room:
+                await self._room.wait_for(
+                    lambda: not self._buffered_bytes or self._buffered_bytes + size <= self._options.max_buffer_bytes
+                )
+
+    def _new_batch(self, topic: str, *, whole: bool) -> _Batch:
+        batch = _Batch(asyncio.get_running_loop().time() + self._options.linger_s, whole=whole)
+        self._batches.setdefault(topic, deque()).append(batch)
+        if topic not in self._senders:
+            self._senders[topic] = asyncio.get_running_loop().create_task(self._send_batches(topic))
+        return batch
+
+    def _add(self, batch: _Batch, record: bytes) -> None:
+        batch.records.append(record)
+        batch.size += len(record) + 1
+        self._buffered_bytes += len(record) + 1
+
+    async def _send_batches(self, topic: str) -> None:
+        """Send the batches of one topic, one after another, until none is left."""
+        waiting = self._batches[topic]
+        loop = asyncio.get_running_loop()
+        try:
+            while waiting:
+                batch = waiting[0]
+                if not batch.full.is_set() and batch.send_at > loop.time():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout_at(batch.send_at):
+                            await batch.full.wait()
+                batch.closed = True
+                results = await self._request(topic, batch.records, splits=not batch.whole)
+                waiting.popleft()
+                self._finish(batch, results)
+                async with self._room:
+                    self._room.notify_all()
+        finally:
+            for batch in waiting:
+                stopped = ApiError(
+                    f"the {self._name} was closed before the service answered", definite=not batch.closed
+                )
+                self._finish(batch, [stopped] * len(batch.records))
+            del self._batches[topic], self._senders[topic]
+
+    def _finish(self, batch: _Batch, results: list[Produced | ApiError]) -> None:
+        batch.results = results
+        batch.unraised = {index: result for index, result in enumerate(results) if isinstance(result, ApiError)}
+        if batch.unraised:
+            self._failed[batch] = None
+        self._buffered_bytes -= batch.size
+        batch.records = []
+        batch.done.set_result(None)
+
+    async def _request(self, topic: str, records: list[bytes], *, splits: bool) -> list[Produced | ApiError]:
+        """Append records in one request. A request that one record may spoil is halved until that record is alone."""
+        self._requests += 1
+        headers = {"Idempotency-Key": f"{self._key_prefix}-{self._requests}"}
+        if self._transaction_id is not None:
+            headers["Transaction-Id"] = self._transaction_id
+        try:
+            body, told = await self._client.relay(
+                PRODUCE, b'{"records":[%b]}' % b",".join(records), path={"topic": topic}, headers=headers
+            )
+            if self._transaction_id is not None and told.get("transaction-id") != self._transaction_id:
+                self._outside = ApiError(
+                    f"records of {topic} were appended outside of the transaction: {self._client.base_url} is a gateway of"
+                    " an earlier release, which takes no transactions",
+                    definite=False,
+                )
+                raise self._outside
+        except ApiError as error:
+            if splits and len(records) > 1 and error.definite and error.error in ONE_RECORD_MAY_BE_AT_FAULT:
+                middle = len(records) // 2
+                first = await self._request(topic, records[:middle], splits=True)
+                return first + await self._request(topic, records[middle:], splits=True)
+            return [error] * len(records)
+        answer: ProduceResponse = nesting.decode(decoder_of(ProduceResponse), body)
+        return [Produced(topic, place.partition, place.offset) for place in answer.records]

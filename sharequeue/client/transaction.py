@@ -1,0 +1,139 @@
+"""A transaction of a producer: begun, its records sent, then committed or aborted. The block that uses it decides.
+
+block ends ───────────▶ flush ──▶ commit ──▶ committed: `outcome` says when
+                          │         └──────▶ refused, or unknown: ApiError
+block raises, or a record failed that nobody has seen, or was appended outside
+                          └───────▶ abort ──▶ the block's exception, or that of the record
+"""
+
+import contextlib
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from sharequeue.client.errors import IllegalState
+from sharequeue.client.sending import Options, Sender
+from sharequeue.http.caller import Client
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError, InvalidTxnState
+from sharequeue.protocol.messages.transactions import (
+    BeginTransactionRequest,
+    BegunTransaction,
+    CommitTransactionRequest,
+    EndedTransaction,
+    EndTransactionRequest,
+)
+
+BEGIN: Final = replace(apis.BEGIN_TRANSACTION, idempotent=True)
+"""A lost begin is begun again: what the first one began has no records. With a transactional id and an epoch it stands
+in the way of the next one, which names it."""
+
+
+class Owner:
+    """The producer as the service knows it. `producer_epoch`: None before its first transaction."""
+
+    def __init__(self, transactional_id: str | None) -> None:
+        self.transactional_id = transactional_id
+        self.producer_epoch: int | None = None
+
+    async def begin(self, client: Client, timeout_ms: int) -> BegunTransaction:
+        """Begin. Raises: ApiError: refused; ProducerFenced if a newer producer has the transactional id."""
+        lost: list[bool] = []
+        request = BeginTransactionRequest(
+            transactional_id=self.transactional_id, producer_epoch=self.producer_epoch, timeout_ms=timeout_ms
+        )
+        try:
+            begun: BegunTransaction = await client.call(BEGIN, request, in_doubt=lambda: lost.append(True))
+        except InvalidTxnState as error:
+            in_the_way = None if error.problem is None else error.problem.transaction_id
+            if not lost or not isinstance(in_the_way, str):
+                raise
+            await client.call(
+                apis.ABORT_TRANSACTION, EndTransactionRequest(), path={"transaction": in_the_way}
+            )  # the lost begin of this producer: of its epoch there is no other
+            begun = await client.call(BEGIN, request)
+        if self.transactional_id is not None:
+            self.producer_epoch = begun.producer_epoch
+        return begun
+
+
+class Transaction(Sender):
+    """Records that become visible to `read_committed` groups together, or never. `Producer.transaction` makes it.
+
+    The block of `async with` is the transaction. At its end all records are flushed, and the transaction is committed.
+    If the block raises, it is aborted. A failure of a record that nobody awaited aborts it too, and is raised. After the
+    block either `outcome` is there, or an ApiError was raised: its `problem` has `state` and `reason`, what became of it.
+    Is it not `definite`, the transaction may have been committed; `describeTransaction` tells.
+
+    Example:
+        async with producer.transaction() as t:
+            await t.send("orders", {"id": 1})
+            await t.send("payments", {"order": 1})
+    """
+
+    _name = "transaction"
+
+    def __init__(self, client: Client, options: Options, owner: Owner, timeout_ms: int, note: str | None) -> None:
+        super().__init__(client, options)
+        self._owner = owner
+        self._timeout_ms = timeout_ms
+        self._note = note
+        self._begun: BegunTransaction | None = None
+        self._outcome: EndedTransaction | None = None
+        self._closed = True
+
+    @property
+    def transaction_id(self) -> str:
+        """Its id, for other calls. Raises: IllegalState: it has not begun."""
+        return self._known().transaction_id
+
+    @property
+    def committed_note(self) -> str | None:
+        """The note of the last commit with the same transactional id. Raises: IllegalState: it has not begun."""
+        return self._known().committed_note
+
+    @property
+    def outcome(self) -> EndedTransaction | None:
+        """What became of it: when it was committed or aborted. None while it is open, or if that is not known."""
+        return self._outcome
+
+    def _known(self) -> BegunTransaction:
+        if self._begun is None:
+            raise IllegalState("the transaction has not begun: use it with `async with`")
+        return self._begun
+
+    async def __aenter__(self) -> Self:
+        if self._begun is not None:
+            raise IllegalState("a transaction is used once: make one more with producer.transaction()")
+        self._begun = await self._owner.begin(self._client, self._timeout_ms)
+        self._transaction_id = self._begun.transaction_id
+        self._closed = False
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if fault is not None:
+            await self._abort()
+            return
+        try:
+            self._closed = True
+            await self.flush()
+            if self._outside is not None:
+                raise self._outside
+        except BaseException:
+            await self._abort()
+            raise
+        self._outcome = await self._client.call(
+            apis.COMMIT_TRANSACTION,
+            CommitTransactionRequest(note=self._note),
+            path={"transaction": self.transaction_id},
+        )
+
+    async def _abort(self) -> None:
+        """Send nothing more and abort. If the service cannot be reached, the time-out aborts it."""
+        await self._give_up()
+        with contextlib.suppress(ApiError):
+            self._outcome = await self._client.call(
+                apis.ABORT_TRANSACTION, EndTransactionRequest(), path={"transaction": self.transaction_id}
+            )

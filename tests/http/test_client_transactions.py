@@ -1,0 +1,186 @@
+"""The Python client's transactions: committed or aborted at the end of their block, also through a network that loses answers."""
+
+import uuid
+
+import httpx
+import pytest
+
+from sharequeue.client import ApiError, IllegalState, Producer, sync
+from sharequeue.protocol.errors import BY_NUMBER
+from sharequeue.stack.stack import Stack
+from tests.http.client_calls import Network, in_event_loop, port_of
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: Stack) -> Stack:
+    """The shared stack: no test here stops a service."""
+    return shared_stack
+
+
+def committed(stack: Stack, topic: str) -> list[object]:
+    """The values of partition 0 that readers of committed records get."""
+    answer = httpx.get(
+        f"{stack.url}/v1/topics/{topic}/partitions/0/records",
+        params={"offset": 0, "isolation_level": "read_committed", "max_records": 100},
+    )
+    return [record["value"] for record in answer.json()["records"]]
+
+
+def told(stack: Stack, transaction_id: str) -> tuple[str, str | None]:
+    answer = httpx.get(f"{stack.url}/v1/transactions/{transaction_id}").json()
+    return answer["state"], answer.get("reason")
+
+
+def post(stack: Stack, path: str, body: dict[str, object]) -> None:
+    httpx.post(f"{stack.url}{path}", json=body).raise_for_status()
+
+
+@in_event_loop
+async def test_a_block_is_committed_at_its_end(stack: Stack, name: str) -> None:
+    """Also what was only handed over. What is sent with the producer is not part of it."""
+    other = f"{name}-2"
+    async with Producer(stack.url, linger_ms=60_000) as producer:
+        async with producer.transaction(timeout_ms=30_000) as t:
+            await t.send_soon(name, 1)
+            await t.send_many(other, [2, 3])
+            assert t.outcome is None
+            assert (committed(stack, other), told(stack, t.transaction_id)) == ([], ("open", None))
+        assert t.outcome is not None
+        assert (t.outcome.state, t.outcome.partitions) == ("committed", 2)
+        assert (committed(stack, name), committed(stack, other)) == ([1], [2, 3])
+        with pytest.raises(RuntimeError, match="the transaction is closed"):
+            await t.send(name, 4)
+        with pytest.raises(IllegalState, match="used once"):
+            await t.__aenter__()
+
+
+@in_event_loop
+async def test_a_block_that_raises_is_aborted(stack: Stack, name: str) -> None:
+    async with Producer(stack.url) as producer:
+        transaction = producer.transaction()
+
+        async def block() -> None:
+            async with transaction as t:
+                await t.send(name, 1)
+                await t.send_soon(name, 2)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await block()
+        assert told(stack, transaction.transaction_id) == ("aborted", "client")
+        await producer.send(name, "plain")
+    assert committed(stack, name) == ["plain"]
+
+
+@in_event_loop
+async def test_a_record_that_failed_unseen_aborts(stack: Stack, name: str) -> None:
+    post(stack, "/v1/topics", {"name": name, "config": {"max.message.bytes": "1000"}})
+    async with Producer(stack.url) as producer:
+        transaction = producer.transaction()
+
+        async def block() -> None:
+            async with transaction as t:
+                await t.send(name, 1)
+                await t.send_soon(name, "x" * 2000)
+
+        with pytest.raises(ApiError) as caught:
+            await block()
+        assert caught.value.error.code == "MESSAGE_TOO_LARGE"
+    assert told(stack, transaction.transaction_id) == ("aborted", "client")
+    assert committed(stack, name) == []
+
+
+@in_event_loop
+@pytest.mark.parametrize("call", ["/v1/transactions", "/records", "/commit"])
+async def test_a_lost_answer_changes_nothing(stack: Stack, name: str, call: str) -> None:
+    async with Network(port_of(stack)) as network, Producer(network.url, transactional_id=name) as producer:
+        for value in (1, 2):
+            network.lose_answer_of(call)
+            async with producer.transaction(note=str(value)) as t:
+                assert t.committed_note == (None if value == 1 else "1")
+                await t.send(name, value)
+            assert t.outcome is not None
+            assert t.outcome.state == "committed"
+            assert network.lost.is_set()
+    assert committed(stack, name) == [1, 2]
+
+
+@in_event_loop
+async def test_a_newer_producer_fences_the_earlier_one(stack: Stack, name: str) -> None:
+    async with Producer(stack.url, transactional_id=name) as old, Producer(stack.url, transactional_id=name) as new:
+
+        async def both() -> None:
+            async with old.transaction() as t:
+                await t.send(name, "old")
+                async with new.transaction() as newer:
+                    await newer.send(name, "new")
+
+        with pytest.raises(ApiError) as caught:
+            await both()
+        problem = caught.value.problem
+        assert problem is not None
+        assert (problem.kafka_code, problem.state, problem.reason) == (90, "aborted", "fenced")
+        with pytest.raises(ApiError) as again:
+            await old.transaction().__aenter__()
+        assert again.value.error == BY_NUMBER[90]
+    assert committed(stack, name) == ["new"]
+
+
+@in_event_loop
+async def test_a_commit_that_is_too_late_says_what_became_of_it(stack: Stack, name: str) -> None:
+    async with Producer(stack.url) as producer:
+
+        async def block() -> None:
+            async with producer.transaction() as t:
+                await t.send(name, 1)
+                post(stack, f"/v1/transactions/{t.transaction_id}/terminate", {})
+
+        with pytest.raises(ApiError) as caught:
+            await block()
+        assert caught.value.definite
+        assert caught.value.problem is not None
+        assert (caught.value.problem.state, caught.value.problem.reason) == ("aborted", "administrator")
+    assert committed(stack, name) == []
+
+
+@in_event_loop
+@pytest.mark.parametrize("sees", [False, True], ids=["unseen", "seen"])
+async def test_records_that_a_gateway_of_an_earlier_release_took_abort(stack: Stack, name: str, sees: bool) -> None:
+    """Its answer does not repeat the header. The transaction is aborted even if the program goes on."""
+    async with Network(port_of(stack)) as network, Producer(network.url) as producer:
+        network.rewrite = lambda answer: answer.replace(b"ransaction-", b"ransactiox-")
+        transaction = producer.transaction()
+
+        async def block() -> None:
+            async with transaction as t:
+                pending = await t.send_soon(name, 1)
+                if sees:
+                    with pytest.raises(ApiError, match="an earlier release"):
+                        await pending
+
+        with pytest.raises(ApiError, match="outside of the transaction") as caught:
+            await block()
+        assert not caught.value.definite
+        assert told(stack, transaction.transaction_id) == ("aborted", "client")
+
+
+def test_the_client_without_async_has_transactions(stack: Stack, name: str) -> None:
+    with sync.Producer(stack.url, transactional_id=uuid.uuid4().hex) as producer:
+        with producer.transaction(note="n") as t:
+            future = t.send_soon(name, 1)
+            t.send(name, 2)
+        assert future.result(10).offset == 0
+        assert t.outcome is not None
+        assert t.outcome.state == "committed"
+        aborted = producer.transaction()
+
+        def block() -> None:
+            with aborted:
+                assert aborted.committed_note == "n"
+                aborted.send(name, 3)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            block()
+        assert told(stack, aborted.transaction_id) == ("aborted", "client")
+    assert committed(stack, name) == [1, 2]
