@@ -132,7 +132,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.heartbeat.interval.ms",
             "int",
             "5000",
-            "The interval between heartbeats that members are asked for.",
+            "How often a member is asked to send a heartbeat.",
             500,
             60_000,
             kafka_minimum=5000,
@@ -182,8 +182,8 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.redelivery.percent",
             "int",
             "75",
-            "Of 100 fetches of a share-partition that has both, so many begin at records to deliver again, and the "
-            "others [at new ones](#redelivered-and-new-records).",
+            "If a share-partition has records to deliver again and new ones, so many of 100 fetches begin at the former, "
+            "and the others [at the new ones](#redelivered-and-new-records).",
             0,
             100,
             kafka_default="100",
@@ -244,9 +244,9 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.throttle.released",
             "bool",
             "false",
-            "Whether a batch comes in smaller and smaller parts after many attempts also if a worker released it. "
-            "Throttling isolates what kills its worker, and a record that a living worker gave back killed nobody. A "
-            "leader that takes over knows that of records with a `reason`.",
+            "After many attempts a batch is delivered in smaller and smaller parts, to isolate a record that kills its "
+            "worker. With `true` this applies also to batches that a worker released, although that worker lived. A new "
+            "leader sees that a record was released only if the release had a `reason`.",
             kafka_default="true",
         ),
         Config(
@@ -275,8 +275,8 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "retention.hold.idle.ms",
             "int",
             "604800000",
-            "How long it does so after the group was used last; −1: always. At least a minute: a smaller value counts "
-            "as 60000.",
+            "How long `retention.hold` lasts after the last use of the group; −1: always. At least a minute: a smaller "
+            "value counts as 60000.",
             -1,
             LONGEST_HOLD_MS,
         ),
@@ -304,7 +304,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
             "retention.unsettled",
             "choice",
             "keep",
-            "Whether the two limits above spare what a group that uses the topic has not finished.",
+            "`keep`: the two limits above spare records that a group in use has not finished. `delete`: they do not.",
             choices=("delete", "keep"),
             kafka_default="delete",
         ),

@@ -53,7 +53,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """The pause before the initialisation of a share-partition that got no answer is tried again. Kafka:
     group.share.initialize.retry.interval.ms."""
     gateway_lease_ms: LeaseMs = 3000
-    """A gateway that is silent for so long leads no more."""
+    """A gateway that is silent for so long leads no share-partitions any more, until it reports again."""
 
     def check(self) -> None:
         """Raises: ValueError: there is no such log level, or the token can be guessed."""

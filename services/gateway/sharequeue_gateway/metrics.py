@@ -66,7 +66,7 @@ SHARE_ACKNOWLEDGES = Counts[str](
 )
 FAILED_SHARE_ACKNOWLEDGES = Counts[str](
     "sharequeue_failed_share_acknowledgement_requests",
-    "Those in which something failed (FailedShareAcknowledgementRequestsPerSec).",
+    "Such requests in which something failed (FailedShareAcknowledgementRequestsPerSec).",
     ["topic"],
 )
 DELAYED_FETCHES_EXPIRED = Counter(
@@ -125,8 +125,8 @@ REMOVED_UNFINISHED = Counts[str](
 )
 ENDING_HOLDS = Gauge(
     "sharequeue_ending_holds",
-    "Groups and topics, in sum over the gateways, in which an idle group with unfinished records has used up half of "
-    "`retention.hold.idle.ms`.",
+    "Pairs of group and topic in which an idle group with unfinished records has used up half of "
+    "`retention.hold.idle.ms`. The sum over all gateways is the number.",
 )
 DEAD_LETTERS_PENDING = Gauge("sharequeue_dead_letters_pending", "Records on their way to a dead-letter topic.")
 SHARE_COORDINATORS_FAILING = Gauge(
@@ -135,8 +135,8 @@ SHARE_COORDINATORS_FAILING = Gauge(
 )
 CLOCK_JUMPS = Counter(
     "sharequeue_clock_jumps",
-    "Times at which the distance to PostgreSQL's clock changed by more than a second: somebody set a clock, or the "
-    "machine slept.",
+    "How often the difference to PostgreSQL's clock changed by more than a second: a clock was set, or the machine "
+    "slept.",
 )
 OPEN_TRANSACTIONS = Gauge(
     "sharequeue_open_transactions",

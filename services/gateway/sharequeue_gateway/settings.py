@@ -114,7 +114,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     activity_retention_ms: Positive = 2_592_000_000
     """Older counts for reports are removed."""
     floor_interval_ms: Positive = 10_000
-    """How often it is noted in the log how far each group has finished. Retention goes by that."""
+    """How often the gateway notes in the log how far each group has finished. Retention uses these notes."""
     retention_interval_ms: Positive = 60_000
     """How often `retention.ms` and `retention.bytes` are applied."""
 
