@@ -38,7 +38,7 @@ LIMITED: Final = Family(
     "sharequeue_limited_share_partitions",
     "gauge",
     "Share-partitions in which new records wait because a bound is reached: `share.partition.max.record.locks`, "
-    "`share.partition.max.delayed.records`, `runs` or `span`.",
+    "`share.partition.max.delayed.records`, `runs`, `span` or `max_delayed_runs`.",
     ("bound",),
 )
 UNSERVED: Final = Family(
