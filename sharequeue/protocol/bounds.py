@@ -5,11 +5,12 @@ has become 80 bytes. So the number of values is checked first, in a time that gr
 """
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.types import MAX_RECORDS
+from sharequeue.protocol.types import MAX_PARTITIONS_NAMED, MAX_RECORDS, MAX_TOPICS_NAMED
 
 MAX_VALUES: Final = 200_000
 """Values in one body, counted by its commas: ten times as many as the longest lists of the schemas need."""
@@ -17,8 +18,11 @@ MAX_VALUES: Final = 200_000
 MAX_NAMES: Final = 20_000
 """Values in the body of a heartbeat."""
 
+MAX_SETTINGS: Final = 1000
+"""Values in the body of a call that changes settings. Decoded, an object with short names takes ten times its size."""
+
 ALWAYS_FITS: Final = min(MAX_VALUES, MAX_NAMES, MAX_RECORDS)
-"""Bytes: a body of no more cannot hold too many of anything."""
+"""Bytes: a body of no more is not checked before it is decoded. Its values take little memory, and the schema bounds them."""
 
 
 class TooMany(Exception):
@@ -40,6 +44,42 @@ def check_values(body: bytes, most: int = MAX_VALUES) -> None:
 def check_names(body: bytes) -> None:
     """As `check_values`, for a heartbeat: each of its names is matched with a pattern, which takes ten times as long."""
     check_values(body, MAX_NAMES)
+
+
+def check_settings(body: bytes) -> None:
+    """As `check_values`, for settings."""
+    check_values(body, MAX_SETTINGS)
+
+
+class _Named(msgspec.Struct, gc=False):
+    """The lists of a fetch that name topics and partitions, as JSON."""
+
+    topics: msgspec.Raw = msgspec.Raw()
+    topic_partitions: msgspec.Raw = msgspec.Raw()
+    forgotten_topics: msgspec.Raw = msgspec.Raw()
+
+
+_named: Final[Callable[[bytes], _Named]] = msgspec.json.Decoder(_Named).decode
+_MAX_NAMED: Final = {
+    "topics": MAX_TOPICS_NAMED,
+    "topic_partitions": MAX_PARTITIONS_NAMED + 2 * MAX_TOPICS_NAMED,
+    "forgotten_topics": MAX_PARTITIONS_NAMED + 2 * MAX_TOPICS_NAMED,
+}
+"""Values in each list, counted by its commas: each of its entries has a name and a list beside its partitions."""
+
+
+def check_fetch(body: bytes) -> None:
+    """As `check_values`, and counts the names of topics and partitions: decoded, short ones take ten times their size."""
+    check_values(body)
+    if body.count(b",") < MAX_TOPICS_NAMED:
+        return
+    try:
+        named = _named(body)
+    except (msgspec.DecodeError, RecursionError):
+        return  # decoding the whole body finds the same fault and its place
+    for field, most in _MAX_NAMED.items():
+        if bytes(getattr(named, field)).count(b",") >= most:
+            raise TooMany(f"/{field}", "entries" if field == "topics" else "values", most)
 
 
 class _Counter(threading.local):

@@ -46,6 +46,7 @@ UPDATE_SHARE_GROUP_CONFIG = Api(
     tag="Groups",
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
     idempotent=True,
+    check_body=bounds.check_settings,
 )
 LIST_SHARE_GROUP_OFFSETS = Api(
     "listShareGroupOffsets",
