@@ -140,12 +140,12 @@ CLOCK_JUMPS = Counter(
 )
 OPEN_TRANSACTIONS = Gauge(
     "sharequeue_open_transactions",
-    "[Transactions](api.md#transactions) that are open in the whole service. Each gateway tells the same number: use `max`.",
+    "[Transactions](api.md#transactions) that are open in the whole service. Each gateway has the same number: use `max`.",
 )
 OLDEST_OPEN_TRANSACTION_SECONDS = Gauge(
     "sharequeue_oldest_open_transaction_seconds",
-    "Age of the oldest of them; 0 without any. Each gateway tells the same: use `max`. `/readyz` says which one it is "
-    "after a minute.",
+    "Age of the oldest open transaction; 0 without any. Each gateway has the same number: use `max`. `/readyz` names the "
+    "transaction after a minute.",
 )
 TRANSACTIONS_ENDED = Counts[Labels](
     "sharequeue_transactions_ended",

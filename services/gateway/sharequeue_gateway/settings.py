@@ -78,12 +78,12 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """Bytes of the records of one transaction. A further produce gets 413. Each gateway counts what it takes, so a
     transaction that uses several may have the bound at each."""
     transaction_max_timeout_ms: Annotated[int, Meta(ge=1, le=86_400_000)] = 900_000
-    """The longest `timeout_ms` of a transaction. So long may one that was left open hold back the readers of committed
-    records."""
+    """The longest `timeout_ms` of a transaction. A transaction that its producer left open holds back the readers of
+    committed records for that time at most."""
     transaction_sweep_ms: Positive = 1000
     """How often transactions whose time has passed are aborted."""
     transaction_outcome_period_s: Annotated[int, Meta(ge=1, le=86_400)] = 3600
-    """What became of transactions is kept for 25 periods of so many seconds. All gateways need the same value."""
+    """The outcomes of transactions are kept for 25 periods of so many seconds. All gateways need the same value."""
     share_session_idle_ms: Positive = 60_000
     """A session that was not used for so long is dropped. Its member keeps what it holds."""
     share_partition_idle_ms: Positive = 60_000

@@ -24,7 +24,8 @@ BEGIN_TRANSACTION = Api(
     "/v1/transactions",
     "Begin a transaction: records of several requests that become visible together, or never.",
     description="Produce with the header `Transaction-Id`. The records are durable at once, and groups with "
-    "`isolation.level=read_committed` get them after the commit. Groups with the default `read_uncommitted` get them at once.",
+    "`share.isolation.level=read_committed` get them after the commit. Groups with the default `read_uncommitted` get them "
+    "at once.",
     request=BeginTransactionRequest,
     response=BegunTransaction,
     status=201,
