@@ -133,7 +133,7 @@ def test_no_lock_is_lost_or_doubled_beside_a_slow_redis(
         assert not was_degraded(stack)
     finally:
         emptied.stop()
-    delayed = [line for line in metrics.splitlines() if line.startswith(RECORDS) and 'state="delayed"' in line]
+    delayed = [line for line in metrics.splitlines() if line.startswith(RECORDS.name) and 'state="delayed"' in line]
     assert [float(line.rpartition(" ")[2]) for line in delayed] == [DELAYED], delayed
     assert max(slow.most_asked, slow.most_answered) <= 2 * MOST_FIELDS + 20
     for each in by_service.values():
