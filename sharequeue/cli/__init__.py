@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "consume",
     "topics",
     "groups",
+    "transactions",
     "activity",
     "pipeline",
     "migrate",

@@ -24,6 +24,7 @@ PLAIN: Final[dict[str, Any]] = {
     "topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
     "transaction_id": TRANSACTION_ID,
     "began_at_ms": NOW_MS,
+    "age_ms": 20,
     "ended_at_ms": NOW_MS + 500,
     "timestamp_ms": NOW_MS,
     "max_timestamp_ms": NOW_MS,

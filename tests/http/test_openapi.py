@@ -435,6 +435,7 @@ def test_every_answer_of_a_tour_fits_its_schema(
     for end in (apis.COMMIT_TRANSACTION, apis.ABORT_TRANSACTION, apis.TERMINATE_TRANSACTION):
         transaction = {"transaction": call(apis.BEGIN_TRANSACTION, 201, body={})["transaction_id"]}
         call(apis.DESCRIBE_TRANSACTION, 200, **transaction)
+        call(apis.LIST_TRANSACTIONS, 200, query={"older_than_ms": 0})
         call(end, 200, **transaction, body={})
         call(apis.DESCRIBE_TRANSACTION, 200, **transaction)
         call(end, 404, transaction="no-such-transaction", body={})

@@ -179,3 +179,38 @@ def test_open_and_ended_transactions_have_metrics(gateway: Gateway, name: str) -
     assert after[ended] - before.get(ended, 0) == 1
     assert after[timed] - before[timed] >= 1
     assert "sharequeue_stability_questions_total" in after
+
+
+def test_open_transactions_are_listed_oldest_first_by_pages(gateway: Gateway, name: str) -> None:
+    def listed(**query: Any) -> Any:
+        return good(gateway.http.get("/v1/transactions", params=query))
+
+    first, *others = [begin(gateway)["transaction_id"] for _ in range(4)]
+    named = begin(gateway, transactional_id=name, timeout_ms=30_000)["transaction_id"]
+    good(produce(gateway, name, named, 1))
+    (row,) = listed(transactional_id=name)["transactions"]
+    assert row.pop("age_ms") >= 0
+    assert row.pop("began_at_ms") > 0
+    assert row == {
+        "transaction_id": named,
+        "transactional_id": name,
+        "producer_epoch": 0,
+        "timeout_ms": 30_000,
+        "partitions": 1,
+    }
+    seen: list[str] = []
+    page = listed(page_size=1)
+    while True:
+        assert len(page["transactions"]) == 1
+        seen += [each["transaction_id"] for each in page["transactions"]]
+        if "next_page_token" not in page:
+            break
+        page = listed(page_size=1, page_token=page["next_page_token"])
+    assert [each for each in seen if each in (first, *others, named)] == [first, *others, named]
+    assert len(seen) == len(set(seen))
+    assert listed(older_than_ms=3_600_000) == {"transactions": []}
+    for transaction in (first, *others, named):
+        good(end(gateway, transaction, "abort"))
+    assert listed(transactional_id=name) == {"transactions": []}
+    for token in ("x", "WzEsMl0=", "WyIyMDI2LTExLTIyVDE3OjAwOjAwIiwieCJd"):
+        problem(gateway.http.get("/v1/transactions", params={"page_token": token}), 422, 42)

@@ -245,6 +245,7 @@ STORY: Final = (
         headers={"Transaction-Id": TRANSACTION_ID},
         body={"records": [{"value": {"id": 1}}]},
     ),
+    Example("transactions", apis.LIST_TRANSACTIONS, "The open transactions", query={"older_than_ms": 0}),
     Example("transaction-open", apis.DESCRIBE_TRANSACTION, "An open transaction", path=TRANSACTION),
     Example("transaction-commit", apis.COMMIT_TRANSACTION, "The outcome", path=TRANSACTION, body={"note": "batch 7"}),
     Example(

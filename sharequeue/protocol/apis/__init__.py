@@ -90,6 +90,7 @@ from sharequeue.protocol.apis.transactions import (
     BEGIN_TRANSACTION,
     COMMIT_TRANSACTION,
     DESCRIBE_TRANSACTION,
+    LIST_TRANSACTIONS,
     TERMINATE_TRANSACTION,
 )
 
@@ -139,6 +140,7 @@ __all__ = [
     "LIST_SHARE_GROUPS",
     "LIST_SHARE_GROUP_OFFSETS",
     "LIST_TOPICS",
+    "LIST_TRANSACTIONS",
     "LIVEZ",
     "METADATA_CHANGES",
     "METRICS",

@@ -7,7 +7,9 @@ from sharequeue.protocol.messages.transactions import (
     CommitTransactionRequest,
     EndedTransaction,
     EndTransactionRequest,
+    ListTransactionsQuery,
     TransactionDescription,
+    TransactionList,
 )
 
 _END_ERRORS = (
@@ -75,6 +77,17 @@ TERMINATE_TRANSACTION = Api(
     response=EndedTransaction,
     tag="Transactions",
     errors=_END_ERRORS,
+    idempotent=True,
+)
+LIST_TRANSACTIONS = Api(
+    "listTransactions",
+    "GET",
+    "/v1/transactions",
+    "List the open transactions, the oldest first, a page at a time.",
+    description="It is as `kafka-transactions.sh list` and `find-hanging`. One that has ended is described by its id.",
+    request=ListTransactionsQuery,
+    response=TransactionList,
+    tag="Transactions",
     idempotent=True,
 )
 DESCRIBE_TRANSACTION = Api(

@@ -1,4 +1,4 @@
-"""The messages of transactions: begin, commit, abort, describe."""
+"""The messages of transactions: begin, commit, abort, describe, list."""
 
 from typing import Annotated
 
@@ -6,6 +6,8 @@ from msgspec import Meta
 
 from sharequeue.protocol.messages.fields import (
     NonNegative,
+    PageSize,
+    PageToken,
     PlainText,
     Request,
     Response,
@@ -14,7 +16,7 @@ from sharequeue.protocol.messages.fields import (
     at_most,
 )
 from sharequeue.protocol.messages.problems import TransactionReason, TransactionState
-from sharequeue.protocol.types import MAX_NAME_LENGTH, Int32, Int64
+from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_PAGE_SIZE, Int32, Int64
 
 TransactionalId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 MAX_NOTE_LENGTH = 256
@@ -112,3 +114,42 @@ class TransactionDescription(Response):
     """After which time it is aborted. Absent once it has ended with records."""
     ended_at_ms: TimestampMs | None = None
     """When it ended, in milliseconds since the epoch. Absent while it is open."""
+
+
+class ListTransactionsQuery(Request):
+    """A page of the open transactions."""
+
+    transactional_id: TransactionalId | None = None
+    """Only those of this producer. Absent: all."""
+    older_than_ms: TimestampMs = 0
+    """Only those that have been open for longer, in milliseconds."""
+    page_size: PageSize = 1000
+    page_token: PageToken | None = None
+
+
+class TransactionListing(Response):
+    """An open transaction in a list."""
+
+    transaction_id: Uuid
+    """Its id, for describeTransaction and terminateTransaction."""
+    producer_epoch: Int32
+    """The epoch that its begin answered; 0 without a `transactional_id`."""
+    began_at_ms: TimestampMs
+    """When it began, in milliseconds since the epoch."""
+    age_ms: Int64
+    """How long it has been open, in milliseconds."""
+    timeout_ms: Int32
+    """After which time it is aborted."""
+    partitions: Int32
+    """To how many partitions it has written so far."""
+    transactional_id: str | None = None
+    """The name of its producer. Absent if it has none."""
+
+
+class TransactionList(Response):
+    """A page of the open transactions, the oldest first."""
+
+    transactions: Annotated[list[TransactionListing], at_most(MAX_PAGE_SIZE)]
+    """At most `page_size` transactions."""
+    next_page_token: str | None = None
+    """Send it as `page_token` for the next page. Absent on the last page."""

@@ -1,5 +1,10 @@
 """The calls of transactions. Any gateway takes any of them: they are decided in the record log."""
 
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+
 from sharequeue.http.endpoint import Call
 from sharequeue.protocol.errors import CoordinatorNotAvailable, InvalidRequest, InvalidTransactionTimeout
 from sharequeue.protocol.messages.transactions import (
@@ -7,11 +12,15 @@ from sharequeue.protocol.messages.transactions import (
     BegunTransaction,
     CommitTransactionRequest,
     EndedTransaction,
+    ListTransactionsQuery,
     TransactionDescription,
+    TransactionList,
+    TransactionListing,
     TransactionPartition,
 )
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.page_tokens import page_token, place_of
 from sharequeue_gateway.record_log.transaction_rules import (
     ABORT,
     COMMIT,
@@ -22,6 +31,10 @@ from sharequeue_gateway.record_log.transaction_rules import (
     end_answer,
 )
 from sharequeue_gateway.record_log.transactions import NewTransaction, PostgresTransactions
+
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+_place: Final = msgspec.json.Decoder(tuple[_Moment, Annotated[str, msgspec.Meta(max_length=64)]])
+"""When the last transaction of a page began, and its id."""
 
 
 class TransactionsApi:
@@ -108,6 +121,31 @@ class TransactionsApi:
             reason=known.get("reason"),
             timeout_ms=found.timeout_ms,
             ended_at_ms=found.ended_at_ms,
+        )
+
+    async def list_open(self, call: Call) -> TransactionList:
+        query: ListTransactionsQuery = call.request
+        after = None if query.page_token is None else place_of(query.page_token, _place, "listTransactions")
+        found = await self._transactions.list_open(
+            query.transactional_id, query.older_than_ms, after, query.page_size + 1
+        )
+        page = found[: query.page_size]
+        return TransactionList(
+            transactions=[
+                TransactionListing(
+                    transaction_id=each.transaction_id,
+                    transactional_id=each.transactional_id,
+                    producer_epoch=each.producer_epoch,
+                    began_at_ms=each.began_at_ms,
+                    age_ms=each.age_ms,
+                    timeout_ms=each.timeout_ms,
+                    partitions=each.partitions,
+                )
+                for each in page
+            ],
+            next_page_token=page_token((page[-1].began_at, page[-1].transaction_id))
+            if len(found) > len(page)
+            else None,
         )
 
 

@@ -8,7 +8,7 @@ its lock, and PostgreSQL reads a locked row again after it has waited.
 
 import uuid
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import TopicIdPartition
@@ -323,6 +323,46 @@ async def find(connection: Connection, transaction_id: str) -> Transaction | Non
     """What is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
     row = await connection.fetchrow(f"SELECT {_ROW} FROM log.transactions WHERE transaction_id = $1", transaction_id)
     return await outcome(connection, transaction_id) if row is None else transaction_of(row)
+
+
+class OpenTransaction(NamedTuple):
+    """An open transaction in a list. `partitions`: to how many it wrote."""
+
+    transaction_id: str
+    transactional_id: str | None
+    producer_epoch: int
+    began_at: datetime
+    began_at_ms: int
+    age_ms: int
+    timeout_ms: int
+    partitions: int
+
+
+async def list_open(
+    connection: Connection,
+    transactional_id: str | None,
+    older_than_ms: int,
+    after: tuple[datetime, str] | None,
+    most: int,
+) -> list[OpenTransaction]:
+    """Open transactions, the oldest first. `after`: begin and id of the one before. The open ones are bounded."""
+    began_at, last_id = (datetime.fromtimestamp(0, UTC), "") if after is None else after
+    rows = await connection.fetch(
+        f"""SELECT transaction_id, transactional_id, producer_epoch, began_at, {_MS.format("began_at")},
+              {_MS.format("n.now")} - {_MS.format("began_at")} AS age_ms, timeout_ms,
+              (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
+            FROM log.transactions t CROSS JOIN (SELECT clock_timestamp() AS now) n
+            WHERE state = 0 AND began_at >= $1 AND (began_at, transaction_id) > ($1, $2)
+              AND ($3::text IS NULL OR transactional_id = $3)
+              AND {_MS.format("n.now")} - {_MS.format("began_at")} >= $4
+            ORDER BY began_at, transaction_id LIMIT $5""",
+        began_at,
+        last_id,
+        transactional_id,
+        older_than_ms,
+        most,
+    )
+    return [OpenTransaction(*row) for row in rows]
 
 
 # Sweep

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from sharequeue.log import fields
@@ -156,6 +157,14 @@ class PostgresTransactions:
         if found is None:
             return None
         return found, await self._database.query(transaction_store.places_of, transaction_id)
+
+    async def list_open(
+        self, transactional_id: str | None, older_than_ms: int, after: tuple[datetime, str] | None, most: int
+    ) -> list[transaction_store.OpenTransaction]:
+        """Open transactions, the oldest first; see `transaction_store.list_open`."""
+        return await self._database.query(  # type: ignore[no-any-return]
+            transaction_store.list_open, transactional_id, older_than_ms, after, most
+        )
 
     # Sweep
 

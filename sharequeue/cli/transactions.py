@@ -1,0 +1,136 @@
+"""`sharequeue transactions`: what is open, what became of one, and an operator's abort."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+import msgspec
+
+from sharequeue.cli.commands import Commands
+from sharequeue.cli.output import (
+    ask,
+    check_options_behind,
+    decode,
+    echo_json,
+    json_option,
+    run,
+    say,
+    show_table,
+    url_option,
+)
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.transactions import (
+    EndedTransaction,
+    EndTransactionRequest,
+    ListTransactionsQuery,
+    TransactionDescription,
+    TransactionList,
+    TransactionListing,
+)
+
+COLUMNS: Final = ("transaction", "transactional id", "#epoch", "#open for s", "#timeout s", "#partitions")
+
+
+@run
+async def list_all(*, transactional_id: str | None, older_than: float, as_json: bool, url: str) -> None:
+    listed: list[TransactionListing] = []
+    query = ListTransactionsQuery(transactional_id=transactional_id, older_than_ms=round(older_than * 1000))
+    while True:
+        page: TransactionList = decode(await ask(url, apis.LIST_TRANSACTIONS, query), apis.LIST_TRANSACTIONS)
+        listed += page.transactions
+        query.page_token = page.next_page_token
+        if page.next_page_token is None:
+            break
+    if as_json:
+        echo_json(msgspec.json.encode(TransactionList(transactions=listed)))
+        return
+    show_table(
+        COLUMNS,
+        [
+            (
+                each.transaction_id,
+                each.transactional_id,
+                each.producer_epoch,
+                each.age_ms // 1000,
+                each.timeout_ms / 1000,
+                each.partitions,
+            )
+            for each in listed
+        ],
+    )
+
+
+@click.group(cls=Commands, invoke_without_command=True)
+@json_option
+@url_option
+@click.pass_context
+def transactions(context: click.Context, as_json: bool, url: str) -> None:
+    """List open transactions, or describe or abort one."""
+    if context.invoked_subcommand is None:
+        list_all(transactional_id=None, older_than=0, as_json=as_json, url=url)
+    else:
+        check_options_behind(context)
+
+
+@transactions.command("list")
+@click.option("--transactional-id", help="only those of this producer")
+@click.option(
+    "--older-than", type=click.FloatRange(0, 1e9), default=0, metavar="SECONDS", help="only those open for longer"
+)
+@json_option
+@url_option
+def list_open(transactional_id: str | None, older_than: float, as_json: bool, url: str) -> None:
+    """List open transactions, the oldest first."""
+    list_all(transactional_id=transactional_id, older_than=older_than, as_json=as_json, url=url)
+
+
+@transactions.command()
+@click.argument("transaction")
+@json_option
+@url_option
+@run
+async def describe(transaction: str, as_json: bool, url: str) -> None:
+    """Describe TRANSACTION, an id: open with where it wrote, or what became of it."""
+    answer = await ask(url, apis.DESCRIBE_TRANSACTION, transaction=transaction)
+    if as_json:
+        echo_json(answer)
+        return
+    found: TransactionDescription = decode(answer, apis.DESCRIBE_TRANSACTION)
+    show_table(
+        ("transaction", "transactional id", "#epoch", "state", "reason", "began", "ended"),
+        [
+            (
+                found.transaction_id,
+                found.transactional_id,
+                found.producer_epoch,
+                found.state,
+                found.reason,
+                _moment(found.began_at_ms),
+                None if found.ended_at_ms is None else _moment(found.ended_at_ms),
+            )
+        ],
+    )
+    if found.partitions:
+        show_table(
+            ("topic", "#partition", "#first offset"),
+            [(each.topic or each.topic_id, each.partition, each.first_offset) for each in found.partitions],
+        )
+
+
+@transactions.command()
+@click.argument("transaction")
+@json_option
+@url_option
+@run
+async def abort(transaction: str, as_json: bool, url: str) -> None:
+    """Abort TRANSACTION, an id, as an operator. Its producer hears of it at its next call."""
+    answer = await ask(url, apis.TERMINATE_TRANSACTION, EndTransactionRequest(), transaction=transaction)
+    if as_json:
+        echo_json(answer)
+        return
+    ended: EndedTransaction = decode(answer, apis.TERMINATE_TRANSACTION)
+    say(f"aborted {transaction} ({ended.reason}): it had written to {ended.partitions} partitions")
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
