@@ -36,11 +36,11 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     A single one never does."""
     max_unsent_bytes: Annotated[int, Meta(ge=1_048_576)] = 268_435_456
     """Bytes of answers that clients have not taken yet, over all connections. Above it, the connection that has taken
-    nothing for longest is closed; a single one never is. Answers that are not complete yet do not count. The same
-    number of bytes bounds what a gateway reads from the log's database at a time: further reads wait. Each read counts
-    as the largest batch read so far, and takes about five times its bytes of memory until its answer is complete. With
-    a limit of 4 MiB, 20 or 100 clients that asked for 10 MiB at the same moment and took nothing cost a gateway 72 MiB
-    for a moment, a single one 50 MiB."""
+    nothing for longest is closed; a single one never is. A gateway reads as many bytes from the log's database at a
+    time, each read counted as the largest batch so far; further reads wait. Not counted: records that a fetch holds
+    until their locks are in Redis, and records from another gateway until the answer is complete. A record takes about
+    five times its bytes until then. With 4 MiB, 100 clients that asked for 10 MiB each and took nothing cost a gateway
+    72 MiB for a moment, a single one 50 MiB."""
     max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 15_000
     """Open connections. Above it, the connection that is idle longest is closed; if none is idle, a new one gets 503.
     The limit of open files may lower it: each service raises its soft limit to the hard one."""
