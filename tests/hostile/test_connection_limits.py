@@ -1,5 +1,6 @@
 """Limits of one connection, each tested by a client that goes far beyond it; and what many connections may hold."""
 
+import contextlib
 import itertools
 import json
 import logging
@@ -154,6 +155,51 @@ def test_a_body_that_comes_at_the_lowest_speed_is_served(strict: EdgeServer) -> 
             raw.send(b"x" * 100)
             time.sleep(0.04)
         assert raw.answer().body == b"x" * 3000
+
+
+def test_a_body_may_pause_within_its_grace() -> None:
+    """However fast it must be afterwards. Another connection shows that the clocks were looked at in the pause."""
+    limits = HttpLimits(head_timeout_ms=100, body_grace_ms=3_600_000, min_body_bytes_per_s=1_048_576)
+    with edge_server(limits) as server, Raw(server.port) as raw:
+        raw.send(head("POST /echo", "Content-Length: 2"), b"x")
+        for _ in range(2):
+            with Raw(server.port) as other:
+                other.send(b"G")
+                refused(other, 408)
+        raw.send(b"y")
+        assert raw.answer().body == b"xy"
+
+
+def test_a_body_below_its_lowest_speed_is_refused_after_its_grace() -> None:
+    """It never pauses: 200 bytes at a time, far less than the speed."""
+    limits = HttpLimits(body_grace_ms=1000, min_body_bytes_per_s=1_048_576)
+    with edge_server(limits) as server, Raw(server.port) as raw:
+        raw.socket.settimeout(0.02)
+        raw.send(head("POST /echo", "Content-Length: 1000000"))
+        began, received = time.monotonic(), b""
+        while not received:
+            raw.send(b"x" * 200)
+            with contextlib.suppress(TimeoutError):
+                received = raw.socket.recv(1000)
+            assert time.monotonic() - began < 30
+        assert time.monotonic() - began >= 1
+        assert received.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_connection_is_kept_between_requests_until_its_idle_timeout() -> None:
+    """The timeout of a head is over by then; it ends a connection that never sent anything."""
+    limits = HttpLimits(head_timeout_ms=100, idle_timeout_ms=4000)
+    with edge_server(limits) as server, Raw(server.port) as raw:
+        for _ in range(2):
+            raw.send(head("POST /echo", "Content-Length: 1") + b"x")
+            assert raw.answer().body == b"x"
+            with Raw(server.port) as silent:
+                assert silent.rest() == b""
+        idle_since = time.monotonic()
+        raw.send(head("POST /echo", "Content-Length: 1") + b"x")
+        assert raw.answer().body == b"x"
+        assert raw.rest() == b""
+        assert time.monotonic() - idle_since >= 4
 
 
 def test_a_client_that_waits_for_its_answer_is_never_closed(strict: EdgeServer) -> None:
