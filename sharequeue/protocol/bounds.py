@@ -52,7 +52,7 @@ def check_settings(body: bytes) -> None:
 
 
 class _Named(msgspec.Struct, gc=False):
-    """The lists of a fetch that name topics and partitions, as JSON."""
+    """The lists of a request that name topics and partitions, as JSON."""
 
     topics: msgspec.Raw = msgspec.Raw()
     topic_partitions: msgspec.Raw = msgspec.Raw()
@@ -60,16 +60,12 @@ class _Named(msgspec.Struct, gc=False):
 
 
 _named: Final[Callable[[bytes], _Named]] = msgspec.json.Decoder(_Named).decode
-_MAX_NAMED: Final = {
-    "topics": MAX_TOPICS_NAMED,
-    "topic_partitions": MAX_PARTITIONS_NAMED + 2 * MAX_TOPICS_NAMED,
-    "forgotten_topics": MAX_PARTITIONS_NAMED + 2 * MAX_TOPICS_NAMED,
-}
-"""Values in each list, counted by its commas: each of its entries has a name and a list beside its partitions."""
+_MAX_IN_PARTITIONS: Final = MAX_PARTITIONS_NAMED + 2 * MAX_TOPICS_NAMED
+"""Values in a list of partitions by topic: each of its entries has a name and one more value beside its partitions."""
 
 
-def check_fetch(body: bytes) -> None:
-    """As `check_values`, and counts the names of topics and partitions: decoded, short ones take ten times their size."""
+def check_named(body: bytes) -> None:
+    """As `check_values`, and counts topics and partitions: decoded, short ones take ten times their size."""
     check_values(body)
     if body.count(b",") < MAX_TOPICS_NAMED:
         return
@@ -77,9 +73,13 @@ def check_fetch(body: bytes) -> None:
         named = _named(body)
     except (msgspec.DecodeError, RecursionError):
         return  # decoding the whole body finds the same fault and its place
-    for field, most in _MAX_NAMED.items():
-        if bytes(getattr(named, field)).count(b",") >= most:
-            raise TooMany(f"/{field}", "entries" if field == "topics" else "values", most)
+    for field in ("topics", "topic_partitions", "forgotten_topics"):
+        entries = bytes(getattr(named, field))
+        by_topic = entries.count(b"{")
+        if (by_topic or entries.count(b",") + 1) > MAX_TOPICS_NAMED:
+            raise TooMany(f"/{field}", "entries", MAX_TOPICS_NAMED)
+        if entries.count(b",") >= _MAX_IN_PARTITIONS:
+            raise TooMany(f"/{field}", "values", _MAX_IN_PARTITIONS)
 
 
 class _Counter(threading.local):

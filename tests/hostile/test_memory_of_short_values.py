@@ -13,6 +13,7 @@ VALUES = 190_000
 MOST = 6
 """How many times its size a request may cost."""
 FETCH = "/v1/share-groups/g/fetch"
+RESET = "/v1/share-groups/g/offsets/reset"
 NAMED = [{"topic": "a", "partitions": [999] * VALUES}]
 SETTINGS = {str(number): "" for number in range(VALUES)}
 
@@ -24,9 +25,11 @@ BODIES = {
         FETCH,
         {"topic_partitions": [{"topic": "a", "partitions": []}] * (VALUES // 2)},
         "/topic_partitions",
-        22_000,
+        1000,
     ),
     "forgotten partitions": ("POST", FETCH, {"forgotten_topics": NAMED}, "/forgotten_topics", 22_000),
+    "partitions to reset": ("POST", RESET, {"to": "latest", "topics": NAMED}, "/topics", 22_000),
+    "topics to reset": ("POST", RESET, {"to": "latest", "topics": [{"topic": "a"}] * VALUES}, "/topics", 1000),
     "settings of a new topic": ("POST", "/v1/topics", {"name": "t", "config": SETTINGS}, "", 1000),
     "settings of a topic": ("PATCH", "/v1/topics/t", {"config": SETTINGS}, "", 1000),
     "settings of a group": ("PATCH", "/v1/share-groups/g/config", {"config": SETTINGS}, "", 1000),

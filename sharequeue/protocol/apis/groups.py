@@ -158,6 +158,7 @@ RESET_SHARE_GROUP_OFFSETS = Api(
     response=ResetOffsetsResult,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
+    check_body=bounds.check_named,
 )
 DELETE_SHARE_GROUP_OFFSETS = Api(
     "deleteShareGroupOffsets",

@@ -72,7 +72,7 @@ FETCH_RECORDS = Api(
     response=FetchResponse,
     tag="Records",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS, *_SESSION_ERRORS, "SHARE_SESSION_LIMIT_REACHED"),
-    check_body=bounds.check_fetch,
+    check_body=bounds.check_named,
 )
 STREAM_RECORDS = Api(
     "streamRecords",
