@@ -74,6 +74,10 @@ def test_the_start_page_takes_five_minutes(stack: Stack) -> None:
     play(stack, "start.md")
 
 
+def test_the_page_of_transactions_prints_what_it_shows(stack: Stack) -> None:
+    play(stack, "transactions.md")
+
+
 def test_the_programs_of_the_worker_page_print_what_it_shows(stack: Stack) -> None:
     play(stack, "worker.md", files=1)
 

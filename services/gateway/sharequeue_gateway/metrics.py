@@ -140,7 +140,7 @@ CLOCK_JUMPS = Counter(
 )
 OPEN_TRANSACTIONS = Gauge(
     "sharequeue_open_transactions",
-    "[Transactions](api.md#transactions) that are open in the whole service. Each gateway has the same number: use `max`.",
+    "[Transactions](transactions.md) that are open in the whole service. Each gateway has the same number: use `max`.",
 )
 OLDEST_OPEN_TRANSACTION_SECONDS = Gauge(
     "sharequeue_oldest_open_transaction_seconds",
