@@ -39,6 +39,15 @@ def _progress(size: int | None) -> Iterator[Progress | None]:
 @click.option("--key-separator", help="the text between key and value in each line")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="a header of every record; repeatable")
 @click.option("--partition", type=click.IntRange(min=0), help="the partition of every record")
+@click.option("--transaction", is_flag=True, help="all lines become visible together, or none does")
+@click.option(
+    "--transaction-timeout",
+    type=click.FloatRange(0.001, 1e6),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="the transaction is aborted if it is open for longer",
+)
 @json_option
 @url_option
 @run
@@ -50,6 +59,8 @@ async def produce(
     key_separator: str | None,
     headers: tuple[str, ...],
     partition: int | None,
+    transaction: bool,
+    transaction_timeout: float,
     as_json: bool,
     url: str,
 ) -> None:
@@ -58,7 +69,8 @@ async def produce(
     Lines that are not UTF-8 become bytes. Records keep the order of the lines. A refused line ends the command; lines
     near it may have been sent by then, and the message counts the records that were appended. After Ctrl-C the command
     reads nothing more, sends the lines that it has read for at most 3 seconds, reports which lines are appended, and
-    exits with 130.
+    exits with 130. With --transaction, a refused line or Ctrl-C aborts: no line is visible to readers of committed
+    records.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("give --key or --key-separator, not both")
@@ -77,11 +89,13 @@ async def produce(
     fault: Exception | None = None
     interrupted = False
     with _progress(size) as progress:
-        sending = Sending(url, topic, lines, where, progress)
+        sending = Sending(url, topic, lines, where, progress, transaction_timeout if transaction else None)
         try:
             interrupted = await sending.run(descriptor)
         except (BadLine, ApiError, OSError) as error:
             fault = error
+    if where.uncommitted:
+        where.counts.clear()
     if as_json:
         click.echo(where.as_json())
     elif where.counts or (fault is None and not interrupted):

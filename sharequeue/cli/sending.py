@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from sharequeue.cli.lines import BadLine, Lines, read_lines
 from sharequeue.cli.printing import stopping
-from sharequeue.client import ApiError, Pending, Producer
+from sharequeue.client import ApiError, Pending, Producer, Transaction
 
 IN_FLIGHT_RECORDS: Final = 5000
 """Reading waits while this many records have no result."""
@@ -30,6 +30,10 @@ class Where:
         """The last line that is appended."""
         self.doubtful: list[int] = []
         """Lines that may be appended or not: their answer was lost."""
+        self.uncommitted = False
+        """The lines were sent in a transaction that was not committed, or perhaps."""
+        self.in_doubt: str | None = None
+        """The id of that transaction, if its outcome is not known."""
 
     def add(self, line: int, partition: int, offset: int) -> None:
         self.last_line = line
@@ -39,6 +43,13 @@ class Where:
 
     def so_far(self) -> str:
         """The results in words, if the command ends early."""
+        if self.in_doubt is not None:
+            return (
+                f"it is not known what became of transaction {self.in_doubt};"
+                f" `sharequeue transactions describe {self.in_doubt}` tells"
+            )
+        if self.uncommitted:
+            return "the transaction was not committed: its records are not visible to readers of committed records"
         total = self.counts.total()
         parts = [f"{total} record{'' if total == 1 else 's'} appended, up to line {self.last_line}"]
         if not total:
@@ -77,7 +88,17 @@ class Where:
 class Sending:
     """Sends the lines of the input, and notes the result of each in `where`."""
 
-    def __init__(self, url: str, topic: str, lines: Lines, where: Where, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        topic: str,
+        lines: Lines,
+        where: Where,
+        progress: Progress | None,
+        transaction_timeout_s: float | None = None,
+    ) -> None:
+        """`transaction_timeout_s`: send all lines in one transaction, which may be open for so long."""
+        self._transaction_timeout_s = transaction_timeout_s
         self._producer = Producer(url)
         self._topic = topic
         self._lines = lines
@@ -96,7 +117,7 @@ class Sending:
         Returns: whether Ctrl-C came before all lines were sent. Raises: BadLine: no line after that one was sent.
             ApiError: a record was refused. OSError: the input cannot be read. In each case `where` has the results.
         """
-        sending = asyncio.ensure_future(self._send(descriptor))
+        sending = asyncio.ensure_future(self._send_all(descriptor))
         with stopping(sending.cancel):
             await asyncio.wait([sending])
             with contextlib.suppress(ApiError):  # of requests that are given up now; `_settle` notes them
@@ -107,16 +128,37 @@ class Sending:
                 self.failed = error
         if not sending.cancelled():
             sending.result()
+        if self._transaction_timeout_s is not None:
+            return sending.cancelled()
         return sending.cancelled() and (self.failed is not None or not self._all_read)
 
-    async def _send(self, descriptor: int) -> None:
+    async def _send_all(self, descriptor: int) -> None:
+        if self._transaction_timeout_s is None:
+            await self._send(descriptor, self._producer)
+            return
+        self._where.uncommitted = True
+        transaction = self._producer.transaction(timeout_ms=round(self._transaction_timeout_s * 1000))
+        try:
+            async with transaction:
+                self._where.in_doubt = transaction.transaction_id
+                await self._send(descriptor, transaction)
+            self._where.uncommitted = False
+        except ApiError as error:
+            if error.definite:
+                self._where.in_doubt = None
+            raise
+        finally:
+            if transaction.outcome is not None:
+                self._where.in_doubt = None
+
+    async def _send(self, descriptor: int, sender: Producer | Transaction) -> None:
         number = 0
         try:
             async for line, size in read_lines(descriptor):
                 number += 1
                 record = self._lines.record(line, number)
                 if record is not None:
-                    pending = await self._producer.send_soon(
+                    pending = await sender.send_soon(
                         self._topic, record.value, key=record.key, headers=record.headers, partition=record.partition
                     )
                     self._waiting.append((number, pending))
