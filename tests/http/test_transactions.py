@@ -1,5 +1,6 @@
 """Transactions over HTTP: begin, produce, commit, abort, an operator's abort, and what is refused."""
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from sharequeue.protocol.errors import BY_NUMBER
 from tests.http.calls import Gateway, good, wait_until
 from tests.http.calls import problem as told
+from tests.storage.database import session
 
 
 def problem(answer: Any, status: int, code: int) -> dict[str, Any]:
@@ -214,3 +216,27 @@ def test_open_transactions_are_listed_oldest_first_by_pages(gateway: Gateway, na
     assert listed(transactional_id=name) == {"transactions": []}
     for token in ("x", "WzEsMl0=", "WyIyMDI2LTExLTIyVDE3OjAwOjAwIiwieCJd"):
         problem(gateway.http.get("/v1/transactions", params={"page_token": token}), 422, 42)
+
+
+def test_readiness_names_a_transaction_that_stays_open(gateway: Gateway, shared_database: str, name: str) -> None:
+    transaction = begin(gateway, transactional_id=name)["transaction_id"]
+    good(produce(gateway, name, transaction, 1))
+
+    async def age() -> None:
+        async with session(shared_database) as connection:
+            await connection.execute(
+                "UPDATE log.transactions SET began_at = began_at - interval '1 day' WHERE transaction_id = $1",
+                transaction,
+            )
+
+    def told() -> str:
+        answer = good(gateway.http.get("/readyz"))
+        assert answer["status"] == "ready", "it stops no call"
+        return str(answer["dependencies"].get("transactions", ""))
+
+    asyncio.run(age())
+    wait_until(lambda: transaction in told())
+    assert f"{name!r}: open for 864" in told()
+    assert "wrote to 1 partitions" in told()
+    good(end(gateway, transaction, "terminate"))
+    wait_until(lambda: transaction not in told())

@@ -68,6 +68,7 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "of a producer": (lambda c: transaction_store.open_of(c, "x77"), 10),
     "raise an epoch": (lambda c: transaction_store.raise_epoch(c, "x77", ""), 10),
     "lock a producer": (lambda c: transaction_store.lock_producer(c, "x77"), 10),
+    "list after a place": (lambda c: transaction_store.list_open(c, None, 0, (datetime.now(UTC), "t5"), 100), 10),
     "nothing to sweep": (lambda c: transaction_store.sweep(c, 1000), 10),
     "no producer to forget": (lambda c: transaction_store.forget_producers(c, 1000), 10),
     "leave a topic": (lambda c: store.leave_transactions(c, TOPIC, range(7, 9)), 200),
