@@ -29,7 +29,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from sharequeue.gathering import let_others_join
 from sharequeue.log import Rarely, fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import (
@@ -224,8 +223,6 @@ class Persister:
             if left:
                 await asyncio.sleep(SEND_AGAIN_PAUSE_S)
                 self._gathered[:0] = left  # before later writes of the same share-partitions
-        if len(gathered) > 1:
-            await let_others_join()
         self._busy.discard(url)
         self._on_their_way.difference_update(keys)
         self._start_sending(self._gathered)

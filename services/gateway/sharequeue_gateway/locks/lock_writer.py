@@ -16,7 +16,6 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionClosed
 from redis.exceptions import NoScriptError, ResponseError
 
-from sharequeue.gathering import let_others_join
 from sharequeue.log import fields
 from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue_gateway import metrics
@@ -179,8 +178,6 @@ class LockWriter:
                     for waiting, answer in zip(gathered, answers, strict=True):
                         if not waiting.done.done():
                             waiting.done.set_result(answer != 0)
-                    if len(gathered) > 1:
-                        await let_others_join()
         finally:
             await self._own_connection.close()
 

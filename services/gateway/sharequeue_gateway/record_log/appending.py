@@ -20,7 +20,6 @@ import asyncpg
 import msgspec
 
 from sharequeue import background
-from sharequeue.gathering import let_others_join
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import TopicIdPartition
@@ -105,10 +104,7 @@ class Appender:
             self._wake.clear()
             while self._gathered:
                 now = time.monotonic()
-                taken = self._take(now)
-                await self._commit(taken, now + self._deadline_s)
-                if len(taken) > 1:
-                    await let_others_join()
+                await self._commit(self._take(now), now + self._deadline_s)
 
     def _take(self, now: float) -> list[WaitingAppend]:
         """The appends of the next commit. Those that have waited too long are refused."""
