@@ -106,18 +106,24 @@ AcknowledgeTypes = Annotated[
     Raw,
     Meta(
         extra_json_schema={
-            "type": "array",
-            "items": {
-                "title": _ACKNOWLEDGE_TYPE.title,
-                "description": _ACKNOWLEDGE_TYPE.description,
-                **(_ACKNOWLEDGE_TYPE.extra_json_schema or {}),
-            },
-            "minItems": 1,
-            "maxItems": MAX_VALUES,
+            "anyOf": [
+                {
+                    "type": "array",
+                    "items": {
+                        "title": _ACKNOWLEDGE_TYPE.title,
+                        "description": _ACKNOWLEDGE_TYPE.description,
+                        **(_ACKNOWLEDGE_TYPE.extra_json_schema or {}),
+                    },
+                    "minItems": 1,
+                    "maxItems": MAX_VALUES,
+                },
+                {"type": "null"},
+            ],
+            "default": None,
         }
     ),
 ]
-"""A TypeName for each offset, as JSON. They are checked with the rest of an acknowledgement: decoded as texts, they take
+"""A TypeName for each offset, or null for none, as JSON. They are checked with the rest of an acknowledgement: decoded as texts, they take
 eight times their size."""
 
 ConfigName = Annotated[str, Meta(extra_json_schema={"maxLength": 100, "pattern": r"^[a-z][a-z0-9.]*\Z"})]
