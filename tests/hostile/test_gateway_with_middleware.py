@@ -47,7 +47,7 @@ def gateway(request: pytest.FixtureRequest, stack: Stack, tmp_path: Path) -> Ite
 @pytest.mark.parametrize("gateway", ["refuse"], indirect=True)
 def test_middleware_that_refuses_refuses_every_call(gateway: httpx.Client) -> None:
     for api in CALLS:
-        path = apis.path_of(api, topic="t", group="g", partition=0, member_id="m", topic_id="i")
+        path = apis.path_of(api, topic="t", group="g", partition=0, member_id="m", topic_id="i", transaction="t")
         assert gateway.request(api.method, path).status_code == 403, api.operation_id
 
 

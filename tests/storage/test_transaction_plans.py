@@ -61,7 +61,7 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "register": (lambda c: transaction_store.register(c, "t5", [PLACE], [50]), 50),
     "end": (lambda c: end(c, "t5"), 100),
     "end an empty one": (
-        lambda c: transaction_store.end_empty(c, "t5", State.ABORTED, Reason.CLIENT, datetime.now(UTC)),
+        lambda c: transaction_store.end_empty(c, "t5", State.ABORTED, Reason.CLIENT, datetime.now(UTC), None),
         10,
     ),
     "what became of it": (lambda c: transaction_store.find(c, "o77"), 50),

@@ -62,7 +62,7 @@ class CommitTransactionRequest(Request):
 
 
 class EndTransactionRequest(Request):
-    """It has no fields: send `{}`, or no body."""
+    """It has no fields: send `{}`."""
 
 
 class EndedTransaction(Response):
