@@ -39,7 +39,7 @@ final class Producer {
     long end = System.nanoTime() + deadline.toNanos();
     for (long pauseMs = 100; ; pauseMs = Math.min(2 * pauseMs, MOST_PAUSE_MS)) {
       try {
-        return records.produceRecords(topic, new ProduceRequest().records(batch), key, null).getRecords();
+        return records.produceRecords(topic, new ProduceRequest().records(batch), key, null, null).getRecords();
       } catch (ApiException fault) {
         var problem = Worker.problemOf(fault);
         pauseMs = Math.max(Worker.retryAfterMs(fault), pauseMs);
