@@ -223,3 +223,23 @@ def test_the_cause_of_a_restored_dead_letter_goes_by_attempts() -> None:
         "Offset rejected by client.",
         "Offset delivery count exceeded the threshold.",
     ]
+
+
+def test_a_later_delivery_that_was_never_begun_waits_for_nothing() -> None:
+    """The group's backoff is for attempts: the one before was one, this is none."""
+    d = fetched("[0]", retry_backoff_ms=(60_000,), retry_jitter_percent=0)
+    d.ack("0 Rel", delay_ms=0)
+    assert d.fetch("[0]") == "0-0×2"
+    d.ack("0 Rel", begun=False)
+    assert d.fetch("[0]") == "0-0×3"
+    d.ack("0 Rel")
+    assert d.fetch("[0]") == ""
+
+
+def test_a_note_of_an_earlier_delivery_delays_nothing() -> None:
+    """The state may hold what was noted before the record was delivered again."""
+    noted = StateAnnotation(0, 0, delivery_count=1, available_at_ms=1_060_000)
+    d = Driver(state=[(0, 0, 0, 2)], annotations=[noted])
+    assert d.fetch("[0]") == "0-0×3"
+    d = Driver(state=[(0, 0, 0, 1)], annotations=[noted])
+    assert d.fetch("[0]") == ""
