@@ -243,3 +243,29 @@ def test_a_note_of_an_earlier_delivery_delays_nothing() -> None:
     assert d.fetch("[0]") == "0-0×3"
     d = Driver(state=[(0, 0, 0, 1)], annotations=[noted])
     assert d.fetch("[0]") == ""
+
+
+def test_a_note_about_a_part_of_a_batch_holds_for_its_own_delivery_alone() -> None:
+    for count, expected in ((1, "0-4×3"), (2, "0-0×3, 3-4×3")):
+        noted = StateAnnotation(1, 2, delivery_count=count, available_at_ms=1_060_000)
+        d = Driver(state=[(0, 4, 0, 2)], annotations=[noted])
+        assert d.fetch(FIVE) == expected
+
+
+def test_a_log_start_within_a_write_leaves_the_rest_forgiven() -> None:
+    d = Driver(hold_writes=True)
+    d.fetch(FIVE)
+    d.ack("0-4 Rel", begun=False)
+    d.machine.move_log_start(2, d.now_ms)
+    d.finish(ok=False)
+    assert attempts(d) == [(2, 4, 1, 1)]
+
+
+def test_a_part_of_what_was_released_is_not_throttled_either() -> None:
+    d = fetched("[0-9]", throttle_released=False)
+    for _ in range(2):
+        d.ack("0-9 Rel")
+        d.fetch("[0-9]")
+    d.ack("0-9 Rel")
+    assert d.fetch("[0-9]", rl=True, max=4) == "0-3×4"
+    assert d.fetch("[0-9]", rl=True) == "4-9×4"
