@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sharequeue_gateway.record_log import dead_letter_log, store, trimming
+from sharequeue_gateway.record_log import dead_letter_log, key_store, store, trimming
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -307,9 +307,9 @@ async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
         first = await log.appender.append([batch_of(topic, "a")], before)
         wrong_clock(hours)
         async with PostgresRecordLogs(database_url).open() as wrong:
-            for table in (store.KEYS, store.LASTING_KEYS):
-                await wrong.database.query(store.make_key_partitions, table)
-                await wrong.database.query(store.drop_key_partitions, table)
+            for table in (key_store.KEYS, key_store.LASTING_KEYS):
+                await wrong.database.query(key_store.make_key_partitions, table)
+                await wrong.database.query(key_store.drop_key_partitions, table)
             for gateway in (log, wrong):
                 assert await gateway.appender.append([batch_of(topic, "a")], before) == first
                 assert (await gateway.appender.append([batch_of(topic, "b")], during)).base_offsets == [1]
@@ -318,9 +318,9 @@ async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
         assert (await log.appender.append([batch_of(topic, "c")], after)).base_offsets == [2]
 
 
-@pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
+@pytest.mark.parametrize("table", [key_store.KEYS, key_store.LASTING_KEYS], ids=["day", "week"])
 async def test_a_key_is_stored_though_the_partition_of_its_period_is_missing(
-    database_url: str, table: store.KeyTable
+    database_url: str, table: key_store.KeyTable
 ) -> None:
     """As after a sleep of the machine that PostgreSQL runs on: the purge, which makes them ahead, comes too late."""
     topic = new_topic()
@@ -329,13 +329,13 @@ async def test_a_key_is_stored_though_the_partition_of_its_period_is_missing(
             "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = $1::regclass", f"log.{table.name}"
         )
         await admin.execute("DROP TABLE " + ", ".join(name for (name,) in names))
-        keys = [key_of(topic, str(n), b"1")._replace(lasting=table is store.LASTING_KEYS) for n in range(8)]
+        keys = [key_of(topic, str(n), b"1")._replace(lasting=table is key_store.LASTING_KEYS) for n in range(8)]
         results = await asyncio.gather(*(log.appender.append([batch_of(topic, "a")], key) for key in keys))
         assert sorted(result.base_offsets[0] for result in results) == list(range(8))
         assert await asyncio.gather(*(log.appender.append([batch_of(topic, "a")], key) for key in keys)) == results
 
 
-async def age_keys(connection: Any, table: store.KeyTable, periods: int) -> None:
+async def age_keys(connection: Any, table: key_store.KeyTable, periods: int) -> None:
     """Let partitions stand for periods that are so long ago."""
     period = await connection.fetchval(f"SELECT {table.period} - {periods}")
     await connection.execute(
@@ -344,12 +344,12 @@ async def age_keys(connection: Any, table: store.KeyTable, periods: int) -> None
     )
 
 
-@pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
-async def test_keys_are_kept_for_their_retention_and_no_longer(database_url: str, table: store.KeyTable) -> None:
+@pytest.mark.parametrize("table", [key_store.KEYS, key_store.LASTING_KEYS], ids=["day", "week"])
+async def test_keys_are_kept_for_their_retention_and_no_longer(database_url: str, table: key_store.KeyTable) -> None:
     """A key of the last moment of a period is known a day or a week later, through the next period that has begun."""
     topic = new_topic()
     async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
-        key = key_of(topic, "k", b"1")._replace(lasting=table is store.LASTING_KEYS)
+        key = key_of(topic, "k", b"1")._replace(lasting=table is key_store.LASTING_KEYS)
         first = await log.appender.append([batch_of(topic, "a")], key)
         for periods, known in ((table.kept - 1, True), (table.kept, False)):
             await age_keys(admin, table, periods)
@@ -357,14 +357,14 @@ async def test_keys_are_kept_for_their_retention_and_no_longer(database_url: str
             assert (await log.appender.append([batch_of(topic, "a")], key) == first) is known
 
 
-@pytest.mark.parametrize("table", [store.KEYS, store.LASTING_KEYS], ids=["day", "week"])
-async def test_partitions_of_keys_that_are_too_old_are_dropped(database_url: str, table: store.KeyTable) -> None:
+@pytest.mark.parametrize("table", [key_store.KEYS, key_store.LASTING_KEYS], ids=["day", "week"])
+async def test_partitions_of_keys_that_are_too_old_are_dropped(database_url: str, table: key_store.KeyTable) -> None:
     async with session(database_url) as admin:
         now = await admin.fetchval(f"SELECT {table.period}")
         for periods in range(table.most_partitions + 4):
             await age_keys(admin, table, periods)
-        await store.make_key_partitions(admin, table)
-        await store.drop_key_partitions(admin, table)
+        await key_store.make_key_partitions(admin, table)
+        await key_store.drop_key_partitions(admin, table)
         assert await key_partitions(admin, table) == list(range(now - table.most_partitions + 2, now + 2))
 
 
@@ -372,19 +372,19 @@ async def test_a_jump_of_postgresqls_clock_drops_no_key_within_its_retention(
     database_url: str,
 ) -> None:
     """During the jump, today's partitions look as old as those of a month ago."""
-    table = store.KEYS
+    table = key_store.KEYS
     async with session(database_url) as admin:
         for periods in range(700, 700 + table.most_partitions + 4):
             await age_keys(admin, table, periods)
         now = await admin.fetchval(f"SELECT {table.period}")
-        await store.make_key_partitions(admin, table)
-        await store.drop_key_partitions(admin, table)
+        await key_store.make_key_partitions(admin, table)
+        await key_store.drop_key_partitions(admin, table)
         kept = await key_partitions(admin, table)
         assert set(kept) >= {*range(now - 700 - table.kept, now - 699), now, now + 1}
         assert len(kept) == table.most_partitions
 
 
-async def key_partitions(connection: Any, table: store.KeyTable) -> list[int]:
+async def key_partitions(connection: Any, table: key_store.KeyTable) -> list[int]:
     """The periods that have a partition, in order."""
     rows = await connection.fetch(
         "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass",

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import store, transaction_store
+from sharequeue_gateway.record_log import key_store, store, transaction_store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.transaction_rules import Reason, State
 
@@ -50,7 +50,7 @@ async def end(connection: Any, transaction_id: str) -> None:
     last = await transaction_store.look_to_end(connection, transaction_id)
     await transaction_store.lock_places(connection, last.places, large=True)
     ended = (State.ABORTED, Reason.CLIENT, last.now, 7, "note")
-    await transaction_store.end_with_records(connection, store.OUTCOMES, transaction_id, *ended)
+    await transaction_store.end_with_records(connection, key_store.OUTCOMES, transaction_id, *ended)
 
 
 STATEMENTS: dict[str, tuple[Statement, int]] = {
@@ -79,7 +79,7 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
 def filled(module_database: str) -> str:
     async def fill() -> None:
         connection = await asyncpg.connect(module_database)
-        await store.make_key_partitions(connection, store.OUTCOMES)
+        await key_store.make_key_partitions(connection, key_store.OUTCOMES)
         await connection.execute(FILL)
         await connection.close()
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from sharequeue_gateway.record_log import store, transaction_store
+from sharequeue_gateway.record_log import key_store, store, transaction_store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.transaction_rules import (
     ABORT,
@@ -597,7 +597,7 @@ async def test_outcomes_are_dropped_by_period(database_url: str) -> None:
                 f"""CREATE TABLE log.transaction_outcomes_{number} PARTITION OF log.transaction_outcomes
                     FOR VALUES FROM ({number}) TO ({number + 1})"""
             )
-        await store.drop_key_partitions(admin, old._replace(seconds=3600, kept=1))
+        await key_store.drop_key_partitions(admin, old._replace(seconds=3600, kept=1))
         assert len(await admin.fetch(tables)) == old.most_partitions + 1
 
 

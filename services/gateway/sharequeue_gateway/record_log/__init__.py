@@ -15,6 +15,7 @@ A batch is one row: flags, record count, end positions, then the records as the 
 
     appending, locked_append, known_log     append, publish         store, purging, trimming, compacting    the SQL
     postgres, cache, record_batch           read                    database, connections                   its sessions
+    key_store                               the SQL of idempotency keys, and of tables that are kept for some periods
     retaining, retention_rule               up to where retention removes records
     transactions, ending                    begin, end and sweep transactions; transaction_rules: what they answer;
                                             transaction_store: their SQL; transaction_sizes: their bytes

@@ -10,7 +10,7 @@ import asyncpg
 from sharequeue.protocol.errors import StorageError
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import key_store
 from sharequeue_gateway.record_log.connections import Connections
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
 
@@ -26,18 +26,18 @@ VALUES (gen_random_uuid(), 0, 0, 0, 0, 0, gen_random_uuid(), {SOME_BYTES})
 class LogDatabase:
     """The connections to PostgreSQL. Make it with `open`, end it with `close`."""
 
-    def __init__(self, url: str, pool: Any, outcomes: store.KeyTable = store.OUTCOMES) -> None:
+    def __init__(self, url: str, pool: Any, outcomes: key_store.KeyTable = key_store.OUTCOMES) -> None:
         self._url = url
         self.outcomes = outcomes
         """What became of transactions."""
-        self.key_tables: Final = (store.KEYS, store.LASTING_KEYS, outcomes)
+        self.key_tables: Final = (key_store.KEYS, key_store.LASTING_KEYS, outcomes)
         """The tables that have a partition for each period."""
         self.connections = Connections(pool)
         self.health = PostgresHealth(partial(self.connect, "health"), TRY_WRITE)
 
     @classmethod
     async def open(
-        cls, url: str, *, connections: int = 8, outcome_period_s: int = store.OUTCOMES.seconds
+        cls, url: str, *, connections: int = 8, outcome_period_s: int = key_store.OUTCOMES.seconds
     ) -> "LogDatabase":
         """Connect. Raises: the driver's errors, if the database cannot be reached."""
         pool = await asyncpg.create_pool(
@@ -48,9 +48,9 @@ class LogDatabase:
             command_timeout=STATEMENT_TIMEOUT_S,
             server_settings=_server_settings("log"),
         )
-        database = cls(url, pool, store.OUTCOMES._replace(seconds=outcome_period_s))
+        database = cls(url, pool, key_store.OUTCOMES._replace(seconds=outcome_period_s))
         for table in database.key_tables:
-            await database.query(store.make_key_partitions, table)
+            await database.query(key_store.make_key_partitions, table)
         return database
 
     async def close(self) -> None:

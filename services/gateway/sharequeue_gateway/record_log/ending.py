@@ -19,7 +19,7 @@ from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import store, transaction_store
+from sharequeue_gateway.record_log import key_store, transaction_store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.known_log import KnownLog
@@ -143,9 +143,9 @@ class Ending:
         try:
             return await self._transaction(connection, *arguments)
         except asyncpg.CheckViolationError as fault:
-            if not store.lacks_key_partition(fault):
+            if not key_store.lacks_key_partition(fault):
                 raise
-        await store.make_key_partitions(connection, self._database.outcomes)
+        await key_store.make_key_partitions(connection, self._database.outcomes)
         return await self._transaction(connection, *arguments)
 
     async def _transaction(

@@ -26,7 +26,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import store, transaction_store
+from sharequeue_gateway.record_log import key_store, store, transaction_store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.ending import Ending
@@ -163,10 +163,10 @@ class LockedAppend:
         try:
             return await self._transaction(connection, request, tried_at)
         except asyncpg.CheckViolationError as fault:
-            if not store.lacks_key_partition(fault):
+            if not key_store.lacks_key_partition(fault):
                 raise
         for table in self._database.key_tables:
-            await store.make_key_partitions(connection, table)
+            await key_store.make_key_partitions(connection, table)
         return await self._transaction(connection, request, tried_at)
 
     def _not_known(self, begun: bool, fault: BaseException) -> ApiError:
@@ -307,7 +307,7 @@ def not_in_time() -> StorageError:
 
 async def _answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None:
     """Take the key for this transaction. Returns: the first answer, if the key was used before."""
-    used = await store.find_key(connection, _table_of(key), key.caller, key.path, key.topic_id, key.key)
+    used = await key_store.find_key(connection, _table_of(key), key.caller, key.path, key.topic_id, key.key)
     if used is None:
         return None
     fingerprint, answer, base_offsets = used
@@ -319,7 +319,7 @@ async def _answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | Non
 async def _keep(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int]) -> bytes:
     """Store the answer with its key. Returns: the answer."""
     answer = key.answer(base_offsets)
-    await store.keep_key(
+    await key_store.keep_key(
         connection,
         _table_of(key),
         key.caller,
@@ -333,5 +333,5 @@ async def _keep(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int
     return answer
 
 
-def _table_of(key: IdempotencyKey) -> store.KeyTable:
-    return store.LASTING_KEYS if key.lasting else store.KEYS
+def _table_of(key: IdempotencyKey) -> key_store.KeyTable:
+    return key_store.LASTING_KEYS if key.lasting else key_store.KEYS

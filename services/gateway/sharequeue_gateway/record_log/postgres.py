@@ -12,7 +12,7 @@ from sharequeue.log import fields
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue_gateway.record_log import purging, store, trimming
+from sharequeue_gateway.record_log import key_store, purging, store, trimming
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.committed_reads import CommittedReads
@@ -274,8 +274,8 @@ class PostgresRecordLog:
                 self._listener.forgotten(*place)
             try:
                 for table in self.database.key_tables:
-                    await self.database.query(store.make_key_partitions, table)
-                    await self.database.query(store.drop_key_partitions, table)
+                    await self.database.query(key_store.make_key_partitions, table)
+                    await self.database.query(key_store.drop_key_partitions, table)
                 for stage, after_s in purging.STAGES:
                     while await self.database.query(stage, purging.AT_ONCE, after_s) >= purging.AT_ONCE:
                         pass

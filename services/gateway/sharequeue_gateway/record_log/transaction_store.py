@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue_gateway.record_log.store import END, Connection, KeyTable, lock_key
+from sharequeue_gateway.record_log.key_store import KeyTable
+from sharequeue_gateway.record_log.store import END, Connection, lock_key
 from sharequeue_gateway.record_log.transaction_rules import Reason, State, Transaction
 
 ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
