@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from sharequeue.http.exchange import WITHOUT_LENGTH, ClientGone, Headers, too_large
 from sharequeue.http.paths import Found, split_path
+from sharequeue.http.unsent import Unsent
 from sharequeue.protocol.errors import ApiError
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -22,10 +23,10 @@ READ_AHEAD_BYTES: Final = 64 * 1024
 
 
 class Connection(Protocol):
-    """The part of a connection that an exchange uses. `untaken`: exists while the client takes nothing."""
+    """The part of a connection that an exchange uses."""
 
     transport: asyncio.Transport
-    untaken: asyncio.Event | None
+    unsent: Unsent
 
     def address(self, name: str) -> tuple[str, int] | None: ...
 
@@ -34,8 +35,6 @@ class Connection(Protocol):
     def resume(self) -> None: ...
 
     def restart_clock(self) -> None: ...
-
-    async def drain(self, held: int = 0) -> None: ...
 
     def on_answered(self, exchange: "ConnectionExchange") -> None: ...
 
@@ -246,8 +245,8 @@ class ConnectionExchange:
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         connection = self._connection
-        if connection.untaken is not None:
-            await connection.drain(len(body))
+        if connection.unsent.untaken is not None:
+            await connection.unsent.drain(len(body))
         transport = connection.transport
         if transport.is_closing():
             return
@@ -279,7 +278,7 @@ class ConnectionExchange:
         if (
             self.answered
             or self._without_content
-            or connection.untaken is not None
+            or connection.unsent.untaken is not None
             or connection.transport.is_closing()
         ):
             return
@@ -294,8 +293,8 @@ class ConnectionExchange:
         connection = self._connection
         if not connection.transport.is_closing():
             connection.transport.write(data)
-            if connection.untaken is not None:
-                await connection.drain()
+            if connection.unsent.untaken is not None:
+                await connection.unsent.drain()
         if connection.transport.is_closing():
             raise ClientGone
 

@@ -27,8 +27,6 @@ class Connection(Protocol):
 
     silent: bool
     """Whether the client has sent no byte yet."""
-    taken_at: float
-    """When the client last took bytes of its answers, by the last measurement."""
 
     @property
     def begins(self) -> bool:
@@ -40,7 +38,17 @@ class Connection(Protocol):
     def give_way(self) -> None:
         """Refuse the body that is coming in, because others need its memory."""
 
-    def measure_unsent(self, now: float) -> int:
+    def drop(self) -> None:
+        """Close the connection at once. An answer that the client has not taken yet is lost."""
+
+
+class Sender(Protocol):
+    """The sending side of a connection."""
+
+    taken_at: float
+    """When the client last took bytes of its answers, by the last measurement."""
+
+    def measure(self, now: float) -> int:
         """The bytes of answers that the client has not taken. `now`: seconds of the loop's clock."""
 
     def drop(self) -> None:
@@ -64,7 +72,7 @@ class Edge:
         self._receiving: dict[Connection, int] = {}
         """Connections with an arriving body, each with the bytes of it in memory, the earliest first."""
         self._receiving_bytes = 0
-        self._sending: dict[Connection, int] = {}
+        self._sending: dict[Sender, int] = {}
         """Connections whose client does not take its answers as fast as they come, each with the bytes that it has not
         taken at most."""
         self._sending_bytes = 0
@@ -96,20 +104,20 @@ class Edge:
         while self._receiving_bytes > self.limits.max_receiving_bytes and len(receiving) > 1:
             next(iter(receiving)).give_way()
 
-    def send(self, connection: Connection, unsent: int, now: float) -> None:
+    def send(self, sender: Sender, unsent: int, now: float) -> None:
         """The client of a connection has not taken `unsent` bytes of its answers; 0: it takes them again, or is gone.
 
         While such bytes exceed their limit, close the connection whose client has taken nothing for longest.
         """
         sending = self._sending
-        self._sending_bytes += unsent - sending.pop(connection, 0)
+        self._sending_bytes += unsent - sending.pop(sender, 0)
         if not unsent:
             return
-        sending[connection] = unsent
+        sending[sender] = unsent
         if self._sending_bytes <= self.limits.max_unsent_bytes:
             return
         for other in sending:
-            sending[other] = other.measure_unsent(now)
+            sending[other] = other.measure(now)
         self._sending_bytes = sum(sending.values())
         for other in sorted(sending, key=lambda stalled: stalled.taken_at)[:-1]:
             if self._sending_bytes <= self.limits.max_unsent_bytes:
