@@ -30,7 +30,7 @@ def fetch_api(gateway: Parts) -> FetchApi:
     """Fetches of a gateway that knows the topic and the group."""
     gateway.metadata._learn(described(1))
     gateway.metadata._configs["g"] = ShareGroupConfig()
-    routing, fetcher = Routing(gateway.cluster), Fetcher(gateway.leader, NOWHERE, NOWHERE, Clock())
+    routing, fetcher = Routing(gateway.cluster), Fetcher(gateway.leader, NOWHERE, NOWHERE, gateway.cluster, Clock())
     return FetchApi(
         clock=Clock(),
         metadata=gateway.metadata,

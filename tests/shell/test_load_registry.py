@@ -23,6 +23,7 @@ from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
+from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.readers import Readers
@@ -113,30 +114,15 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
         take_from_others=Routing(cluster).gateways.take_from_others,
         epochs=epochs,
     )
-    led, dead_letters, kept_locks = LedIndex(), DeadLetterQueue(), KeptLocks(cluster, Clock())
+    dead_letters = DeadLetterQueue()
     loads = Loads(
-        led,
-        kept_locks,
-        dead_letters,
-        clock=Clock(),
-        cluster=cluster,
-        epochs=epochs,
-        loader=loader,
-        max_share_partitions=10,
+        LedIndex(), loader, dead_letters, clock=Clock(), cluster=cluster, epochs=epochs, max_share_partitions=10
     )
-    leader = Leader(
-        led,
-        loads,
-        kept_locks,
-        dead_letters,
-        Persister(share_coordinator, deadline_ms=100),
-        lock_store,
-        clock=Clock(),
-        cluster=cluster,
-        activity=nowhere,
-    )
-    hand_over = HandOver(leader, loads, kept_locks, cluster, epochs, lock_store, lambda: None)
-    return Parts(leader, loads, kept_locks, hand_over, metadata, cluster, lock_store)
+    locks = LockRecorder(lock_store, loads, cluster, Clock())
+    persister = Persister(share_coordinator, deadline_ms=100)
+    leader = Leader(loads, locks, persister, dead_letters, nowhere, Clock())
+    hand_over = HandOver(loads, cluster, epochs, lock_store, lambda: None)
+    return Parts(leader, loads, loads.kept_locks, hand_over, metadata, cluster, lock_store)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["asked", "asked, and not answered"])
@@ -258,7 +244,7 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
         leader = gateway.leader
         nowhere: Any = None
         waiting = WaitingFetch(Client())
-        fetcher = Fetcher(leader, nowhere, nowhere, Clock())
+        fetcher = Fetcher(leader, nowhere, nowhere, gateway.cluster, Clock())
         asking = asyncio.create_task(fetcher.delayed.wait(waiting, "g", [(ORDERS, 0)], 60))
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.expect(apis.READ_STATE)

@@ -67,11 +67,11 @@ from sharequeue_gateway.leader.due_locks import DueLocks
 from sharequeue_gateway.leader.floors import Floors
 from sharequeue_gateway.leader.hand_over import HandOver
 from sharequeue_gateway.leader.idle import unload_idle
-from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
+from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.log_news import LogNews
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.leader.queue_series import QueueSeries
@@ -129,7 +129,6 @@ class Leading(NamedTuple):
     leader: Leader
     led: LedIndex
     loads: Loads
-    kept_locks: KeptLocks
     dead_letters: DeadLetterQueue
     persister: Persister
     activity: Activity
@@ -161,7 +160,7 @@ async def prepare(settings: Settings) -> Service:
     clock, cluster, lock_timers = base.clock, base.cluster, base.lock_timers
     leading = _leading(base, settings)
     record_log, leader, dead_letters = leading.record_log, leading.leader, leading.dead_letters
-    due_locks = DueLocks(leader, leading.kept_locks, base.epochs, lock_timers, base.metadata, cluster, clock)
+    due_locks = DueLocks(leader, leading.loads.kept_locks, base.epochs, lock_timers, base.metadata, cluster, clock)
     dead_letter_writer = DeadLetterWriter(
         dead_letters,
         leader,
@@ -274,35 +273,24 @@ def _leading(base: Base, settings: Settings) -> Leading:
         epochs=epochs,
     )
     persister = Persister(base.share_coordinator, deadline_ms=settings.state_write_deadline_ms)
-    dead_letters, kept_locks = DeadLetterQueue(), KeptLocks(cluster, clock)
+    dead_letters = DeadLetterQueue()
     loads = Loads(
         led,
-        kept_locks,
+        loader,
         dead_letters,
         clock=clock,
         cluster=cluster,
         epochs=epochs,
-        loader=loader,
         max_share_partitions=settings.max_share_partitions,
     )
-    leader = Leader(
-        led,
-        loads,
-        kept_locks,
-        dead_letters,
-        persister,
-        base.lock_timers,
-        clock=clock,
-        cluster=cluster,
-        activity=activity,
-    )
+    locks = LockRecorder(base.lock_timers, loads, cluster, clock)
+    leader = Leader(loads, locks, persister, dead_letters, activity, clock)
     return Leading(
         record_log=record_log,
         append_news=append_news,
         leader=leader,
         led=led,
         loads=loads,
-        kept_locks=kept_locks,
         dead_letters=dead_letters,
         persister=persister,
         activity=activity,
@@ -337,7 +325,7 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     repeated = RepeatedFetches(leader, metadata, lock_timers, record_log, clock)
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, base.routing, clock)
-    members, fetcher = FetchingMembers(), Fetcher(leader, record_log, repeated, clock)
+    members, fetcher = FetchingMembers(), Fetcher(leader, record_log, repeated, base.cluster, clock)
     local_acknowledger = Acknowledger(leader, metadata, clock)
     acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata, clock)
     routed = RoutedFetch(base.routing, fetcher, repeated, metadata, clock)
@@ -359,9 +347,7 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
         held=held,
         streams=streams,
         sessions=sessions,
-        hand_over=HandOver(
-            leader, leading.loads, leading.kept_locks, base.cluster, base.epochs, lock_timers, sessions.drop_moved
-        ),
+        hand_over=HandOver(leading.loads, base.cluster, base.epochs, lock_timers, sessions.drop_moved),
     )
 
 

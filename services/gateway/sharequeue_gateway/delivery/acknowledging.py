@@ -279,7 +279,7 @@ class Acknowledger:
         try:
             acknowledged = led.machine.acknowledge(member_id, batches, now_ms)
         except InvalidRecordState:
-            if not await self._leader.still_leads(led):  # the new leader knows the holder of the records
+            if not await self._leader.locks.still_leads(led):  # the new leader knows the holder of the records
                 raise NotLeaderOrFollower("another gateway leads this share-partition") from None
             raise
         writes = [self._leader.persist(led, write) for write in acknowledged.writes]

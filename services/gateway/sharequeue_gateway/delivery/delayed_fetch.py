@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError
 from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, PartitionFault
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch, WaitingFetches
@@ -56,10 +57,17 @@ class DelayedFetches:
     """Runs delayed fetches over the share-partitions of a leader and the record log."""
 
     def __init__(
-        self, leader: Leader, record_log: RecordLog, clock: Clock, fetches: WaitingFetches, look: Look
+        self,
+        leader: Leader,
+        record_log: RecordLog,
+        cluster: Cluster,
+        clock: Clock,
+        fetches: WaitingFetches,
+        look: Look,
     ) -> None:
         self.leader = leader
         self.record_log = record_log
+        self.cluster = cluster
         self.clock = clock
         self.fetches = fetches
         self.look = look
@@ -265,7 +273,7 @@ class _DelayedFetch:
 
         Returns: whether another look may find records.
         """
-        if not self._shared.leader.others_append or not self._asked.limits.look_at_ends:
+        if self._shared.cluster.alone or not self._asked.limits.look_at_ends:
             return False
         try:
             async with asyncio.timeout(LOOK_S):

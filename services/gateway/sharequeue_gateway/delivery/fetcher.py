@@ -19,6 +19,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.types import AcknowledgeType, TopicIdPartition
 from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.delivery.delayed_fetch import DelayedFetches
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, PartitionFault
@@ -47,7 +48,9 @@ MANY_WAITED_FOR: Final = 10_000
 class Fetcher:
     """Runs fetches over the share-partitions of a leader and the record log."""
 
-    def __init__(self, leader: Leader, record_log: RecordLog, repeated: RepeatedFetches, clock: Clock) -> None:
+    def __init__(
+        self, leader: Leader, record_log: RecordLog, repeated: RepeatedFetches, cluster: Cluster, clock: Clock
+    ) -> None:
         self._leader = leader
         self._record_log = record_log
         self._repeated = repeated
@@ -55,7 +58,7 @@ class Fetcher:
         self._reader = PartitionReader(leader.locks, record_log, clock)
         self._turns: Final = itertools.count(1)
         self.fetches: Final = WaitingFetches()
-        self.delayed: Final = DelayedFetches(leader, record_log, clock, self.fetches, self.look)
+        self.delayed: Final = DelayedFetches(leader, record_log, cluster, clock, self.fetches, self.look)
 
     def waited_for(self) -> set[TopicIdPartition]:
         """The partitions for which any fetch waits."""

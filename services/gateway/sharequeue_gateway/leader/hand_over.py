@@ -17,8 +17,6 @@ from typing import Final
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
-from sharequeue_gateway.leader.kept_locks import KeptLocks
-from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.locks.lock_store import LockTimers
@@ -33,17 +31,15 @@ class HandOver:
 
     def __init__(
         self,
-        leader: Leader,
         loads: Loads,
-        kept_locks: KeptLocks,
         cluster: Cluster,
         epochs: LeaderEpochs,
         lock_timers: LockTimers,
         sessions_moved: Callable[[], None],
     ) -> None:
-        self._leader = leader
         self._loads = loads
-        self._kept_locks = kept_locks
+        self._led = loads.led
+        self._kept_locks = loads.kept_locks
         self._cluster = cluster
         self._epochs = epochs
         self._lock_timers = lock_timers
@@ -68,7 +64,7 @@ class HandOver:
         self._epochs.raise_to(self._cluster.generation.number)
         self._adopt()
         self._loads.discard(moved)
-        await self._hand_over([led for led in self._leader.all() if moved(led.key)])
+        await self._hand_over([led for led in self._led if moved(led.key)])
 
     def _adopt(self) -> None:
         """Take over the due locks of departed gateways, for the share-partitions that this one leads now."""
@@ -77,7 +73,7 @@ class HandOver:
     async def yield_to_next(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
         """The next leader asks for share-partitions: unload them. Returns: those whose locks it must restore."""
         self._loads.discard(set(keys).__contains__)
-        await self._hand_over([led for key in keys if (led := self._leader.loaded(key)) is not None])
+        await self._hand_over([led for key in keys if (led := self._led.get(key)) is not None])
         return self._kept_locks.give(keys)
 
     async def _hand_over(self, leds: Sequence[LedSharePartition]) -> None:
@@ -92,7 +88,7 @@ class HandOver:
         }
         for led in leds:
             self._kept_locks.keep(led)
-            self._leader.unload(led)
+            self._loads.unload(led)
         quiet = [led.quiet() for led in leds if led.writes]
         if quiet:
             await asyncio.wait(quiet, timeout=WRITES_END_S)

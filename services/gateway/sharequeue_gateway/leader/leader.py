@@ -22,19 +22,15 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
-from sharequeue_gateway.leader.kept_locks import KeptLocks
-from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.load_registry import Loaded, Loads
 from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import PendingWrite, Persister
 from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
-from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_gateway.share_partition.outcomes import Completed
 
@@ -56,31 +52,24 @@ class Leader:
 
     def __init__(
         self,
-        led: LedIndex,
         loads: Loads,
-        kept_locks: KeptLocks,
-        dead_letters: DeadLetterQueue,
+        locks: LockRecorder,
         persister: Persister,
-        lock_timers: LockTimers,
-        *,
-        clock: Clock,
-        cluster: Cluster,
+        dead_letters: DeadLetterQueue,
         activity: Activity,
+        clock: Clock,
     ) -> None:
-        self._led = led
         self._loads = loads
-        self._kept_locks = kept_locks
-        self._dead_letters = dead_letters
+        self._led = loads.led
+        self.locks = locks
         self._persister = persister
-        self._lock_timers = lock_timers
-        self._clock = clock
-        self._cluster = cluster
+        self._dead_letters = dead_letters
         self.activity = activity
-        self.find = led.find
+        self._clock = clock
+        self.find: Final = loads.led.find
         """See LedIndex.find."""
-        self.locks = LockRecorder(
-            clock, lock_timers, cluster, kept_locks, led.timed, ended=loads.writes_ended, unload=self.unload
-        )
+        self.unload: Final = loads.unload
+        """See Loads.unload."""
         self._ended = Tally(log, logging.WARNING, "locks ended: workers died, or need a longer lock")
         self._under_way: dict[int, PendingWrite] = {}
         """The writes under way, by the id of the machine's write."""
@@ -117,16 +106,6 @@ class Leader:
             return await self._loads.get(group_id, partitions, initialize=initialize, deadline_ms=deadline_ms)
         return found  # type: ignore[return-value]  # None was just ruled out
 
-    def unload(self, led: LedSharePartition) -> None:
-        """Stop leading it. Fetches that wait for it load it again, here or at its new leader."""
-        led.fenced = True
-        if self._led.remove(led):
-            self._led.note_left(led)
-            self._loads.unloaded(led)
-            led.unserved_since_ms = 0
-            led_metrics.forget_share_partition(led)
-        led.wake_all()
-
     def group_reset(self, group_id: str, topic_ids: Collection[str] | None, *, end: bool) -> None:
         """The state of a group's share-partitions was reset: unload those that were loaded before.
 
@@ -138,45 +117,19 @@ class Leader:
         def concerned(key: SharePartitionKey) -> bool:
             return key.group_id == group_id and (topic_ids is None or key.topic_id in topic_ids)
 
-        self._forget([led for led in self._led.of_group(group_id) if concerned(led.key)], concerned)
+        self._loads.forget([led for led in self._led.of_group(group_id) if concerned(led.key)], concerned)
         if end:
             self._loads.cancel(concerned)
 
     def topic_deleted(self, topic_id: str) -> None:
         """A topic is deleted: unload its share-partitions."""
-        self._forget(self._led.of_topic(topic_id), lambda key: key.topic_id == topic_id)
-
-    def _forget(self, leds: Iterable[LedSharePartition], concerned: Callable[[SharePartitionKey], bool]) -> None:
-        for led in leds:
-            self.unload(led)
-        self._kept_locks.drop(concerned)
-        self._loads.discard(concerned)
+        self._loads.forget(self._led.of_topic(topic_id), lambda key: key.topic_id == topic_id)
 
     def group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
         """The settings of a group have changed."""
         for led in self._led.of_group(group_id):
             led.machine.config = config
             led.wake()
-
-    # Other leaders
-
-    @property
-    def others_append(self) -> bool:
-        """Whether another gateway may append: then a log may end behind its known end."""
-        return not self._cluster.alone
-
-    async def still_leads(self, led: LedSharePartition) -> bool:
-        """Whether no other gateway has taken over, asked of Redis. Call it before memory alone is the reason for a
-        refusal."""
-        epoch = await self._lock_timers.leader_epoch(led.key)
-        if led.fenced:
-            return False
-        if epoch is None:
-            return self._cluster.lease_holds()
-        if epoch > led.machine.leader_epoch:
-            self.unload(led)
-            return False
-        return True
 
     # Persist, then commit
 
@@ -236,7 +189,7 @@ class Leader:
         elif not error.definite:
             self._loads.fence(led)
             self.unload(led)
-            self._kept_locks.keep(led)
+            self._loads.kept_locks.keep(led)
 
     def _completed(self, led: LedSharePartition, completed: Completed, now_ms: int) -> None:
         """The machine has committed a write or rolled it back: report the changes to fetches, dead letters and

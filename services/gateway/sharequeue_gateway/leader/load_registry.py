@@ -1,4 +1,5 @@
-"""Loads under way. A share-partition is loaded once for all callers, after its earlier writes have ended.
+"""What this gateway leads, loads and has unloaded. A share-partition is loaded once for all callers, after its earlier
+writes have ended.
 
 Source: KIP-932, the leader of a share-partition loads it with its first fetch.
 """
@@ -6,7 +7,7 @@ Source: KIP-932, the leader of a share-partition loads it with its first fetch.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sharequeue import background
@@ -25,6 +26,7 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
+from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
@@ -55,7 +57,8 @@ class Load:
 
 
 class Loads:
-    """Loads share-partitions into the index of the led ones.
+    """Loads share-partitions into the index of the led ones, `led`, and unloads them. `kept_locks`: what an unload may
+    leave to the next load.
 
     A share-partition is in `_loading` from the first request for it until its outcome is set. In that same step it
     enters the index, so it is never in both. `_ending` has those that were unloaded with writes under way. Such a write
@@ -65,22 +68,21 @@ class Loads:
     def __init__(
         self,
         led: LedIndex,
-        kept_locks: KeptLocks,
+        loader: Loader,
         dead_letters: DeadLetterQueue,
         *,
         clock: Clock,
         cluster: Cluster,
         epochs: LeaderEpochs,
-        loader: Loader,
         max_share_partitions: int,
     ) -> None:
-        self._led = led
-        self._kept_locks = kept_locks
+        self.led: Final = led
+        self.kept_locks: Final = KeptLocks(cluster, clock)
+        self._loader = loader
         self._dead_letters = dead_letters
         self._clock = clock
         self._cluster = cluster
         self._epochs = epochs
-        self._loader = loader
         self._max_share_partitions = max_share_partitions
         self._failed = Rarely(lines=3, seconds=1)
         self._loading: dict[SharePartitionKey, Load] = {}
@@ -97,7 +99,7 @@ class Loads:
     ) -> list[Loaded]:
         """As Leader.get."""
         keys = [SharePartitionKey(group_id, topic.topic_id, partition) for topic, partition in partitions]
-        answers: list[Loaded | None] = [self._led.get(key) for key in keys]
+        answers: list[Loaded | None] = [self.led.get(key) for key in keys]
         missing = [
             (key, topic)
             for key, (topic, _), answer in zip(keys, partitions, answers, strict=True)
@@ -130,9 +132,9 @@ class Loads:
 
     def _refused(self, missing: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, ApiError]:
         """The share-partitions that this gateway does not load, with the reason."""
-        if missing and len(self._led) + len(self._loading) + len(missing) > self._max_share_partitions:
+        if missing and len(self.led) + len(self._loading) + len(missing) > self._max_share_partitions:
             full = Throttled(
-                f"this gateway has {len(self._led)} share-partitions loaded; it unloads idle ones, so try again later",
+                f"this gateway has {len(self.led)} share-partitions loaded; it unloads idle ones, so try again later",
                 limit=self._max_share_partitions,
             )
             return dict.fromkeys(missing, full)
@@ -157,7 +159,7 @@ class Loads:
         outcomes: Sequence[Outcome]
         try:
             await self._until_earlier_writes_ended(keys)
-            left = self._kept_locks.left(keys)
+            left = self.kept_locks.left(keys)
             outcomes = await self._loader.load(group_id, wanted, left, initialize=initialize)
         except ApiError as error:
             outcomes = [error] * len(wanted)
@@ -181,8 +183,8 @@ class Loads:
         if self._loading[key].discarded:
             led.fenced = True
             return led
-        self._kept_locks.discard(key)
-        self._led.add(led)
+        self.kept_locks.discard(key)
+        self.led.add(led)
         if dead_letters:
             self._dead_letters.enqueue(led, dead_letters)
         return led
@@ -217,12 +219,34 @@ class Loads:
         for key in [key for key, load in self._loading.items() if load.task in cancelled]:
             self._end(key, CoordinatorNotAvailable("the group's state is being reset; try again"))
 
-    # Earlier writes
+    # Unloading
 
-    def unloaded(self, led: LedSharePartition) -> None:
-        """A share-partition was unloaded; its writes may still be under way."""
-        if led.writes:
-            self._ending[led.key] = led
+    def unload(self, led: LedSharePartition) -> None:
+        """Stop leading it. Fetches that wait for it load it again, here or at its new leader.
+
+        Its writes may still be under way.
+        """
+        led.fenced = True
+        if self.led.remove(led):
+            self.led.note_left(led)
+            if led.writes:
+                self._ending[led.key] = led
+            led.unserved_since_ms = 0
+            led_metrics.forget_share_partition(led)
+        led.wake_all()
+
+    def forget(self, leds: Iterable[LedSharePartition], concerned: Callable[[SharePartitionKey], bool]) -> None:
+        """Their state was reset, or their topic is deleted: unload these, and keep nothing for the next load.
+
+        Args:
+            concerned: tells of which share-partitions no kept lock and no load under way may be used.
+        """
+        for led in leds:
+            self.unload(led)
+        self.kept_locks.drop(concerned)
+        self.discard(concerned)
+
+    # Earlier writes
 
     def writes_ended(self, led: LedSharePartition) -> None:
         """The last write of an unloaded share-partition has ended."""

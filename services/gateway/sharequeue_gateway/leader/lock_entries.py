@@ -10,16 +10,17 @@ changes, `whole` a write of all locks. The next write removes the entries of loc
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.kept_locks import KeptLocks
+from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_calls import LockEntry, LockWrite
 from sharequeue_gateway.locks.lock_store import LockTimers
@@ -41,33 +42,30 @@ class Recorded(Enum):
     UNCERTAIN = "another gateway may lead; this one keeps the share-partition, with the locks of its holders"
 
 
+class Register(Protocol):
+    """What is led here, and its unloading: see `load_registry.Loads`. Loading uses this module, so it is not imported."""
+
+    @property
+    def led(self) -> LedIndex: ...
+
+    @property
+    def kept_locks(self) -> KeptLocks: ...
+
+    def unload(self, led: LedSharePartition) -> None: ...
+
+    def writes_ended(self, led: LedSharePartition) -> None: ...
+
+
 class LockRecorder:
-    """Writes locks to Redis before a client learns of them.
+    """Writes locks to Redis before a client learns of them. Unloads the share-partitions that Redis knows another leader
+    of."""
 
-    Args:
-        timed: the share-partitions whose locks and delays the leader watches.
-        ended: the last write of a share-partition that is unloaded has ended.
-        unload: stop leading a share-partition.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        lock_timers: LockTimers,
-        cluster: Cluster,
-        kept_locks: KeptLocks,
-        timed: dict[LedSharePartition, None],
-        *,
-        ended: Callable[[LedSharePartition], None],
-        unload: Callable[[LedSharePartition], None],
-    ) -> None:
-        self._clock = clock
+    def __init__(self, lock_timers: LockTimers, loads: Register, cluster: Cluster, clock: Clock) -> None:
         self._lock_timers = lock_timers
+        self._loads = loads
         self._cluster = cluster
-        self._kept_locks = kept_locks
-        self._timed = timed
-        self._ended = ended
-        self._unload = unload
+        self._clock = clock
+        self._timed = loads.led.timed
 
     def check_may_acquire(self) -> None:
         """Raises: CoordinatorNotAvailable: another gateway may hand out the same records: Redis and the lease are
@@ -100,16 +98,29 @@ class LockRecorder:
         finally:
             led.writes -= 1
             if led.fenced and not led.writes:
-                self._ended(led)
+                self._loads.writes_ended(led)
         if not written:
             log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
-            self._unload(led)
+            self._loads.unload(led)
             return Recorded.LED_ELSEWHERE
         if led.fenced:
             return self._after_unload(led, member_id, ranges)
         if self._lock_timers.degraded and not self._cluster.lease_holds():
             return Recorded.UNCERTAIN
         return Recorded.RECORDED
+
+    async def still_leads(self, led: LedSharePartition) -> bool:
+        """Whether no other gateway has taken over, asked of Redis. Call it before memory alone is the reason for a
+        refusal."""
+        epoch = await self._lock_timers.leader_epoch(led.key)
+        if led.fenced:
+            return False
+        if epoch is None:
+            return self._cluster.lease_holds()
+        if epoch > led.machine.leader_epoch:
+            self._loads.unload(led)
+            return False
+        return True
 
     def tidy(self, led: LedSharePartition) -> None:
         """Remove entries of locks whose end is durable. While members fetch, the writes of their locks do that."""
@@ -147,7 +158,7 @@ class LockRecorder:
         If it was handed over, the next leader reads Redis only after this write has ended, and finds the locks.
         Otherwise they are released in memory.
         """
-        if self._kept_locks.holds(led) and not self._lock_timers.degraded:
+        if self._loads.kept_locks.holds(led) and not self._lock_timers.degraded:
             return Recorded.RECORDED
         led.release_in_memory(member_id, ranges, self._clock.now_ms())
         return Recorded.LED_ELSEWHERE
