@@ -71,6 +71,15 @@ def test_no_fetch_begins_at_new_records_without_room_for_one() -> None:
     assert begin_at_new(d.machine) == 10
 
 
+def test_what_is_left_of_a_new_batch_needs_no_room_for_new_records() -> None:
+    """It is in the window already: the bound of what waits stops only records behind the end."""
+    d = Driver(redelivery_percent=0, partition_max_record_locks=10, partition_max_delayed_records=0)
+    assert d.fetch("[0-99]", max=10, rl=True) == "0-9×1"
+    d.ack("0-4 Rel")
+    assert begin_at_new(d.machine) == 10
+    assert d.fetch("[0-99]", rl=True, at=10) == "10-14×1"
+
+
 def test_kafkas_span_leaves_no_room_for_new_records() -> None:
     d = fetched("[0-9]", redelivery_percent=0, partition_max_record_locks=10, count_span=True)
     d.ack("0-4 Rel")
