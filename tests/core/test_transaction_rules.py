@@ -120,6 +120,22 @@ def test_bytes_are_bounded_for_each_transaction() -> None:
     sizes.take("b", 60)
 
 
+def test_what_appended_nothing_is_not_counted() -> None:
+    sizes = TransactionSizes(100)
+    sizes.take("a", 60)
+    sizes.take("a", 40)
+    sizes.give_back("a", 40)
+    sizes.take("a", 40)
+    with pytest.raises(ApiError):
+        sizes.take("a", 1)
+    sizes.take("b", 1)
+    sizes.give_back("b", 1)
+    sizes.give_back("b", 1)
+    sizes.take("b", 100)
+    with pytest.raises(ApiError):
+        sizes.take("b", 1)
+
+
 def test_the_transactions_that_are_counted_are_bounded() -> None:
     sizes = TransactionSizes(100)
     sizes.take("first", 90)

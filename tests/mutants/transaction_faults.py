@@ -38,6 +38,11 @@ MUTANTS = [
             "        if len(self._bytes) > MOST:\n",
             "        if False:\n",
         ),
+        (
+            "what appended nothing is not counted",
+            "self._bytes.get(transaction_id, 0) - size",
+            "self._bytes.get(transaction_id, 0)",
+        ),
         ("the one used least recently goes", "        self._bytes.move_to_end(transaction_id)\n", ""),
     ),
 ]

@@ -22,10 +22,10 @@ from sharequeue_gateway.record_log.transaction_rules import (
 )
 from sharequeue_gateway.record_log.transactions import NewTransaction
 
-from sharequeue.protocol.errors import ApiError, TooLarge
+from sharequeue.protocol.errors import ApiError, TooLarge, UnknownTopicOrPartition
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import Heard, PostgresRecordLogs, batch_of, new_topic
+from tests.storage.record_logs import Heard, PostgresRecordLogs, batch_of, new_topic, tail
 
 MINUTE_MS = 60_000
 
@@ -306,7 +306,7 @@ async def test_a_key_gives_the_first_answer_while_the_transaction_is_open(databa
         append = batch_of(topic, ["x"])._replace(transaction_id=transaction)
         key = key_of(topic, "k", b"1")
         first = await log.appender.append([append], key)
-        assert await log.appender.append([append], key) == first
+        assert (await log.appender.append([append], key)).answer == first.answer
         await log.transactions.end(transaction, COMMIT)
         with pytest.raises(ApiError) as refused:
             await log.appender.append([append], key)
@@ -457,6 +457,26 @@ async def test_a_transaction_has_bounded_bytes(database_url: str) -> None:
             await produce(log, transaction, topic, *range(5))
         assert refused.value.limit == 200
         assert await ended(log, transaction, COMMIT) == ("committed", "client")
+
+
+async def test_an_append_that_appended_nothing_has_no_bytes(database_url: str) -> None:
+    """Refused by either path, or a repeat that is answered as the first one was."""
+    topic, gone = new_topic(), new_topic()
+    async with opened(database_url) as log:
+        log.appender.transaction_sizes.most_bytes = 3 * len(tail("x"))
+        await produce(log, None, gone)
+        await log.delete_topic(gone, 1)
+        transaction = await begin(log)
+        await produce(log, transaction, topic)
+        for partitions in ((0,), (0, 1), (0,)):
+            with pytest.raises(UnknownTopicOrPartition):
+                await produce(log, transaction, gone, *partitions)
+        append = batch_of(topic, ["x"])._replace(transaction_id=transaction)
+        for _ in range(4):
+            assert list((await log.appender.append([append], key_of(topic, "k", b"1"))).base_offsets) == [1]
+        await produce(log, transaction, topic)
+        with pytest.raises(TooLarge, match="max_transaction_bytes"):
+            await produce(log, transaction, topic)
 
 
 # Topics that are deleted

@@ -89,13 +89,22 @@ class Appender:
         if transaction_id is not None:
             self.transaction_sizes.take(transaction_id, size)
             ended = self._locked_append.knows_as_ended(transaction_id)
-        if idempotency_key is None and len(appends) == 1 and not ended:
-            done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            self._gathered.append(WaitingAppend(appends[0], append_id, done, size, time.monotonic() + self._deadline_s))
-            self._wake.set()
-            return AppendResult((await done,), None)
-        request = AppendRequest(appends, idempotency_key, append_id, size)
-        return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
+        try:
+            if idempotency_key is None and len(appends) == 1 and not ended:
+                done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+                turn_by = time.monotonic() + self._deadline_s
+                self._gathered.append(WaitingAppend(appends[0], append_id, done, size, turn_by))
+                self._wake.set()
+                return AppendResult((await done,), None)
+            request = AppendRequest(appends, idempotency_key, append_id, size)
+            result = await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
+        except ApiError as error:
+            if transaction_id is not None and error.definite:
+                self.transaction_sizes.give_back(transaction_id, size)
+            raise
+        if transaction_id is not None and result.repeated:
+            self.transaction_sizes.give_back(transaction_id, size)
+        return result
 
     async def run(self) -> None:
         """Commit gathered appends. Never returns."""

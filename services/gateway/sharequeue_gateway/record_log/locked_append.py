@@ -313,7 +313,7 @@ async def _answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | Non
     fingerprint, answer, base_offsets = used
     if fingerprint != key.fingerprint:
         raise InvalidRequest(f"Idempotency-Key {key.key!r} was used for another request; use a new key")
-    return AppendResult(base_offsets, answer)
+    return AppendResult(base_offsets, answer, repeated=True)
 
 
 async def _keep(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int]) -> bytes:

@@ -72,10 +72,14 @@ class IdempotencyKey(NamedTuple):
 
 
 class AppendResult(msgspec.Struct, frozen=True):
-    """`answer`: the answer that is stored with the idempotency key, if there is a key."""
+    """`answer`: the answer that is stored with the idempotency key, if there is a key.
+
+    `repeated`: an earlier request with the key appended the records, and this one nothing.
+    """
 
     base_offsets: Sequence[int]
     answer: bytes | None
+    repeated: bool = False
 
 
 class ReadResult(NamedTuple):

@@ -21,7 +21,7 @@ class TransactionSizes:
         self._bytes: OrderedDict[str, int] = OrderedDict()
 
     def take(self, transaction_id: str, size: int) -> None:
-        """Count an append. Raises: TooLarge."""
+        """Count an append before it is made. Raises: TooLarge: it is not counted."""
         total = self._bytes.get(transaction_id, 0) + size
         if total > self.most_bytes:
             raise TooLarge(
@@ -33,3 +33,11 @@ class TransactionSizes:
         self._bytes.move_to_end(transaction_id)
         if len(self._bytes) > MOST:
             self._bytes.popitem(last=False)
+
+    def give_back(self, transaction_id: str, size: int) -> None:
+        """An append that was counted surely appended nothing."""
+        total = self._bytes.get(transaction_id, 0) - size
+        if total > 0:
+            self._bytes[transaction_id] = total
+        else:
+            self._bytes.pop(transaction_id, None)
