@@ -14,7 +14,7 @@ import httpx
 from jsonschema import Draft202012Validator
 
 import sharequeue.http.openapi.examples as examples_module
-from sharequeue.http.openapi.examples import STORY, TRANSACTION_ID, Example, answers
+from sharequeue.http.openapi.examples import PRODUCER_EPOCH, STORY, TRANSACTION_ID, Example, answers
 from sharequeue.protocol.apis import Api, path_of
 from tests.openapi.public import public_document
 
@@ -65,6 +65,8 @@ def plain(value: Any) -> Any:
         answered = {
             name: item for name, item in value.items() if "." not in name or name[:2] == "__" or name in SETTINGS
         }
+        if answered.get("producer_epoch"):
+            answered["producer_epoch"] = PRODUCER_EPOCH
         return {name: PLAIN.get(name, plain(item[:2] if name == "rows" else item)) for name, item in answered.items()}
     return value
 
@@ -78,6 +80,7 @@ class Player:
         self._record = record
         self._topic_ids: dict[str, str] = {}
         self._transaction = ""
+        self._producer_epoch = 0
         self.found: dict[str, Any] = {}
 
     def play(self, example: Example) -> None:
@@ -107,13 +110,16 @@ class Player:
             headers["Authorization"] = f"Bearer {self._token}"
         if example.api.streams:
             return self._stream(example)
-        raw = {"content": example.body} if isinstance(example.body, bytes) else {"json": example.body}
+        body = example.body
+        if isinstance(body, dict) and "producer_epoch" in body:
+            body = {**body, "producer_epoch": self._producer_epoch}
+        raw = {"content": body} if isinstance(body, bytes) else {"json": body}
         response = self._http.request(
             example.api.method,
             path_of(example.api, **path),
             params={name: json.dumps(each) if isinstance(each, bool) else each for name, each in example.query.items()},
             headers=headers,
-            **(raw if example.body is not None else {}),
+            **(raw if body is not None else {}),
         )
         if response.headers.get("content-type", "").startswith("text/plain"):
             lines = [line for line in response.text.splitlines() if "sharequeue_http_refused" in line]
@@ -123,6 +129,7 @@ class Player:
         answer = response.json()
         if response.status_code == 201 and "transaction_id" in answer:
             self._transaction = answer["transaction_id"]
+            self._producer_epoch = answer["producer_epoch"]
         if "topic_id" in answer:
             self._topic_ids[answer["name"]] = answer["topic_id"]
         if self._transaction:  # texts name it too

@@ -100,14 +100,15 @@ def test_a_newer_producer_fences_the_earlier_one(gateway: Gateway, name: str) ->
     old = begin(gateway, transactional_id=name)
     good(produce(gateway, name, old["transaction_id"], 1))
     new = begin(gateway, transactional_id=name)
-    assert (old["producer_epoch"], new["producer_epoch"]) == (0, 1)
+    epoch = new["producer_epoch"]
+    assert epoch == old["producer_epoch"] + 1
     assert problem(end(gateway, old["transaction_id"], "commit"), 409, 90)["reason"] == "fenced"
     problem(produce(gateway, name, old["transaction_id"], 1), 409, 90)
-    answer = gateway.http.post("/v1/transactions", json={"transactional_id": name, "producer_epoch": 0})
-    assert problem(answer, 409, 90)["producer_epoch"] == 1
+    answer = gateway.http.post("/v1/transactions", json={"transactional_id": name, "producer_epoch": epoch - 1})
+    assert problem(answer, 409, 90)["producer_epoch"] == epoch
     good(produce(gateway, name, new["transaction_id"], 2))
     good(end(gateway, new["transaction_id"], "commit", note="n"))
-    assert begin(gateway, transactional_id=name, producer_epoch=1)["committed_note"] == "n"
+    assert begin(gateway, transactional_id=name, producer_epoch=epoch)["committed_note"] == "n"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,8 @@ def test_open_transactions_are_listed_oldest_first_by_pages(gateway: Gateway, na
         return good(gateway.http.get("/v1/transactions", params=query))
 
     first, *others = [begin(gateway)["transaction_id"] for _ in range(4)]
-    named = begin(gateway, transactional_id=name, timeout_ms=30_000)["transaction_id"]
+    begun = begin(gateway, transactional_id=name, timeout_ms=30_000)
+    named = begun["transaction_id"]
     good(produce(gateway, name, named, 1))
     (row,) = listed(transactional_id=name)["transactions"]
     assert row.pop("age_ms") >= 0
@@ -196,7 +198,7 @@ def test_open_transactions_are_listed_oldest_first_by_pages(gateway: Gateway, na
     assert row == {
         "transaction_id": named,
         "transactional_id": name,
-        "producer_epoch": 0,
+        "producer_epoch": begun["producer_epoch"],
         "timeout_ms": 30_000,
         "partitions": 1,
     }

@@ -327,16 +327,16 @@ async def test_a_new_producer_fences_the_earlier_one(database_url: str) -> None:
     topic, name = new_topic(), uuid.uuid4().hex
     async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:
         first = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
-        assert (first.producer_epoch, first.transactional_id) == (0, name)
+        assert first.transactional_id == name
         await produce(log, first.transaction_id, topic)
         second = await other.transactions.begin(NewTransaction(MINUTE_MS, name))
-        assert second.producer_epoch == 1
+        assert second.producer_epoch == first.producer_epoch + 1
         assert await ended(log, first.transaction_id, COMMIT) == (90, True, "aborted", "fenced")
-        assert (await refused_begin(log, transactional_id=name, producer_epoch=0))[0] == 90
+        assert (await refused_begin(log, transactional_id=name, producer_epoch=first.producer_epoch))[0] == 90
         await produce(other, second.transaction_id, topic)
         assert await ended(other, second.transaction_id, COMMIT) == ("committed", "client"), "it was not disturbed"
-        third = await other.transactions.begin(NewTransaction(MINUTE_MS, name, 1))
-        assert third.producer_epoch == 1
+        third = await other.transactions.begin(NewTransaction(MINUTE_MS, name, second.producer_epoch))
+        assert third.producer_epoch == second.producer_epoch
         assert [row[2] for row in await stored(admin, topic)] == [16, 48, 16, 112]
 
 
@@ -344,12 +344,14 @@ async def test_epochs_that_are_not_the_current_one(database_url: str) -> None:
     name = uuid.uuid4().hex
     async with session(database_url) as admin, opened(database_url) as log:
         assert (await refused_begin(log, transactional_id=name, producer_epoch=0))[0] == 105
-        first = await begin(log, transactional_id=name)
-        assert await refused_begin(log, transactional_id=name, producer_epoch=1) == (47, {"producer_epoch": 0})
-        code, said = await refused_begin(log, transactional_id=name, producer_epoch=0)
+        begun = await log.transactions.begin(NewTransaction(10 * MINUTE_MS, name))
+        first, epoch = begun.transaction_id, begun.producer_epoch
+        unknown = await refused_begin(log, transactional_id=name, producer_epoch=epoch + 1)
+        assert unknown == (47, {"producer_epoch": epoch})
+        code, said = await refused_begin(log, transactional_id=name, producer_epoch=epoch)
         assert (code, said["transaction_id"], said["state"]) == (48, first, "open")
         await let_pass(admin, first)
-        await begin(log, transactional_id=name, producer_epoch=0)
+        await begin(log, transactional_id=name, producer_epoch=epoch)
         assert await ended(log, first, COMMIT) == LATE
 
 
@@ -589,14 +591,37 @@ async def test_more_than_a_sweep_takes_at_once(database_url: str) -> None:
         assert (await rows(admin))["transactions"] == 0
 
 
+A_DAY_LATER = "UPDATE log.transactional_producers SET keep_until = now(), producer_epoch = producer_epoch - 86400"
+"""Epochs are seconds, so a day later they are that much smaller than the clock."""
+
+
 async def test_old_transactional_ids_are_forgotten(database_url: str) -> None:
     async with session(database_url) as admin, opened(database_url) as log:
         for name in ("old", "new"):
             await begin(log, transactional_id=name)
-        await admin.execute("UPDATE log.transactional_producers SET keep_until = now() WHERE transactional_id = 'old'")
+        await admin.execute(f"{A_DAY_LATER} WHERE transactional_id = 'old'")
         await log.transactions.sweep()
         left = await admin.fetch("SELECT transactional_id FROM log.transactional_producers")
         assert [row[0] for row in left] == ["new"]
+
+
+async def test_the_epoch_of_a_producer_that_was_forgotten_is_not_given_again(database_url: str) -> None:
+    name = uuid.uuid4().hex
+    async with session(database_url) as admin, opened(database_url) as log:
+        zombie = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
+        newer = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
+        assert await ended(log, newer.transaction_id, COMMIT) == ("committed", "client")
+        await admin.execute("UPDATE log.transactional_producers SET keep_until = now(), producer_epoch = 2000000000")
+        await log.transactions.sweep()
+        assert await admin.fetchval("SELECT count(*) FROM log.transactional_producers") == 1, "it is ahead of the clock"
+        await admin.execute("UPDATE log.transactional_producers SET producer_epoch = $1", newer.producer_epoch)
+        await admin.execute(A_DAY_LATER)
+        await log.transactions.sweep()
+        assert await admin.fetchval("SELECT count(*) FROM log.transactional_producers") == 0
+        epochs = (zombie.producer_epoch - 86400, newer.producer_epoch - 86400)
+        assert [(await refused_begin(log, transactional_id=name, producer_epoch=e))[0] for e in epochs] == [105, 105]
+        await begin(log, transactional_id=name)
+        assert [(await refused_begin(log, transactional_id=name, producer_epoch=e))[0] for e in epochs] == [90, 90]
 
 
 async def test_outcomes_are_dropped_by_period(database_url: str) -> None:

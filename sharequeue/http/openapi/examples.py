@@ -41,6 +41,7 @@ class Example:
 
 ORDERS: Final = {"topic": "orders"}
 TRANSACTION_ID: Final = "0b6ff7a6-3c0c-4c9e-9d55-6a1d0c6b2f11"
+PRODUCER_EPOCH: Final = 60_000_000
 TRANSACTION: Final = {"transaction": TRANSACTION_ID}
 BILLING: Final = {"group": "billing"}
 RECORDS: Final = [
@@ -255,7 +256,7 @@ STORY: Final = (
         "transaction-again",
         apis.BEGIN_TRANSACTION,
         "The next transaction of this producer",
-        body={"transactional_id": "shop-1", "producer_epoch": 0},
+        body={"transactional_id": "shop-1", "producer_epoch": PRODUCER_EPOCH},
     ),
     Example(
         "transaction-abort",

@@ -47,8 +47,8 @@ COMMIT_TRANSACTION = Api(
     "POST",
     "/v1/transactions/{transaction}/commit",
     "Commit a transaction: all of its records become visible.",
-    description="A repeat is answered the same for 24 hours. If the transaction was aborted, the answer is a Problem that "
-    "says by whom. After an answer with `definite` false, or none, repeat the request: it tells the outcome.",
+    description="A repeat is answered the same for at least 25 hours. If the transaction was aborted, the answer is a "
+    "Problem that says by whom. After an answer with `definite` false, or none, repeat the request: it tells the outcome.",
     request=CommitTransactionRequest,
     response=EndedTransaction,
     tag="Transactions",
@@ -60,7 +60,7 @@ ABORT_TRANSACTION = Api(
     "POST",
     "/v1/transactions/{transaction}/abort",
     "Abort a transaction: none of its records become visible to readers of committed records.",
-    description="A repeat is answered the same for 24 hours.",
+    description="A repeat is answered the same for at least 25 hours.",
     request=EndTransactionRequest,
     response=EndedTransaction,
     tag="Transactions",
@@ -95,7 +95,7 @@ DESCRIBE_TRANSACTION = Api(
     "GET",
     "/v1/transactions/{transaction}",
     "Describe a transaction: its state, and the partitions that it wrote to.",
-    description="What became of a transaction that wrote records is known for 24 hours.",
+    description="What became of a transaction that wrote records is known for at least 25 hours.",
     response=TransactionDescription,
     tag="Transactions",
     errors=("TRANSACTIONAL_ID_NOT_FOUND",),

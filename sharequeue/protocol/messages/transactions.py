@@ -50,7 +50,7 @@ class BegunTransaction(Response):
     transactional_id: str | None = None
     """As in the request. Absent without one."""
     committed_note: str | None = None
-    """The `note` of the last commit with this `transactional_id`, for 7 days. Absent if there is none."""
+    """The `note` of the last commit with this `transactional_id`, for at least 7 days. Absent if there is none."""
 
 
 class CommitTransactionRequest(Request):

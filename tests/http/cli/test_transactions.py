@@ -12,19 +12,19 @@ from tests.http.cli.conftest import REFUSED, Run
 
 def test_an_operator_finds_and_aborts_a_transaction(run: Run, stack: Stack, name: str) -> None:
     begun = httpx.post(f"{stack.url}/v1/transactions", json={"transactional_id": name}).json()
-    transaction = begun["transaction_id"]
+    transaction, epoch = begun["transaction_id"], str(begun["producer_epoch"])
     httpx.post(
         f"{stack.url}/v1/topics/{name}/records",
         json={"records": [{"value": 1}]},
         headers={"Transaction-Id": transaction},
     ).raise_for_status()
     (row,) = [line.split() for line in run("transactions").stdout.decode().splitlines() if name in line]
-    assert (row[:3], row[4:]) == ([transaction, name, "0"], ["60.0", "1"])
+    assert (row[:3], row[4:]) == ([transaction, name, epoch], ["60.0", "1"])
     listed = json.loads(run("transactions", "list", "--transactional-id", name, "--json").stdout)["transactions"]
     assert [each["transaction_id"] for each in listed] == [transaction]
     assert transaction.encode() not in run("transactions", "list", "--older-than", "3600").stdout
     described = run("transactions", "describe", transaction).stdout.decode().splitlines()
-    assert described[1].split()[:5] == [transaction, name, "0", "open", "-"]
+    assert described[1].split()[:5] == [transaction, name, epoch, "open", "-"]
     assert described[-1].split() == [name, "0", "0"]
     assert b"aborted" in run("transactions", "abort", transaction).stderr
     assert json.loads(run("transactions", "abort", transaction, "--json").stdout)["reason"] == "administrator"

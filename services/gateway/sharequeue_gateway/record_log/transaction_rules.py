@@ -1,7 +1,7 @@
 """What a call on a transaction is answered, by what became of the transaction. Pure.
 
-    absent ──begin──▶ open ──commit──────────────────────────▶ committed ──24 h──▶ forgotten
-                        └───abort, time-out, fence, terminate─▶ aborted ────24 h──▶ forgotten
+    absent ──begin──▶ open ──commit──────────────────────────▶ committed ──25 h──▶ forgotten
+                        └───abort, time-out, fence, terminate─▶ aborted ────25 h──▶ forgotten
 
 One that wrote nothing is forgotten a minute after its end. Source of codes and names: Kafka, KIP-98 and KIP-890.
 """
@@ -130,7 +130,7 @@ def check_epoch(transactional_id: str, current: int | None, given: int) -> None:
     """
     if current is None:
         raise TransactionalIdNotFound(
-            f"no producer has begun with the transactional id {transactional_id!r} for 7 days: begin without producer_epoch"
+            f"the transactional id {transactional_id!r} is not known, or not any more: begin without producer_epoch"
         )
     if given < current:
         raise ProducerFenced(
@@ -163,7 +163,7 @@ def _ended(found: Transaction, extra: dict[str, Any] | None = None) -> ApiError:
 
 def _not_found(transaction_id: str, *, definite: bool) -> TransactionalIdNotFound:
     return TransactionalIdNotFound(
-        f"no transaction {transaction_id!r} is known: it never began, wrote nothing, or ended more than 24 hours ago",
+        f"no transaction {transaction_id!r} is known: it never began, wrote nothing, or ended more than 25 hours ago",
         definite=definite,
         extra={"transaction_id": transaction_id},
     )

@@ -24,6 +24,10 @@ COMMIT_MARKER: Final = 112
 ABORT_MARKER: Final = 48
 """`attributes` of markers: 16 transactional and 32 control, as Kafka's bits; 64 is ours."""
 
+FIRST_EPOCH: Final = "greatest(floor(extract(epoch FROM now() - timestamptz '2025-01-01Z')), 0)::int"
+"""The epoch of the first producer of a transactional id: seconds. Each further producer has one more. A row is forgotten
+when the seconds have passed its epoch, so an epoch is not given again: not to the first producer after that either."""
+
 _MS: Final = "floor(extract(epoch FROM {}) * 1000)::bigint"
 _ROW: Final = f"""transaction_id, transactional_id, producer_epoch, principal, state, reason,
   {_MS.format("began_at")}, timeout_ms, {_MS.format("ended_at")}"""
@@ -110,8 +114,8 @@ async def begin(
 async def raise_epoch(connection: Connection, transactional_id: str, principal: str) -> int | None:
     """A new producer begins: refuse the earlier ones from now on. Returns: its epoch; None: the id is another's."""
     epoch: int | None = await connection.fetchval(
-        """INSERT INTO log.transactional_producers AS w (transactional_id, producer_epoch, principal, keep_until)
-           VALUES ($1, 0, $2, now() + interval '24 hours')
+        f"""INSERT INTO log.transactional_producers AS w (transactional_id, producer_epoch, principal, keep_until)
+           VALUES ($1, {FIRST_EPOCH}, $2, now() + interval '24 hours')
            ON CONFLICT (transactional_id) DO UPDATE SET producer_epoch = w.producer_epoch + 1,
              keep_until = greatest(w.keep_until, excluded.keep_until)
            WHERE w.principal = excluded.principal RETURNING producer_epoch""",
@@ -432,8 +436,9 @@ async def open_now(connection: Connection) -> OpenNow:
 async def forget_producers(connection: Connection, at_once: int) -> int:
     """Delete old rows of transactional ids. Returns: how many."""
     status: str = await connection.execute(
-        """DELETE FROM log.transactional_producers WHERE ctid = ANY(ARRAY(
-             SELECT ctid FROM log.transactional_producers WHERE keep_until < now() LIMIT $1 FOR UPDATE SKIP LOCKED))""",
+        f"""DELETE FROM log.transactional_producers WHERE ctid = ANY(ARRAY(
+             SELECT ctid FROM log.transactional_producers
+             WHERE keep_until < now() AND producer_epoch < {FIRST_EPOCH} LIMIT $1 FOR UPDATE SKIP LOCKED))""",
         at_once,
     )
     return int(status.rpartition(" ")[2])
