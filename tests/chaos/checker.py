@@ -14,6 +14,7 @@ from typing import Final
 
 from tests.chaos.history import Acknowledge, History, Outcome, Place, Produce
 from tests.chaos.lives import Delivery, Known, RecordLife, Settlement, Violation
+from tests.chaos.visibility import VISIBILITY
 
 INVALID_RECORD_STATE: Final = 121
 EARLY_S: Final = 0.05
@@ -51,8 +52,11 @@ def produced_is_kept(known: Known) -> Iterator[Violation]:
         if value not in known_values:
             yield Violation("durable", "", places[0], f"nobody produced {value}")
     for (topic, partition), log in history.log.items():
-        if sorted(log) != list(range(len(log))):
-            yield Violation("dense", "", (topic, partition, 0), "the log has holes")
+        markers = {known.transaction_of[value] for value in log.values() if value in known.transaction_of}
+        end = history.end_of(topic, partition)
+        if end != len(log) + len(markers):
+            text = f"the log ends at {end}, with {len(log)} records and {len(markers)} ends of transactions"
+            yield Violation("dense", "", (topic, partition, 0), text)
 
 
 def delivered_is_produced(known: Known) -> Iterator[Violation]:
@@ -287,12 +291,14 @@ def every_group_finishes(known: Known) -> Iterator[Violation]:
             if times > 1 + len(resets):
                 yield Violation("dead", group, place, f"dead-lettered {times} times")
         for topic, partition in history.log:
-            end = len(history.log[topic, partition])
+            end = history.end_of(topic, partition)
             lag = history.lags.get((group, topic, partition))
             if lag != 0:
                 yield Violation("finished", group, (topic, partition, end - 1), f"the group lags by {lag} in the end")
             start = resets[-1].starts.get((topic, partition), 0) if resets else 0
-            for offset in range(start, end):
+            for offset in known.due(group, topic, partition):
+                if offset < start:
+                    continue
                 place = (topic, partition, offset)
                 settled = any(place in known.maybe[group, kind] for kind in ("accept", "gap"))
                 if not settled and not dead[group][place]:
@@ -320,9 +326,10 @@ def resets_hold(known: Known) -> Iterator[Violation]:
                 if first is not None and first < start:
                     text = f"delivered at {first} after a reset to {start}"
                     yield Violation("reset", group, (topic, partition, first), text)
-                if number == len(resets) and start < len(known.history.log.get((topic, partition), ())):
-                    place = (topic, partition, start)
-                    if first != start and place not in known.between[group]:
+                due = next((offset for offset in known.due(group, topic, partition) if offset >= start), None)
+                if number == len(resets) and due is not None:
+                    place = (topic, partition, due)
+                    if first != due and place not in known.between[group]:
                         yield Violation("reset", group, place, f"not delivered after a reset to {start}")
 
 
@@ -354,7 +361,9 @@ def trims_spare_the_unfinished(known: Known) -> Iterator[Violation]:
             first = begun.get((group, trim.topic, trim.partition))
             if first is None or known.resets.get(group):
                 continue
-            for offset in range(first, trim.log_start_offset):
+            for offset in known.due(group, trim.topic, trim.partition):
+                if not first <= offset < trim.log_start_offset:
+                    continue
                 place = (trim.topic, trim.partition, offset)
                 late = finished_s.get((group, place), trim.span.ended_s) >= trim.span.ended_s
                 if late and (group, place) not in dead:
@@ -373,6 +382,7 @@ RULES: Final[Sequence[Rule]] = (
     every_group_finishes,
     resets_hold,
     trims_spare_the_unfinished,
+    *VISIBILITY,
 )
 
 

@@ -37,6 +37,29 @@ class Produce(NamedTuple):
     outcome: Outcome
     places: tuple[tuple[int, int], ...] = ()
     """(partition, offset) in request order; of an answered one."""
+    transaction: str | None = None
+
+
+class End(NamedTuple):
+    """A call on a transaction that was answered with a state. `wish`: `commit`, `abort`, `terminate` or `describe`."""
+
+    span: Span
+    transaction: str
+    wish: str
+    state: str
+    """`open`, `committed` or `aborted`; `forgotten`: nothing is known of it; `unknown`: no answer told it."""
+
+
+class CommittedRead(NamedTuple):
+    """The answer to a read of a partition's committed records, from `offset` on and before `end_offset`."""
+
+    span: Span
+    topic: str
+    partition: int
+    offset: int
+    end_offset: int
+    values: tuple[tuple[int, int], ...]
+    """(offset, value)."""
 
 
 class Range(NamedTuple):
@@ -157,11 +180,22 @@ class History:
     """In topics in which retention spares what groups have not finished."""
     held_until_s: float = 0.0
     """Until then a group that was created first, and finished nothing, holds every record; 0: there is none."""
+    committed_groups: frozenset[str] = frozenset()
+    """Those that receive committed records only."""
+    ends: list[End] = field(default_factory=list)
+    committed_reads: list[CommittedRead] = field(default_factory=list)
     log: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
-    """In the end: value by offset, by (topic, partition)."""
+    """In the end: value by offset, by (topic, partition). The end of a transaction has an offset without a value."""
+    log_ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    """In the end: the log end by (topic, partition); without one the log ends behind its last record."""
     dead_letters: list[DeadLetter] = field(default_factory=list)
     lags: dict[tuple[str, str, int], int] = field(default_factory=dict)
     """In the end: how many records a group has not finished, by (group, topic, partition)."""
+
+    def end_of(self, topic: str, partition: int) -> int:
+        """The offset behind the last one of the log."""
+        last = max(self.log.get((topic, partition), ()), default=-1)
+        return max(self.log_ends.get((topic, partition), 0), last + 1)
 
     def excerpt(self, group: str, place: Place) -> str:
         """All events of a record, in order of time; a line each, times from the first request on."""
@@ -191,6 +225,19 @@ class History:
                 bounds = f"{ack.first_offset}-{ack.last_offset} count {ack.delivery_count}"
                 answer = f"{ack.status} {ack.kafka_code or ''}"
                 lines.append((ack.span, f"{','.join(ack.kinds)} by {ack.member} via {ack.gateway}: {bounds}: {answer}"))
+        value = self.log.get((topic, partition), {}).get(offset)
+        transactions = {one.transaction for one in self.produced if one.transaction and value in one.values}
+        lines += [
+            (end.span, f"{end.wish} of transaction {end.transaction}: {end.state}")
+            for end in self.ends
+            if end.transaction in transactions
+        ]
+        lines += [
+            (read.span, f"read as committed: {read.offset} to {read.end_offset}{'' if seen else ', without it'}")
+            for read in self.committed_reads
+            if (read.topic, read.partition) == (topic, partition) and read.offset <= offset < read.end_offset
+            for seen in [offset in dict(read.values)]
+        ]
         if not lines:
             return "nothing touched it"
         from_s = min(span.started_s for span, _ in lines) - 1

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from typing import Final, NamedTuple
 
-from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Outcome, Place, Reset, Span
+from tests.chaos.history import Acknowledge, End, Fetch, History, LetGo, Outcome, Place, Reset, Span
 
 CLOCK_S: Final = 0.01
 """How much the rules about locks leave for clocks that count milliseconds."""
@@ -94,6 +94,26 @@ class Known:
                 insort(self._unanswered_s[fetch.group], fetch.span.started_s)
         for life in self.lives.values():
             life.deliveries.sort(key=lambda delivery: delivery.span.ended_s)
+        self.transaction_of: dict[int, str] = {}
+        """By value; records without a transaction are absent."""
+        for produce in history.produced:
+            if produce.transaction is not None:
+                self.transaction_of.update(dict.fromkeys(produce.values, produce.transaction))
+        self.ends: dict[str, list[End]] = defaultdict(list)
+        """By transaction, in order of the answers."""
+        for end in sorted(history.ends, key=lambda end: end.span.ended_s):
+            self.ends[end.transaction].append(end)
+
+    def aborted(self, value: int | None) -> bool:
+        """Whether a record is of a transaction that was not committed."""
+        transaction = None if value is None else self.transaction_of.get(value)
+        return transaction is not None and all(end.state != "committed" for end in self.ends[transaction])
+
+    def due(self, group: str, topic: str, partition: int) -> list[int]:
+        """The offsets that the group must finish itself: without markers, and without what it must not receive."""
+        log = self.history.log.get((topic, partition), {})
+        committed = group in self.history.committed_groups
+        return sorted(offset for offset, value in log.items() if not (committed and self.aborted(value)))
 
     def _take_fetch(self, fetch: Fetch) -> None:
         number = self.life_of(fetch.group, fetch.span)

@@ -10,12 +10,16 @@ from sharequeue.stack.stack import Stack
 from tests.chaos.clients import Consumer, Gateways, Producer, reset
 from tests.chaos.history import DeadLetter, History, Range, Trim
 from tests.chaos.nemesis import Nemesis, plan
+from tests.chaos.transactions import CommittedReader, TransactionalProducer, outcomes
 
 TOPICS: Final = {"orders": 4, "events": 3}
-GROUPS: Final = ("billing", "audit", "replayed")
+GROUPS: Final = ("billing", "audit", "replayed", "booked")
 RESET_GROUP: Final = "replayed"
-CONSUMERS: Final = 8
-PRODUCERS: Final = 4
+COMMITTED: Final = frozenset({"booked"})
+"""Groups with read_committed."""
+CONSUMERS: Final = 10
+PRODUCERS: Final = 3
+TRANSACTIONAL: Final = 3
 LIMIT: Final = 5
 LOCK_MS: Final = 2000
 BACKOFF_MS: Final = {"audit": "300,900"}
@@ -37,6 +41,7 @@ SETTINGS: Final = {
     "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "3000",
     "SHAREQUEUE_GATEWAY_FLOOR_INTERVAL_MS": "200",
     "SHAREQUEUE_GATEWAY_RETENTION_INTERVAL_MS": "200",
+    "SHAREQUEUE_GATEWAY_TRANSACTION_SWEEP_MS": "200",
 }
 
 
@@ -50,7 +55,9 @@ class Run:
         self._resets = resets
         self._gateways = Gateways(stack.urls, f"run {seed}")
         least_s = {group: min(map(int, waits.split(","))) / 1000 for group, waits in BACKOFF_MS.items()}
-        self.history = History(limit=LIMIT, lock_s=LOCK_MS / 1000, groups=GROUPS, backoff_s=least_s)
+        self.history = History(
+            limit=LIMIT, lock_s=LOCK_MS / 1000, groups=GROUPS, backoff_s=least_s, committed_groups=COMMITTED
+        )
         self._nemesis = Nemesis(stack, self.history)
         names = [service.name for service in stack.services]
         self.steps = plan(seed, seconds, names, stores=stores, pause_s=PAUSE_S)
@@ -59,6 +66,13 @@ class Run:
             Producer(f"p{number}-{seed}", Gateways(stack.urls, f"p{number} {seed}"), self.history, TOPICS, values)
             for number in range(PRODUCERS)
         ]
+        self._transactional = [
+            TransactionalProducer(
+                f"t{number}-{seed}", Gateways(stack.urls, f"t{number} {seed}"), self.history, TOPICS, values
+            )
+            for number in range(TRANSACTIONAL)
+        ]
+        self._reader = CommittedReader(Gateways(stack.urls, f"reader {seed}"), self.history, TOPICS)
         self._consumers = [
             Consumer(
                 f"c{number}-{seed}",
@@ -84,17 +98,22 @@ class Run:
     async def run(self) -> None:
         """Raises: AssertionError: the cluster did not finish in time; any error that ended a client."""
         await self._prepare()
-        producers = [asyncio.create_task(producer.run()) for producer in self._producers]
+        producers = [asyncio.create_task(each.run()) for each in (*self._producers, *self._transactional)]
+        reading = asyncio.create_task(self._reader.run())
         consumers = [asyncio.create_task(consumer.run()) for consumer in self._consumers]
         resetting = asyncio.create_task(self._reset_now_and_then())
         supervising = asyncio.create_task(self._nemesis.supervise())
         looking = asyncio.create_task(self._look_at_log_starts())
-        tasks = [*producers, *consumers, resetting, supervising, looking]
+        tasks = [*producers, *consumers, resetting, supervising, looking, reading]
         try:
             await self._nemesis.run(self.steps)
-            for producer in self._producers:
+            for producer in (*self._producers, *self._transactional):
                 producer.stopping = True
             await asyncio.gather(*producers, resetting)
+            reading.cancel()
+            begun = [transaction for producer in self._transactional for transaction in producer.begun]
+            await outcomes(self._gateways, self.history, begun, FINISH_S)
+            self.complaints.extend(await self._reader.read_all(FINISH_S))
             for consumer in self._consumers:
                 consumer.draining = True
             await self._finished(consumers)
@@ -108,7 +127,9 @@ class Run:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for asker in (self._gateways, *(client._gateways for client in (*self._producers, *self._consumers))):
+            askers = [client._gateways for client in (*self._producers, *self._consumers)]
+            askers += [self._reader.gateways, *(producer.gateways for producer in self._transactional)]
+            for asker in (self._gateways, *askers):
                 await asker.close()
 
     async def _prepare(self) -> None:
@@ -121,8 +142,9 @@ class Run:
         settings = {"share.record.lock.duration.ms": LOCK_MS, "share.delivery.count.limit": LIMIT}
         for group in GROUPS:
             waits = {"share.retry.backoff.ms": BACKOFF_MS[group]} if group in BACKOFF_MS else {}
+            level = {"share.isolation.level": "read_committed"} if group in COMMITTED else {}
             path = f"/v1/share-groups/{group}/config"
-            await self._gateways.until_answered("PATCH", path, {**settings, **waits})
+            await self._gateways.until_answered("PATCH", path, {**settings, **waits, **level})
 
     async def _reset_now_and_then(self) -> None:
         draw = random.Random(f"resets {self._seed}")
@@ -169,10 +191,12 @@ class Run:
         self.history.dead_letters.clear()
         for topic, partitions in TOPICS.items():
             for partition in range(partitions):
-                records = await self._read(topic, partition)
+                records, end = await self._read(topic, partition)
                 self.history.log[topic, partition] = {record["offset"]: record["value"] for record in records}
+                self.history.log_ends[topic, partition] = end
         for group in GROUPS:
-            for record in await self._read(f"dlq.{group}", 0):
+            letters, _ = await self._read(f"dlq.{group}", 0)
+            for record in letters:
                 headers = record["headers"]
                 letter = DeadLetter(
                     headers["__dlq.errors.group"],
@@ -213,18 +237,19 @@ class Run:
         await asyncio.sleep(4 * LOOK_S)
         await self._note_log_starts()
 
-    async def _read(self, topic: str, partition: int) -> list[dict[str, Any]]:
+    async def _read(self, topic: str, partition: int) -> tuple[list[dict[str, Any]], int]:
+        """All records, and the log end."""
         records: list[dict[str, Any]] = []
         offset = 0
         while True:
             path = f"/v1/topics/{topic}/partitions/{partition}/records?offset={offset}&max_records={PAGE}"
             answer = await self._gateways.ask("GET", path)
             if answer.code == 3:
-                return []  # nothing was ever dead-lettered
+                return [], 0  # nothing was ever dead-lettered
             if not answer.ok:
                 await asyncio.sleep(0.2)
                 continue
             records += answer.document["records"]
             offset = answer.document["next_offset"]
             if offset >= answer.document["log_end_offset"]:
-                return records
+                return records, offset

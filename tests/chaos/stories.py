@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from tests.chaos.history import (
     Acknowledge,
+    CommittedRead,
     DeadLetter,
+    End,
     Fetch,
     History,
     LetGo,
@@ -33,20 +35,49 @@ class HistoryWriter:
         self.now_s = span.ended_s
         return span
 
-    def produce(self, *values: int, outcome: Outcome = Outcome.OK, kept: bool = True) -> None:
-        log = self.history.log.setdefault((TOPIC, 0), {})
-        places = tuple((0, len(log) + index) for index in range(len(values)))
+    def produce(
+        self,
+        *values: int,
+        outcome: Outcome = Outcome.OK,
+        kept: bool = True,
+        transaction: str | None = None,
+        partition: int = 0,
+    ) -> None:
+        log = self.history.log.setdefault((TOPIC, partition), {})
+        end = self.history.end_of(TOPIC, partition)
+        places = tuple((partition, end + index) for index in range(len(values)))
         if kept:
             log.update({offset: value for (_, offset), value in zip(places, values, strict=True)})
+            self.history.log_ends[TOPIC, partition] = end + len(values)
         answered = places if outcome is Outcome.OK else ()
-        self.history.produced.append(Produce(self.span(), TOPIC, values, outcome, answered))
+        self.history.produced.append(Produce(self.span(), TOPIC, values, outcome, answered, transaction))
+
+    def end_transaction(self, transaction: str, wish: str, state: str, *partitions: int) -> None:
+        """A call that ends or describes a transaction. `partitions`: those that get a marker by it."""
+        self.history.ends.append(End(self.span(), transaction, wish, state))
+        for partition in partitions:
+            self.history.log_ends[TOPIC, partition] = self.history.end_of(TOPIC, partition) + 1
+
+    def read_committed(self, offset: int, end: int, *without: int, partition: int = 0) -> None:
+        """A committed read that shows all records of the log, but those at the offsets `without`."""
+        log = self.history.log[TOPIC, partition]
+        values = tuple((at, log[at]) for at in range(offset, end) if at in log and at not in without)
+        self.history.committed_reads.append(CommittedRead(self.span(), TOPIC, partition, offset, end, values))
 
     def fetch(
-        self, member: str, first: int, last: int, count: int, *, fetch_id: str | None = None, group: str = GROUP
+        self,
+        member: str,
+        first: int,
+        last: int,
+        count: int,
+        *,
+        fetch_id: str | None = None,
+        group: str = GROUP,
+        partition: int = 0,
     ) -> None:
-        log = self.history.log[TOPIC, 0]
+        log = self.history.log[TOPIC, partition]
         values = tuple((offset, log.get(offset, -1)) for offset in range(first, last + 1))
-        ranges = (Range(TOPIC, 0, first, last, count, values),)
+        ranges = (Range(TOPIC, partition, first, last, count, values),)
         self.history.fetched.append(Fetch(self.span(), group, member, fetch_id, "gateway-0", Outcome.OK, ranges))
 
     def fetch_without_an_answer(self, member: str, fetch_id: str) -> None:
@@ -63,9 +94,10 @@ class HistoryWriter:
         group: str = GROUP,
         delay_ms: int | None = None,
         begun: bool = True,
+        partition: int = 0,
     ) -> None:
         code = 121 if status == "failed" else 0
-        where = (TOPIC, 0, first, last, count, kinds, "gateway-1", status, code)
+        where = (TOPIC, partition, first, last, count, kinds, "gateway-1", status, code)
         self.history.acknowledged.append(Acknowledge(self.span(), group, member, *where, delay_ms, begun))
 
     def close_session(self, member: str) -> None:

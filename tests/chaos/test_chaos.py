@@ -4,6 +4,7 @@ Two of the gateways have wrong clocks.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,14 @@ def judge(run: Run, seed: int) -> None:
         f"{len(history.acknowledged)} acknowledgements, {len(history.dead_letters)} dead letters, "
         f"{len(history.resets)} resets, {len(history.without_redis)} windows without Redis"
     )
+    last = {end.transaction: end.state for end in sorted(history.ends, key=lambda end: end.span.ended_s)}
+    states = Counter(last.values())
+    print(f"transactions: {dict(states)}; {len(history.committed_reads)} reads of committed records")
     print(*(f"{step.at_s:7.2f} s: {step.action} {step.victim} for {step.hold_s} s" for step in run.steps), sep="\n")
     assert not violations, f"seed {seed}: {report(history, violations)}"
     assert not run.complaints, f"seed {seed}: " + "\n".join(run.complaints)
     assert delivered > 100
+    assert min(states["committed"], states["aborted"]) > 3
 
 
 def test_every_promise_holds_while_services_die_pause_and_restart(cluster: Stack, seed: int) -> None:
