@@ -19,7 +19,7 @@ from sharequeue_pipeline.options import check_use, sink_options, source_options
 from sharequeue_pipeline.source.group_batch import GroupBatchReader
 from sharequeue_pipeline.source.group_stream import GroupStreamReader
 from sharequeue_pipeline.source.log_readers import FilteredLogBatchReader, LogBatchReader, LogStreamReader
-from sharequeue_pipeline.source.schema import check_columns, columns
+from sharequeue_pipeline.source.schema import check_columns, columns, pinned
 from sharequeue_pipeline.source.topic_names import TopicNames
 
 
@@ -50,8 +50,8 @@ class ShareQueueDataSource(DataSource):
         return columns(options)
 
     def reader(self, schema: spark.StructType) -> DataSourceReader:
-        check_columns(schema)
-        options = source_options(self.options)
+        options = pinned(source_options(self.options))
+        check_columns(schema, options)
         of_log = options.group is None and options.accept is None
         log_reader = FilteredLogBatchReader if self.pushes_filters else LogBatchReader
         reader = log_reader(options, schema) if of_log else GroupBatchReader(options, schema)
@@ -60,8 +60,8 @@ class ShareQueueDataSource(DataSource):
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:
         try:
-            check_columns(schema)
-            options = source_options(self.options)
+            options = pinned(source_options(self.options))
+            check_columns(schema, options)
             of_log = options.mode == "log"
             reader = LogStreamReader(options, schema) if of_log else GroupStreamReader(options, schema, self.report_to)
             check_use(self.options, stream=True, group=not of_log)

@@ -13,7 +13,10 @@ from sharequeue.protocol.types import MAX_RECORDS, AcquireMode, group_id_fault
 from sharequeue_pipeline.errors import PipelineError
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
-VALUE_FORMATS: Final = ("binary", "string", "json")
+PLAIN_FORMATS: Final = ("binary", "string", "json")
+REGISTRY_FORMATS: Final = ("avro", "protobuf")
+"""Formats of values whose schemas are in a registry."""
+VALUE_FORMATS: Final = (*PLAIN_FORMATS, *REGISTRY_FORMATS)
 DEFAULT_MAX_RECORDS_PER_TRIGGER: Final = 100_000
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -54,6 +57,8 @@ class SourceOptions:
     key_format: str = "binary"
     value_format: str = "binary"
     value_schema: str | None = None
+    schema_registry: str | None = None
+    value_message: str | None = None
     on_malformed: str = "null"
     starting: str | Offsets = EARLIEST
     ending: str | Offsets = LATEST
@@ -70,6 +75,9 @@ class SinkOptions:
     gateway: GatewayOptions
     topic: str | None = None
     value_format: str | None = None
+    value_schema: str | None = None
+    schema_registry: str | None = None
+    value_message: str | None = None
     write_id: str | None = None
     sort: bool = True
     max_request_bytes: int = 1024 * 1024
@@ -213,6 +221,8 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "keyFormat": ("key_format", _choice("binary", "string")),
     "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
     "valueSchema": ("value_schema", _text),
+    "schemaRegistry": ("schema_registry", _text),
+    "valueMessage": ("value_message", _text),
     "onMalformed": ("on_malformed", _choice("reject", "null", "fail")),
     "startingOffsets": ("starting", _offsets(EARLIEST)),
     "endingOffsets": ("ending", _offsets(LATEST)),
@@ -226,6 +236,9 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
 SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "topic": ("topic", _text),
     "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
+    "valueSchema": ("value_schema", _text),
+    "schemaRegistry": ("schema_registry", _text),
+    "valueMessage": ("value_message", _text),
     "writeId": ("write_id", _text),
     "sort": ("sort", _flag),
     "maxRequestBytes": ("max_request_bytes", _number(1, 8 * 1024 * 1024)),
@@ -262,12 +275,15 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         raise PipelineError("give one of topics and subscribePattern: both say which topics to read")
     values.setdefault("parallelism", os.cpu_count() or 1)
     _check_trigger(values)
+    topics = values.get("topics", ())
+    _check_value_schema(values, topics[0] if len(topics) == 1 else None)
+    typed = ("json", *REGISTRY_FORMATS)
     if values.get("value_format") == "json" and "value_schema" not in values:
         raise PipelineError("valueFormat=json needs valueSchema, e.g. 'id INT, name STRING'")
-    if "value_schema" in values and values.get("value_format") != "json":
-        raise PipelineError("valueSchema goes with valueFormat=json")
-    if "on_malformed" in values and values.get("value_format") != "json":
-        raise PipelineError("onMalformed goes with valueFormat=json")
+    if "value_schema" in values and values.get("value_format") not in typed:
+        raise PipelineError(f"valueSchema goes with valueFormat={', '.join(typed)}")
+    if "on_malformed" in values and values.get("value_format") not in typed:
+        raise PipelineError(f"onMalformed goes with valueFormat={', '.join(typed)}")
     if values.get("on_malformed") == "reject" and "group" not in values:
         raise PipelineError("onMalformed=reject needs the option group: only a share group has dead letters")
     if values.get("mode") == "log" and ("group" in values or "accept" in values):
@@ -282,6 +298,31 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         if len(names) > 1:
             raise PipelineError(f"give one of {names[0]} and {names[1]}: both say where to {side[:-3]}")
     return SourceOptions(gateway=gateway, **values)
+
+
+def _check_value_schema(values: dict[str, Any], topic: str | None) -> None:
+    """Complete the options of values with a schema registry. `topic`: the only topic, if there is one.
+
+    Raises: PipelineError: one is missing, or goes with another format.
+    """
+    value_format = values.get("value_format")
+    if value_format in REGISTRY_FORMATS:
+        if "schema_registry" not in values:
+            raise PipelineError(
+                f"valueFormat={value_format} needs schemaRegistry: the directory with the schemas, e.g. /srv/schemas"
+            )
+        if "value_schema" not in values and topic is None:
+            raise PipelineError(
+                f"valueFormat={value_format} needs valueSchema: a subject or a schema id; the default <topic>-value "
+                "goes with one topic"
+            )
+        values.setdefault("value_schema", f"{topic}-value")
+        if "on_malformed" not in values:
+            values["on_malformed"] = "fail"
+    elif "schema_registry" in values:
+        raise PipelineError(f"schemaRegistry goes with valueFormat={' or '.join(REGISTRY_FORMATS)}")
+    if "value_message" in values and value_format != "protobuf":
+        raise PipelineError("valueMessage goes with valueFormat=protobuf")
 
 
 def _check_trigger(values: Mapping[str, Any]) -> None:
@@ -324,6 +365,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     values, gateway = _read(options, SINK)
     if len(values.get("write_id", "")) > MAX_WRITE_ID:
         raise PipelineError(f"writeId must have at most {MAX_WRITE_ID} characters")
+    _check_value_schema(values, values.get("topic"))
+    if "value_schema" in values and values.get("value_format") not in REGISTRY_FORMATS:
+        raise PipelineError(f"valueSchema goes with valueFormat={' or '.join(REGISTRY_FORMATS)} when you write")
+    values.pop("on_malformed", None)
     return SinkOptions(gateway=gateway, **values)
 
 

@@ -42,6 +42,23 @@ def test_the_example_runs(pipeline: Pipeline, gateway: Gateway, name: str, tmp_p
     assert settled(gateway, name, f"{name}-orders")
 
 
+def test_the_example_of_avro_runs(
+    pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = [
+        found for found in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL) if "avro" in found
+    ]
+    code = code.replace("/tmp/schemas", str(tmp_path / "schemas")).replace("payments-value", f"{name}-value")
+    code = code.replace('"payments"', f'"{name}"').replace(
+        '{"valueFormat"', f'{{"url": "{pipeline.url}", "valueFormat"'
+    )
+    gateway.create_topic(name)
+    exec(compile(code, str(DOCUMENT), "exec"), {"spark": pipeline.spark})
+    printed = capsys.readouterr().out
+    assert re.findall(r"\| *(\d+)\| *(\d+)\| *(\d+)\|", printed)
+    assert sorted(int(cents) for _, _, cents in re.findall(r"\| *(\d+)\| *(\d+)\| *(\d+)\|", printed)) == [0, 100, 200]
+
+
 def environment(url: str, spark_home: Path) -> dict[str, str]:
     """This Python's programs first in the PATH, a Java for spark-submit, and Spark's settings for short runs."""
     java_home = find_java_home(os.environ)

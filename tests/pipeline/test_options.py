@@ -62,7 +62,10 @@ def test_offsets_are_a_word_or_json() -> None:
         ({"minRecordsPerTrigger": "9", "maxRecordsPerTrigger": "8"}, "minRecordsPerTrigger must not exceed maxRecords"),
         ({"parallelism": "two"}, "the option parallelism must be a whole number from 1 to 100000, not 'two'"),
         ({"onError": "ignore"}, "the option onError must be one of release, reject, not 'ignore'"),
-        ({"valueFormat": "avro"}, "the option valueFormat must be one of binary, string, json, not 'avro'"),
+        (
+            {"valueFormat": "xml"},
+            "the option valueFormat must be one of binary, string, json, avro, protobuf, not 'xml'",
+        ),
         ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
         ({"valueSchema": "a INT"}, "valueSchema goes with valueFormat=json"),
         ({"onMalformed": "fail"}, "onMalformed goes with valueFormat=json"),

@@ -34,7 +34,7 @@ from sharequeue_pipeline.jobs.command_line import (
 )
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.jobs.progress import Progress
-from sharequeue_pipeline.options import MAX_WRITE_ID, VALUE_FORMATS
+from sharequeue_pipeline.options import MAX_WRITE_ID, PLAIN_FORMATS
 from sharequeue_pipeline.sink.writers import WriteReport, written
 from sharequeue_pipeline.source.query_end import QueryEndListener
 
@@ -200,7 +200,7 @@ def write_id_of(topic_id: str, files: Sequence[str], arguments: Sequence[Any]) -
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="default: by the endings of the file names")
 @click.option("--key", metavar="COLUMN", help="column with the key")
 @click.option("--value", metavar="COLUMN", help="column with the value; default: the whole row, as a JSON object")
-@click.option("--value-format", type=click.Choice(VALUE_FORMATS), help="default: by the type of the column")
+@click.option("--value-format", type=click.Choice(PLAIN_FORMATS), help="default: by the type of the column")
 @click.option("--partition", metavar="COLUMN", help="column with the partition; default: by the key's hash, or in turn")
 @click.option("--timestamp", metavar="COLUMN", help="column with the timestamp; default: the time of the write")
 @click.option(

@@ -15,7 +15,7 @@ from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable, tabl
 from sharequeue_pipeline.archiving.table_files import TableTask, WrittenSegment, verify_range, write_segment
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.schema import value_type
+from sharequeue_pipeline.source.schema import pinned, value_type
 
 WAVE: Final = 2
 """Segments of one wave, per task slot: after a crash, this much work is repeated."""
@@ -33,7 +33,7 @@ class TableArchiver:
         say: Callable[[str], None],
     ) -> None:
         self._spark = spark
-        self._options = options
+        self._options = options = pinned(options)
         self._topic = topic
         self._say = say
         self._target = TopicTable(root, topic.name, topic.topic_id)

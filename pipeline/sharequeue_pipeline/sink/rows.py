@@ -4,6 +4,7 @@ Columns: value, and optionally key, headers, partition, timestamp and topic.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +13,9 @@ from pyspark.sql import types as spark
 
 from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.options import SinkOptions
+from sharequeue_pipeline.options import REGISTRY_FORMATS, SinkOptions
+from sharequeue_pipeline.registry.opening import SchemaName
+from sharequeue_pipeline.registry.wire_format import Misfit
 
 _encode: Final = msgspec.json.Encoder(decimal_format="number", uuid_format="canonical").encode
 _check: Final = msgspec.json.Decoder().decode
@@ -56,9 +59,11 @@ class Rows:
         if self._value_format == "string" and not isinstance(value_type, spark.StringType):
             raise PipelineError(f"valueFormat=string needs a string value, not {value_type.simpleString()}")
         self._text = isinstance(value_type, _TEXT)
-        self._value: Callable[[Any, ProduceRecord], None] = {"binary": _bytes, "string": _string, "json": self._json}[
-            self._value_format
-        ]
+        self._value: Callable[[Any, ProduceRecord], None]
+        if self._value_format in REGISTRY_FORMATS:
+            self._value = _registered(options, self._value_format, value_type)
+        else:
+            self._value = {"binary": _bytes, "string": _string, "json": self._json}[self._value_format]
 
     def records(self, batch: Any) -> Iterator[tuple[str, bytes]]:
         """(topic, encoded record) of each row of a record batch."""
@@ -106,6 +111,41 @@ def _format_of(value_type: spark.DataType) -> str:
     if isinstance(value_type, spark.BinaryType):
         return "binary"
     return "string" if isinstance(value_type, spark.StringType) else "json"
+
+
+def _schema(options: SinkOptions, value_format: str) -> SchemaName:
+    assert options.schema_registry is not None  # the options were checked
+    assert options.value_schema is not None
+    return SchemaName(value_format, options.schema_registry, options.value_schema, options.value_message)
+
+
+def pinned(options: SinkOptions) -> SinkOptions:
+    """The options with a schema id in place of a subject, so that all tasks write with one schema.
+
+    Raises: PipelineError: the registry has no such subject.
+    """
+    if options.value_format not in REGISTRY_FORMATS:
+        return options
+    return replace(options, value_schema=_schema(options, options.value_format).pinned())
+
+
+def _registered(
+    options: SinkOptions, value_format: str, value_type: spark.DataType
+) -> Callable[[Any, ProduceRecord], None]:
+    """Encodes values with a schema of the registry. Raises: PipelineError: the column does not fit the schema."""
+    values = _schema(options, value_format).open()
+    try:
+        values.check(value_type)
+    except Misfit as fault:
+        raise PipelineError(f"valueFormat={value_format}: the column {fault}") from None
+
+    def encode(value: Any, record: ProduceRecord) -> None:
+        try:
+            record.value_base64 = msgspec.Raw(_encode(values.encode(value)))
+        except Misfit as fault:
+            raise PipelineError(f"valueFormat={value_format}: {fault}") from None
+
+    return encode
 
 
 def _bytes(value: str | bytes, record: ProduceRecord) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
-from sharequeue_pipeline.sink.rows import Rows
+from sharequeue_pipeline.sink.rows import Rows, pinned
 from sharequeue_pipeline.sink.sorting import SortedRecords
 
 _OPEN, _CLOSE = b'{"records":[', b"]}"
@@ -49,6 +49,7 @@ class _Writer:
     """The common part of both writers. Spark pickles a copy for each task."""
 
     def __init__(self, options: SinkOptions, schema: spark.StructType) -> None:
+        options = pinned(options)
         Rows(options, schema)  # checks the columns before any task runs
         self._options = options
         self._schema = schema

@@ -12,10 +12,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.registry.opening import RegistryValues
+from sharequeue_pipeline.registry.wire_format import Malformed as MalformedValue
 from sharequeue_pipeline.source.json_values import Decoded, JsonValues
+from sharequeue_pipeline.source.schema import registered_schema
 
 Malformed = dict[int, str]
-"""What does not fit `valueSchema`, by the place of the record in its batch."""
+"""What does not fit its schema, by the place of the record in its batch."""
 _string: Final = msgspec.json.Decoder(str).decode
 
 
@@ -28,20 +31,24 @@ class RecordColumns:
         self.rejected: list[tuple[Range, str]] = []
         """Records that were left out with `onMalformed=reject`, and why. The caller rejects them and clears the list."""
         self.malformed = 0
-        """How many values did not fit `valueSchema`."""
+        """How many values did not fit their schema."""
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._key_type = self._schema.field("key").type
-        self._value = self._value_column(options.value_format, schema)
+        self._value = self._value_column(options, schema)
 
     @property
     def arrow_schema(self) -> Any:
         """The schema of the record batches."""
         return self._schema
 
-    def _value_column(self, value_format: str, schema: spark.StructType) -> Callable[[Any, Any], Any]:
-        if value_format == "json":
-            return _JsonColumn(schema["value"].dataType, self._schema.field("value").type, self._malformed)
-        return _as_strings if value_format == "string" else lambda values, _: values
+    def _value_column(self, options: SourceOptions, schema: spark.StructType) -> Callable[[Any, Any], Any]:
+        arrow_type = self._schema.field("value").type
+        if options.value_format == "json":
+            return _JsonColumn(schema["value"].dataType, arrow_type, self._malformed)
+        registered = registered_schema(options)
+        if registered is not None:
+            return _RegistryColumn(registered.open(), arrow_type, self._malformed)
+        return _as_strings if options.value_format == "string" else lambda values, _: values
 
     def batches(self, entry: Range, arrow: bytes) -> Iterator[Any]:
         """The record batches of one answer. `entry`: the range that was read."""
@@ -135,3 +142,35 @@ class _JsonColumn:
             if each is not None and each.fault is not None:
                 self._malformed[place] = each.fault
         return values
+
+
+class _RegistryColumn:
+    """Values with a schema id as a typed column; see `registry`."""
+
+    def __init__(self, values: RegistryValues, arrow_type: Any, malformed: Malformed) -> None:
+        self._decode = values.decode
+        self._arrow_type = arrow_type
+        self._malformed = malformed
+
+    def __call__(self, values: Any, _: Any) -> Any:
+        """The column, with nulls for malformed values. Their places go to `malformed`."""
+        decoded = []
+        for place, value in enumerate(values.to_pylist()):
+            try:
+                decoded.append(None if value is None else self._decode(value))
+            except MalformedValue as fault:
+                self._malformed[place] = str(fault)
+                decoded.append(None)
+        try:
+            return pa.array(decoded, self._arrow_type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return pa.array([self._fitting(*each) for each in enumerate(decoded)], self._arrow_type)
+
+    def _fitting(self, place: int, value: Any) -> Any:
+        """The value, or None: Avro does not check numbers against the bounds of their type, nor decimals and times."""
+        try:
+            pa.array([value], self._arrow_type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            self._malformed[place] = "a number or a time in it is beyond the bounds of its type"
+            return None
+        return value

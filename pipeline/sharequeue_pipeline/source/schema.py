@@ -1,6 +1,7 @@
-"""The columns of the source, and the types that `valueFormat=json` gives to values."""
+"""The columns of the source, and the types of values in them."""
 
 import re
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Final, TypedDict
@@ -9,7 +10,8 @@ import msgspec
 from pyspark.sql import types as spark
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.options import SourceOptions
+from sharequeue_pipeline.options import REGISTRY_FORMATS, SourceOptions
+from sharequeue_pipeline.registry.opening import SchemaName, ddl
 
 _WHOLE_TYPE: Final = re.compile(r"\s*(?:(?:struct|array|map)\s*<.*>|[a-z]+(?:\s*\([\d\s,]*\))?)\s*", re.I | re.S)
 CORRUPT: Final = "_corrupt_record"
@@ -19,10 +21,31 @@ COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "
 
 def value_type(options: SourceOptions) -> str:
     """The type of values as DDL."""
-    ddl = options.value_schema
-    if ddl is None:
+    registered = registered_schema(options)
+    if registered is not None:
+        return ddl(registered.open().data_type)
+    given = options.value_schema
+    if given is None:
         return options.value_format
-    return ddl if _WHOLE_TYPE.fullmatch(ddl) else f"struct<{ddl}>"
+    return given if _WHOLE_TYPE.fullmatch(given) else f"struct<{given}>"
+
+
+def registered_schema(options: SourceOptions) -> SchemaName | None:
+    """The schema of values in the registry; None for formats without one."""
+    if options.value_format not in REGISTRY_FORMATS:
+        return None
+    assert options.schema_registry is not None  # the options were checked
+    assert options.value_schema is not None
+    return SchemaName(options.value_format, options.schema_registry, options.value_schema, options.value_message)
+
+
+def pinned(options: SourceOptions) -> SourceOptions:
+    """The options with a schema id in place of a subject, so that all tasks of a read have the same columns.
+
+    Raises: PipelineError: the registry has no such subject.
+    """
+    registered = registered_schema(options)
+    return options if registered is None else replace(options, value_schema=registered.pinned())
 
 
 def columns(options: SourceOptions) -> str:
@@ -33,11 +56,16 @@ def columns(options: SourceOptions) -> str:
     )
 
 
-def check_columns(schema: spark.StructType) -> None:
-    """Raises: PipelineError: the schema is not the source's."""
+def check_columns(schema: spark.StructType, options: SourceOptions) -> None:
+    """Raises: PipelineError: the schema is not the source's. `options`: `pinned`."""
     if tuple(schema.names) != COLUMNS:
         raise PipelineError(
             f"the columns are {', '.join(COLUMNS)}: leave out .schema(…), and use valueFormat=json with valueSchema"
+        )
+    registered = registered_schema(options)
+    if registered is not None and ddl(registered.open().data_type) != ddl(schema["value"].dataType):
+        raise PipelineError(
+            "the columns of valueSchema have changed since load(): load() again, or name a schema id in place of a subject"
         )
 
 

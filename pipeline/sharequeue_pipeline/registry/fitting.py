@@ -1,0 +1,43 @@
+"""Whether a column of Spark can be written with a schema: the same names, and types that lose nothing. Pure."""
+
+from typing import Final
+
+from pyspark.sql import types as spark
+
+_WIDER: Final[dict[type[spark.DataType], int]] = {
+    spark.ByteType: 1,
+    spark.ShortType: 2,
+    spark.IntegerType: 3,
+    spark.LongType: 4,
+}
+
+
+def misfit(given: spark.DataType, wanted: spark.DataType, path: str = "value") -> str | None:
+    """Why values of one type cannot be written as another; None if they can. Fields may be missing."""
+    if isinstance(given, spark.StructType) and isinstance(wanted, spark.StructType):
+        for field in given.fields:
+            if field.name not in wanted.names:
+                return f"{path}.{field.name} is unknown: the schema has {', '.join(wanted.names)}"
+            found = misfit(field.dataType, wanted[field.name].dataType, f"{path}.{field.name}")
+            if found is not None:
+                return found
+        return None
+    if isinstance(given, spark.ArrayType) and isinstance(wanted, spark.ArrayType):
+        return misfit(given.elementType, wanted.elementType, f"{path}[]")
+    if isinstance(given, spark.MapType) and isinstance(wanted, spark.MapType):
+        return misfit(given.keyType, wanted.keyType, f"{path} (keys)") or misfit(
+            given.valueType, wanted.valueType, f"{path}{{}}"
+        )
+    if _fits(given, wanted):
+        return None
+    return f"{path} is of the type {given.simpleString()}, and the schema has {wanted.simpleString()}"
+
+
+def _fits(given: spark.DataType, wanted: spark.DataType) -> bool:
+    if isinstance(given, spark.DecimalType) and isinstance(wanted, spark.DecimalType):
+        return given.scale <= wanted.scale and given.precision - given.scale <= wanted.precision - wanted.scale
+    if type(given) in _WIDER and type(wanted) in _WIDER:
+        return _WIDER[type(given)] <= _WIDER[type(wanted)]
+    if isinstance(given, spark.FloatType) and isinstance(wanted, spark.DoubleType):
+        return True
+    return type(given) is type(wanted) and not isinstance(given, (spark.StructType, spark.ArrayType, spark.MapType))

@@ -1,0 +1,116 @@
+"""A schema registry in a directory: Avro and Protobuf schemas of orders, in two versions each."""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from google.protobuf import descriptor_pb2, timestamp_pb2
+
+FIRST: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "total", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "gone", "type": "string", "default": "-"},
+    ],
+}
+SECOND: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "total", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {
+            "name": "at",
+            "type": {"type": "long", "logicalType": "timestamp-millis"},
+            "default": 1_700_000_000_000,
+        },
+        {"name": "raw", "type": "bytes", "default": "\u00ff"},
+    ],
+}
+
+
+def write(directory: Path) -> Path:
+    """Schemas 1 and 2 are Avro, 7 and 8 Protobuf; the subjects are orders-value and shop.Order. Returns: `directory`."""
+    (directory / "subjects").mkdir(parents=True)
+    for schema_id, schema in ((1, FIRST), (2, SECOND)):
+        (directory / f"{schema_id}.avsc").write_text(json.dumps(schema))
+    (directory / "7.desc").write_bytes(descriptor_set(order_file(older=True)))
+    (directory / "8.desc").write_bytes(descriptor_set(order_file(older=False)))
+    (directory / "subjects" / "orders-value.json").write_text("[1, 2]")
+    (directory / "subjects" / "shop.Order.json").write_text("[7, 8]")
+    return directory
+
+
+def avro(schema_id: int, schema: Any, value: Any) -> bytes:
+    """A value in the wire format."""
+    out = io.BytesIO(b"\0" + schema_id.to_bytes(4, "big"))
+    out.seek(5)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+Field = descriptor_pb2.FieldDescriptorProto
+
+
+def field(
+    message: Any, name: str, number: int, kind: int, of: str = "", *, repeated: bool = False, optional: bool = False
+) -> None:
+    """Add a field to a message of proto3. `optional`: with presence."""
+    added = message.field.add(name=name, number=number, type=kind, type_name=of or None)
+    added.label = Field.LABEL_REPEATED if repeated else Field.LABEL_OPTIONAL
+    if optional:
+        added.proto3_optional = True
+        added.oneof_index = len(message.oneof_decl)
+        message.oneof_decl.add(name=f"_{name}")
+
+
+def order_file(*, older: bool) -> Any:
+    """`order.proto`. The older version lacks most fields, and has one that the newer lacks."""
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    refund = file.message_type.add(name="Refund")
+    field(refund, "id", 1, Field.TYPE_INT64)
+    order = file.message_type.add(name="Order")
+    field(order, "id", 1, Field.TYPE_INT64)
+    if older:
+        field(order, "gone", 2, Field.TYPE_STRING)
+        return file
+    field(order, "price", 3, Field.TYPE_DOUBLE)
+    field(order, "note", 4, Field.TYPE_STRING, optional=True)
+    field(order, "at", 5, Field.TYPE_MESSAGE, ".google.protobuf.Timestamp")
+    field(order, "state", 6, Field.TYPE_ENUM, ".shop.State")
+    field(order, "lines", 7, Field.TYPE_MESSAGE, ".shop.Order.Line", repeated=True)
+    field(order, "counts", 8, Field.TYPE_MESSAGE, ".shop.Order.CountsEntry", repeated=True)
+    field(order, "big", 9, Field.TYPE_UINT64)
+    field(order, "tags", 10, Field.TYPE_STRING, repeated=True)
+    line = order.nested_type.add(name="Line")
+    field(line, "sku", 1, Field.TYPE_STRING)
+    entry = order.nested_type.add(name="CountsEntry")
+    entry.options.map_entry = True
+    field(entry, "key", 1, Field.TYPE_STRING)
+    field(entry, "value", 2, Field.TYPE_INT32)
+    state = file.enum_type.add(name="State")
+    for number, name in enumerate(("NEW", "PAID")):
+        state.value.add(name=name, number=number)
+    return file
+
+
+def descriptor_set(*files: Any) -> bytes:
+    """As protoc writes it with --include_imports."""
+    found = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(found.file.add())
+    found.file.extend(files)
+    return found.SerializeToString()
+
+
+def protobuf(schema_id: int, indexes: Sequence[int], message: bytes) -> bytes:
+    """A value in the wire format. `indexes`: as bytes on the wire, without zigzag."""
+    return b"\0" + schema_id.to_bytes(4, "big") + bytes(indexes) + message

@@ -1,0 +1,160 @@
+"""Avro and Protobuf with a schema registry, on the real stack: streams, writes, and a table of typed columns."""
+
+import base64
+import datetime
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from sharequeue_pipeline import redrive_dead_letters
+
+from tests.http.calls import Gateway, good
+from tests.pipeline import schemas
+from tests.pipeline.conftest import Pipeline
+from tests.pipeline.jobs import Jobs
+from tests.pipeline.test_source import settled
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    return schemas.write(tmp_path / "schemas")
+
+
+def produce(gateway: Gateway, topic: str, *values: bytes | None) -> None:
+    """Produce bytes. The topic is created if it is missing."""
+    records = [
+        {"value": None} if value is None else {"value_base64": base64.b64encode(value).decode()} for value in values
+    ]
+    good(gateway.http.post(f"/v1/topics/{topic}/records", json={"records": records}))
+
+
+def older(number: int) -> bytes:
+    return schemas.avro(1, schemas.FIRST, {"id": number, "total": Decimal(number), "gone": "x"})
+
+
+def newer(number: int) -> bytes:
+    return schemas.avro(
+        2, schemas.SECOND, {"id": number, "total": Decimal(number), "note": "n", "at": 1000 * number, "raw": b"r"}
+    )
+
+
+def test_malformed_avro_values_become_dead_letters_and_the_others_arrive(
+    pipeline: Pipeline, gateway: Gateway, name: str, registry: Path
+) -> None:
+    """Redriven after their schema was added, they arrive too."""
+    late = b"\0\0\0\0\x03" + newer(9)[5:]
+    produce(gateway, name, older(1), b'{"id":2}', newer(3), None, newer(4)[:-1], late)
+    options = {"valueFormat": "avro", "schemaRegistry": registry, "valueSchema": "orders-value"}
+    stream = pipeline.stream(topics=name, group=name, onMalformed="reject", parallelism=2, **options)
+    pipeline.drain(stream.selectExpr("offset", "value.id AS id", "value.note AS note"))
+    rows = sorted(tuple(row) for row in pipeline.out().collect())
+    assert rows == [(0, 1, None), (2, 3, "n"), (3, None, None)]
+    assert settled(gateway, name, name)
+    reasons = [letter["headers"]["__dlq.errors.reason"] for letter in gateway.read(f"dlq.{name}")["records"]]
+    assert sorted(reasons) == [
+        "malformed: it begins with the byte 123, not with the byte 0 and a schema id",
+        "malformed: it ends too early for schema 2",
+        "malformed: there is no schema 3 in the registry",
+    ]
+    (registry / "3.avsc").write_text(json.dumps(schemas.SECOND))
+    assert redrive_dead_letters(name, url=pipeline.url, message="no schema 3").redriven == 1
+    pipeline.drain(stream.selectExpr("offset", "value.id AS id", "value.note AS note"))
+    assert sorted(row.id for row in pipeline.out().where("id IS NOT NULL").collect()) == [1, 3, 9]
+
+
+def test_a_malformed_value_fails_the_query_by_default(
+    pipeline: Pipeline, gateway: Gateway, name: str, registry: Path
+) -> None:
+    produce(gateway, name, newer(1), b"\0\0\0\0\x63")
+    stream = pipeline.stream(
+        topics=name, mode="log", valueFormat="avro", schemaRegistry=registry, valueSchema="orders-value"
+    )
+    query = pipeline.start(stream.select("value.id"), availableNow=True)
+    with pytest.raises(StreamingQueryException, match=f"{name}-0 offset 1 is malformed: there is no schema 99"):
+        query.awaitTermination(60)
+
+
+@pytest.mark.parametrize(
+    ("value_format", "schema", "message"), [("avro", "orders-value", None), ("protobuf", "shop.Order", "shop.Order")]
+)
+def test_what_a_job_writes_comes_back_typed(
+    pipeline: Pipeline,
+    gateway: Gateway,
+    name: str,
+    registry: Path,
+    value_format: str,
+    schema: str,
+    message: str | None,
+) -> None:
+    gateway.create_topic(name, 2)
+    columns = {
+        "avro": "'id', id, 'total', CAST(id / 4 AS DECIMAL(9,2)), 'note', if(id = 1, null, 'n'), "
+        "'at', timestamp_millis(id), 'raw', CAST('r' AS BINARY)",
+        "protobuf": "'id', id, 'price', id / 4, 'note', if(id = 1, null, 'n'), 'at', timestamp_millis(id), "
+        "'state', 'PAID', 'tags', array('a', 'b'), 'counts', map('c', 1), 'lines', array(named_struct('sku', 's'))",
+    }[value_format]
+    options = {"valueFormat": value_format, "schemaRegistry": registry, "valueSchema": schema}
+    if message is not None:
+        options["valueMessage"] = message
+    frame = pipeline.spark.range(40).selectExpr(f"named_struct({columns}) AS value")
+    pipeline.write(frame, topic=name, **options)
+    names = [field.name for field in frame.schema["value"].dataType.fields]  # type: ignore[attr-defined]
+    found = pipeline.read(topics=name, parallelism=2, **options).selectExpr(*(f"value.{each}" for each in names))
+    wanted = frame.selectExpr(*(f"value.{each}" for each in names))
+    assert sorted(map(str, found.collect())) == sorted(map(str, wanted.collect()))
+    (record, *_) = gateway.read(name)["records"]
+    assert base64.b64decode(record["value_base64"])[:5] == b"\0\0\0\0" + (b"\x02" if message is None else b"\x08")
+
+
+IN_DUCKDB = """
+import sys, duckdb, deltalake
+archive = deltalake.DeltaTable(sys.argv[1]).to_pyarrow_dataset()
+print(duckdb.sql("SELECT count(*), sum(value.id), sum(value.total), count(value.note) FROM archive").fetchall())
+"""
+
+
+def archive(name: str, root: Path, registry: Path, *more: str) -> tuple[Any, ...]:
+    words = ("--format", "delta", "--value-format", "avro", "--schema-registry", registry)
+    return ("archive", name, "--to", root, *words, *more)
+
+
+def test_an_archive_has_the_columns_of_a_schema(
+    jobs: Jobs, gateway: Gateway, name: str, registry: Path, tmp_path: Path
+) -> None:
+    """In two runs, with values of both versions. A version that is registered later does not change the table."""
+    produce(gateway, name, older(1), newer(2), None, b"what")
+    (registry / "subjects" / f"{name}-value.json").write_text("[1, 2]")
+    report = jobs.done(*archive(name, tmp_path / "table", registry, "--verify"))
+    assert (report["records"], report["malformed_values"], report["verified_records"]) == (4, 1, 4)
+    produce(gateway, name, newer(3))
+    report = jobs.done(*archive(name, tmp_path / "table", registry, "--verify"))
+    assert (report["records"], report["verified_records"]) == (1, 5)
+    frame = DeltaTable(tmp_path / "table").to_pandas().sort_values("offset")
+    assert [value and value["id"] for value in frame["value"]] == [1, 2, None, None, 3]
+    assert frame["value"].iloc[1] == {
+        "id": 2,
+        "total": Decimal("2.00"),
+        "note": "n",
+        "at": datetime.datetime(1970, 1, 1, 0, 0, 2, tzinfo=datetime.UTC),
+        "raw": b"r",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", IN_DUCKDB, str(tmp_path / "table")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == "[(5, 6, Decimal('6.00'), 2)]"
+    (registry / "subjects" / f"{name}-value.json").write_text("[2, 1]")
+    code, line = jobs.refused(*archive(name, tmp_path / "table", registry))
+    assert (code, "has other columns" in line) == (1, True), line
+    assert jobs.done(*archive(name, tmp_path / "table", registry, "--value-schema", "2"))["records"] == 0
+    code, line = jobs.refused(*archive(name, tmp_path / "other", registry, "--value-schema", "5"))
+    assert (code, "has no schema 5: 5.avsc is missing" in line) == (1, True), line
