@@ -178,11 +178,15 @@ def test_every_command_of_the_page_runs_on_two_machines(machines: Machines) -> N
         with httpx.Client(base_url=url, timeout=30) as client:
             work_through(client, f"during the upgrade {number}")
     assert number == 5, "three services on two machines"
-    machines.run(backup)
-
     with httpx.Client(base_url=machines.urls[1], timeout=30) as client:
+        transaction = client.post("/v1/transactions", json={"timeout_ms": 900_000}).json()["transaction_id"]
+        of_it = {"Transaction-Id": transaction}
+        produce = {"records": [{"value": "half of it"}]}
+        client.post("/v1/topics/payments/records", json=produce, headers=of_it).raise_for_status()
+        machines.run(backup)
         produce = {"records": [{"value": "after the backup"}]}
         client.post("/v1/topics/orders/records", json=produce).raise_for_status()
+        client.post("/v1/topics/payments/records", json=produce, headers=of_it).raise_for_status()
     machines.stop()
     (restore,) = [content for language, content in blocks(PAGE) if language == "restore"]
     machines.run(restore)
@@ -190,6 +194,12 @@ def test_every_command_of_the_page_runs_on_two_machines(machines: Machines) -> N
     with httpx.Client(base_url=machines.urls[0], timeout=30) as client:
         records = client.get("/v1/topics/orders/partitions/0/records").json()["records"]
         assert [record["value"] for record in records] == [1]
+        for how in ("commit", "abort"):  # the producer has lived through the restore
+            refused = client.post(f"/v1/transactions/{transaction}/{how}", json={})
+            assert (refused.status_code, refused.json()["reason"]) == ({"commit": 409, "abort": 200}[how], "timed_out")
+        path = "/v1/topics/payments/partitions/0/records?isolation_level=read_committed"
+        read = client.get(path).json()
+        assert (read["records"], read["next_offset"], read["log_end_offset"]) == ([], 2, 2), "nothing holds it back"
         deadline = time.monotonic() + 30
         fetch = {"topics": ["orders"], "member_id": "w-2", "max_wait_ms": 1000}
         while not (found := client.post("/v1/share-groups/billing/fetch", json=fetch).json().get("batches")):
