@@ -61,7 +61,7 @@ class RecordBatchList(Response):
     """One above the last record's offset."""
 
 
-class RemovedRange(Request):
+class RemovedRange(Request, gc=False):
     """Offsets from the first to the last, both included."""
 
     first_offset: Offset

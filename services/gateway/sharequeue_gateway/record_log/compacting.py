@@ -6,11 +6,14 @@ Replacements only remove records: a removed record cannot come back.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
-from sharequeue.protocol.types import OffsetRange, TopicIdPartition
+from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import open_dead_letters, store
 from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
@@ -21,6 +24,23 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """The most stored bytes of the batches of one replacement. A single batch may be larger."""
 
 Query = Callable[..., Awaitable[Any]]
+
+
+CLOSED_AT_ONCE: Final = 10_000
+"""About as many removed ranges are closed as dead letters by one statement: they are lists of ints for it."""
+
+
+class Ranges(Iterable[tuple[int, int]]):
+    """Ranges of offsets, 16 bytes each: one replacement may have 100,000."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self._bounds = array("q")
+        for each in ranges:
+            self._bounds.extend(each)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        bounds = iter(self._bounds)
+        return zip(bounds, bounds, strict=True)
 
 
 class StoredBatch(NamedTuple):
@@ -37,11 +57,12 @@ class StoredBatch(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Removes ranges (ascending, disjoint, inclusive) from a batch, if it still has this generation."""
+    """Removes ranges (ascending, disjoint, inclusive) from a batch, if it still has this generation. `removed`: may be
+    iterated several times."""
 
     base_offset: int
     generation: int
-    removed: Sequence[tuple[int, int]]
+    removed: Iterable[tuple[int, int]]
 
 
 class Replaced(NamedTuple):
@@ -193,8 +214,10 @@ class Compaction:
                 for _, batch in changed:
                     if batch.base_offset not in stored:
                         raise _overtaken(batch.base_offset)
-                removed = [OffsetRange(*each) for _, batch in changed for each in wanted[batch.base_offset].removed]
-                closed = await open_dead_letters.close(connection, place, removed)
+                removed = (OffsetRange(*each) for _, batch in changed for each in wanted[batch.base_offset].removed)
+                closed: Counter[SharePartitionKey] = Counter()
+                while some := list(islice(removed, CLOSED_AT_ONCE)):
+                    closed += await open_dead_letters.close(connection, place, some)
                 await open_dead_letters.subtract(connection, closed)
                 return await count_replacement(connection, topic_id, partition)
 

@@ -9,7 +9,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, count
 from operator import attrgetter
 from typing import Any, Final
@@ -193,7 +193,7 @@ class RecordBatch:
             gone.append((expected, last_offset))
         return gone
 
-    def without(self, ranges: Sequence[tuple[int, int]]) -> "RecordBatch":
+    def without(self, ranges: Iterable[tuple[int, int]]) -> "RecordBatch":
         """The same batch without the records of these ranges (ascending, disjoint, inclusive). First and last offset
         stay."""
         ends, offsets, parts = array("I"), array("Q"), []

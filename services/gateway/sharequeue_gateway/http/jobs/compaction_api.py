@@ -14,7 +14,7 @@ from sharequeue.protocol.messages.compaction import (
 )
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.paths import partition_of
-from sharequeue_gateway.record_log.compacting import Compaction, Replacement
+from sharequeue_gateway.record_log.compacting import Compaction, Ranges, Replacement
 
 
 class CompactionApi:
@@ -37,22 +37,21 @@ class CompactionApi:
         )
 
     async def replace_batches(self, call: Call) -> ReplacedBatches:
-        request: ReplaceRecordBatchesRequest = call.request
+        request: ReplaceRecordBatchesRequest | None = call.request
+        assert request is not None
         topic, partition = await partition_of(call, self._metadata)
         if topic.config["cleanup.policy"] != "compact":
             raise InvalidRequest(f"topic {topic.name!r} is not compacted: its cleanup.policy is not compact")
         if any(left.base_offset >= right.base_offset for left, right in pairwise(request.batches)):
             raise InvalidRequest("batches must ascend by base_offset, each named once")
-        replaced = await self._compaction.replace(
-            topic.topic_id,
-            partition,
-            [
-                Replacement(
-                    batch.base_offset,
-                    batch.generation,
-                    [(entry.first_offset, entry.last_offset) for entry in batch.remove],
-                )
-                for batch in request.batches
-            ],
-        )
+        wanted = [
+            Replacement(
+                batch.base_offset,
+                batch.generation,
+                Ranges((entry.first_offset, entry.last_offset) for entry in batch.remove),
+            )
+            for batch in request.batches
+        ]
+        call.raw, call.request, request = b"", None, None  # a large request is not kept while batches are rewritten
+        replaced = await self._compaction.replace(topic.topic_id, partition, wanted)
         return ReplacedBatches(batches=[ReplacedBatch(**entry._asdict()) for entry in replaced])
