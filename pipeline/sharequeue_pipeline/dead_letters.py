@@ -9,7 +9,7 @@ the calls are repeated until none is left.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
@@ -107,25 +107,22 @@ def dead_letter_topic(gateway: GatewayClient, group: str) -> str | None:
     return name
 
 
-def letters_of(
+def letters(
     spark: SparkSession,
     to: GatewayOptions,
-    topics: Sequence[str],
-    *,
-    from_ms: int | None = None,
+    group: str,
+    topic: str,
+    wanted: RedriveDeadLettersRequest,
     value_format: str = "binary",
 ) -> DataFrame:
-    """All records of dead-letter topics as rows, those of every group. `from_ms`: read from about this time on."""
+    """The dead letters that match a request, redriven or not. `topic`: the dead-letter topic."""
     options: dict[str, Any] = {
         "url": to.url,
-        "timeoutMs": to.timeout_ms,
-        "topics": ",".join(topics),
+        "topics": topic,
         "mode": "log",
         "failOnDataLoss": False,
         "valueFormat": value_format,
     }
-    if from_ms is not None:
-        options |= {"startingTimestamp": from_ms, "startingOffsetsByTimestampStrategy": "latest"}
     if to.token:
         options["token"] = to.token
     read = spark.read.format("sharequeue").options(**options).load()
@@ -133,8 +130,7 @@ def letters_of(
     def header(name: str) -> Any:
         return f.col("headers")[HEADER + name]
 
-    return read.select(
-        header("group").alias("group"),
+    found = read.select(
         header("topic").alias("topic"),
         header("partition").cast("int").alias("partition"),
         header("offset").cast("bigint").alias("offset"),
@@ -147,19 +143,7 @@ def letters_of(
         "headers",
         f.col("partition").alias("dead_letter_partition"),
         f.col("offset").alias("dead_letter_offset"),
-    )
-
-
-def letters(
-    spark: SparkSession,
-    to: GatewayOptions,
-    group: str,
-    topic: str,
-    wanted: RedriveDeadLettersRequest,
-    value_format: str = "binary",
-) -> DataFrame:
-    """The dead letters that match a request, redriven or not. `topic`: the dead-letter topic."""
-    found = letters_of(spark, to, [topic], value_format=value_format).where(f.col("group") == group).drop("group")
+    ).where(header("group") == group)
     if wanted.topic is not None:
         found = found.where(f.col("topic") == wanted.topic)
     if wanted.filter is not None and wanted.filter.message is not None:

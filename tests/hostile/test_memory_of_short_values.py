@@ -52,3 +52,18 @@ def test_short_values_cost_at_most_six_times_their_size(
     document = problem(response, 422, "INVALID_REQUEST", 42)
     assert (document["errors"][0]["pointer"], document["limit"]) == (pointer, limit)
     assert peak_resident_bytes(service.pid) - before <= MOST * len(body)
+
+
+def test_names_of_a_heartbeat_cost_at_most_six_times_their_size(stack: Stack, own_gateway: Gateway) -> None:
+    names = ["a"] * 20_000
+    url = "/v1/share-groups/g/heartbeat"
+    own_gateway.http.post(url, json={"member_id": "m", "subscribed_topic_names": ["a"]})  # the code is used once
+    own_gateway.http.post(url, json={"member_id": "m", "subscribed_topic_names": "a"})
+    body = msgspec.json.encode({"member_id": "m", "subscribed_topic_names": names})
+    pids = [stack.service(service).pid for service in ("gateway", "group coordinator")]
+    for pid in pids:
+        reset_peak(pid)
+    before = [resident_bytes(pid) for pid in pids]
+    problem(own_gateway.http.post(url, content=body, headers=JSON), 422, "INVALID_REQUEST", 42)
+    for pid, resident in zip(pids, before, strict=True):
+        assert peak_resident_bytes(pid) - resident <= MOST * len(body)

@@ -35,6 +35,8 @@ APPLIED: Final = AcknowledgementResult(status="applied")
 IGNORED: Final = AcknowledgementResult(status="ignored")
 MOST_DETAIL: Final = 140
 """The most characters of a cause: an answer may have one for each acknowledgement."""
+ALONE: Final = {acknowledge_type: (acknowledge_type,) for acknowledge_type in AcknowledgeType}
+"""The types of an acknowledgement with one type: most have one, and a call may have very many of them."""
 COUNTED: Final = frozenset({"accept", "release", "reject", "renew"})
 
 _TypeNames = list[Literal[*ACKNOWLEDGE_TYPES]] | None  # type: ignore[valid-type]
@@ -44,7 +46,7 @@ _types: Final[msgspec.json.Decoder[list[str] | None]] = msgspec.json.Decoder(_Ty
 Writes = Sequence[asyncio.Future[ApiError | None]]
 
 
-class Checked(msgspec.Struct, frozen=True):
+class Checked(msgspec.Struct, frozen=True, gc=False):
     """An acknowledgement with a valid form. `place`: the partition that it names."""
 
     topic: KnownTopic
@@ -99,7 +101,7 @@ def check(acknowledgement: Acknowledgement, renew: bool = True, kafka_defaults: 
     return AcknowledgementBatch(
         first_offset,
         last_offset,
-        tuple(types),
+        ALONE[types[0]] if len(types) == 1 else tuple(types),
         acknowledgement.delivery_count,
         acknowledgement.reason,
         acknowledgement.delay_ms,
@@ -134,16 +136,20 @@ def check_atomic(batches: Sequence[AcknowledgementBatch]) -> None:
         last_offset = batch.last_offset
 
 
-def failed(error: ApiError) -> AcknowledgementResult:
-    """The result for an error: `unknown` if the change may be durable all the same, else `failed`."""
+def failed(error: ApiError, before: AcknowledgementResult | None = None) -> AcknowledgementResult:
+    """The result for an error: `unknown` if the change may be durable all the same, else `failed`.
+
+    `before`: the result of an earlier failure of the call, which equal ones share: there may be very many.
+    """
     detail = error.detail if len(error.detail) <= MOST_DETAIL else f"{error.detail[:MOST_DETAIL]}…"
-    return AcknowledgementResult(
+    result = AcknowledgementResult(
         status="failed" if error.definite else "unknown",
         code=error.error.code,
         kafka_code=error.error.kafka_code,
         detail=detail if error.definite else f"{detail}; repeat it to learn the outcome",
         retriable=error.error.retriable,
     )
+    return before if before == result else result
 
 
 def failed_of(results: Iterable[AcknowledgementResult]) -> int:
@@ -204,17 +210,18 @@ class Acknowledger:
         partitions = {item.place: (item.topic, item.place[1]) for item in checked.values()}
         loaded = await self._leader.get(group_id, list(partitions.values()), initialize=False)
         leds = dict(zip(partitions, loaded, strict=True))
-        units = _by_partition(checked) if atomic else [[index] for index in checked]
+        units = _by_partition(checked) if atomic else ([index] for index in list(checked))
         writes: dict[int, Writes] = {}
+        last = None
         for indexes in units:
             if slices is not None and slices.over():
                 await slices.pause()
-            unit = [checked[index] for index in indexes]
+            unit = [checked.pop(index) for index in indexes]
             now_ms = self._clock.now_ms()  # read for each: the one before may have waited for Redis
             try:
                 outcome = await self._apply(member_id, leds[unit[0].place], unit, atomic, now_ms)
             except ApiError as error:
-                outcome = failed(error)
+                outcome = last = failed(error, last)
             if isinstance(outcome, AcknowledgementResult):
                 results.update(dict.fromkeys(indexes, outcome))
             else:
@@ -235,7 +242,8 @@ class Acknowledger:
         """Check all. Returns: the acknowledgements to apply, and the results of the others, by index."""
         checked: dict[int, Checked] = {}
         results: dict[int, AcknowledgementResult] = {}
-        away = None
+        places: dict[TopicIdPartition, TopicIdPartition] = {}
+        last = away = None
         asked = False
         for index, acknowledgement in enumerate(acknowledgements):
             if slices is not None and slices.over():
@@ -250,11 +258,12 @@ class Acknowledger:
                         asked = True
                         away = await ask_for_topics(self._metadata, acknowledgements)
                     topic = self._metadata.known_topic_with(name, partition)
-                checked[index] = Checked(topic, (topic.topic_id, partition), batch)
+                place = (topic.topic_id, partition)
+                checked[index] = Checked(topic, places.setdefault(place, place), batch)
             except UnknownTopicOrPartition as error:
-                results[index] = failed(away or error)
+                results[index] = last = failed(away or error, last)
             except ApiError as error:
-                results[index] = failed(error)
+                results[index] = last = failed(error, last)
         return checked, results
 
     async def _apply(

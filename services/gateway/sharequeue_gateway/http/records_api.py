@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from sharequeue.http.answer import JSON, Answer
 from sharequeue.http.endpoint import Call
 from sharequeue.protocol.codec import encode
@@ -101,5 +99,5 @@ def _all_failed(results: Sequence[AcknowledgementResult], failed_count: int) -> 
         first.detail or "no acknowledgement was applied",
         error=BY_CODE[first.code or "UNKNOWN_SERVER_ERROR"],
         definite=all(result.status == "failed" for result in results),
-        extra={"results": msgspec.to_builtins(results), "failed_count": failed_count},
+        extra={"results": results, "failed_count": failed_count},
     )
