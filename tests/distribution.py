@@ -19,7 +19,7 @@ from xdist.workermanage import WorkerController
 
 SPARK: Final = "tests/pipeline/"
 WITHOUT_SPARK: Final = frozenset(
-    f"{SPARK}test_{part}.py" for part in ("columns", "java", "options", "ranges", "readers", "rows")
+    f"{SPARK}test_{part}.py" for part in ("columns", "java", "options", "ranges", "readers", "report_page", "rows")
 )
 ORDER: Final = (
     SPARK,

@@ -9,7 +9,7 @@ the calls are repeated until none is left.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
@@ -107,22 +107,25 @@ def dead_letter_topic(gateway: GatewayClient, group: str) -> str | None:
     return name
 
 
-def letters(
+def letters_of(
     spark: SparkSession,
     to: GatewayOptions,
-    group: str,
-    topic: str,
-    wanted: RedriveDeadLettersRequest,
+    topics: Sequence[str],
+    *,
+    from_ms: int | None = None,
     value_format: str = "binary",
 ) -> DataFrame:
-    """The dead letters that match a request, redriven or not. `topic`: the dead-letter topic."""
+    """All records of dead-letter topics as rows, those of every group. `from_ms`: read from about this time on."""
     options: dict[str, Any] = {
         "url": to.url,
-        "topics": topic,
+        "timeoutMs": to.timeout_ms,
+        "topics": ",".join(topics),
         "mode": "log",
         "failOnDataLoss": False,
         "valueFormat": value_format,
     }
+    if from_ms is not None:
+        options |= {"startingTimestamp": from_ms, "startingOffsetsByTimestampStrategy": "latest"}
     if to.token:
         options["token"] = to.token
     read = spark.read.format("sharequeue").options(**options).load()
@@ -130,7 +133,8 @@ def letters(
     def header(name: str) -> Any:
         return f.col("headers")[HEADER + name]
 
-    found = read.select(
+    return read.select(
+        header("group").alias("group"),
         header("topic").alias("topic"),
         header("partition").cast("int").alias("partition"),
         header("offset").cast("bigint").alias("offset"),
@@ -143,7 +147,19 @@ def letters(
         "headers",
         f.col("partition").alias("dead_letter_partition"),
         f.col("offset").alias("dead_letter_offset"),
-    ).where(header("group") == group)
+    )
+
+
+def letters(
+    spark: SparkSession,
+    to: GatewayOptions,
+    group: str,
+    topic: str,
+    wanted: RedriveDeadLettersRequest,
+    value_format: str = "binary",
+) -> DataFrame:
+    """The dead letters that match a request, redriven or not. `topic`: the dead-letter topic."""
+    found = letters_of(spark, to, [topic], value_format=value_format).where(f.col("group") == group).drop("group")
     if wanted.topic is not None:
         found = found.where(f.col("topic") == wanted.topic)
     if wanted.filter is not None and wanted.filter.message is not None:

@@ -100,6 +100,21 @@ def test_tx_003_aborted_records_and_markers_are_archived(gateway: Gateway, produ
     wait_until(lambda: gateway.offsets(name)[name, 0] == (9, 0), 30)
 
 
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_markers_behind_a_held_record_are_not_lag(
+    gateway: Gateway, producer: Transactions, name: str, level: str
+) -> None:
+    gateway.configure(name, share_isolation_level=level)
+    for text in "abc":
+        producer.whole(text, commit=True)
+    fetched(gateway, name, "abc")
+    for offset in (2, 4):
+        assert gateway.settle(name, name, offset, offset, "accept") == "applied"
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (0, 1), 30)
+    assert gateway.settle(name, name, 0, 0, "accept") == "applied"
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (6, 0), 30)
+
+
 def test_tx_005_an_aborted_record_is_not_delivered_again_after_the_level_was_changed(
     gateway: Gateway, producer: Transactions, name: str
 ) -> None:

@@ -13,7 +13,7 @@ from sharequeue.protocol.messages.compaction import (
     ReplacedBatch,
     ReplaceRecordBatchesRequest,
 )
-from sharequeue.protocol.messages.groups import ListShareGroupsQuery
+from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupOffsets
 from sharequeue.protocol.messages.in_flight import InFlightPartition, InFlightQuery
 from sharequeue.protocol.messages.topics import CreateTopicRequest, DeleteRecordsPartition, DeleteRecordsRequest
 from sharequeue_pipeline.errors import refused
@@ -43,6 +43,11 @@ class OperatorClient(GatewayClient):
             if token is None:
                 return
 
+    def offsets(self, group: str) -> ShareGroupOffsets | None:
+        """How far a group is in each of its topics. Returns: None if there is no such group."""
+        found: ShareGroupOffsets | None = self._of_group(apis.LIST_SHARE_GROUP_OFFSETS, group)
+        return found
+
     def start_offsets(self, topic: str, topic_id: str) -> dict[int, dict[str, int]]:
         """By partition: the offset below which each group that reads the topic has finished all records; 0 if unknown.
 
@@ -51,7 +56,7 @@ class OperatorClient(GatewayClient):
         """
         starts: dict[int, dict[str, int]] = {}
         for group in self.groups():
-            listed = self._of_group(apis.LIST_SHARE_GROUP_OFFSETS, group)
+            listed = self.offsets(group)
             entries = [
                 entry
                 for each in (listed.topics if listed is not None else ())

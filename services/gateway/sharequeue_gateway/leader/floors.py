@@ -2,12 +2,13 @@
 
 Every few seconds, for all share-partitions at once:
 
-    memory's start is above the stored one ──▶ write the start to the share coordinator, alone
-    the stored start is above the floor ─────▶ raise the floor to it
-    in use, and not told for an hour ────────▶ raise to the same floor: the row is active
+    memory's start or count is above the stored one ──▶ write both to the share coordinator, alone
+    the stored start is above the floor ──────────────▶ raise the floor to it
+    in use, and not told for an hour ─────────────────▶ raise to the same floor: the row is active
 
-The first line is for offsets without a record (compacted, redriven for another group, below the log start). They are
-archived in memory only, so a group that has caught up would hold the log and show a lag until its next write.
+The first line is for offsets without a record (compacted, markers and aborted records, redriven for another group, below
+the log start). They are archived in memory only. So a group that has caught up would hold the log and show a lag until its
+next write, and one that still holds a record would count those behind it as lag.
 """
 
 import asyncio
@@ -59,11 +60,11 @@ class Floors:
             log.info("floors were not raised before the end: the next leaders raise them")
 
     async def raise_all(self) -> None:
-        """Write starts that only memory knows, then raise every floor."""
+        """Write starts and counts that only memory knows, then raise every floor."""
         await self._write_starts()
         await self._raise()
 
-    # Starts that only memory knows
+    # Starts and counts that only memory knows
 
     async def _write_starts(self) -> None:
         """One write first, alone: while the share coordinator does not answer, the others are left in peace."""
@@ -72,7 +73,7 @@ class Floors:
         for led in list(self._led):
             if slices.over():
                 await slices.pause()
-            if led.machine.start_offset > led.stored_start and not led.writes:
+            if not led.writes and led.has_unstored_voids():
                 behind.append(led)
         if behind and await self._write(behind[:1]):
             for first in range(1, len(behind), SENT_AT_ONCE):
@@ -83,7 +84,7 @@ class Floors:
         outcomes = []
         for led in leds:
             machine = led.machine
-            if not led.fenced and not led.writes and machine.start_offset > led.stored_start:
+            if not led.fenced and not led.writes and led.has_unstored_voids():
                 write = StateWrite(machine.start_offset)
                 write.fill((), machine.delivery_complete_count)
                 outcomes.append(self._leader.persist(led, write))

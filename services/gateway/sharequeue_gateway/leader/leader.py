@@ -160,7 +160,7 @@ class Leader:
             self._loads.writes_ended(led)
         now_ms = self._clock.now_ms()
         if error is None:
-            led.stored_start = max(led.stored_start, write.start_offset)
+            led.note_stored(write)
             self.activity.settled(led, write, now_ms)
         else:
             self._unload_after(led, error)

@@ -12,7 +12,7 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
 from sharequeue_gateway.leader.wake_up import WakeUps
 from sharequeue_gateway.share_partition.batch_times import BatchTimes
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, SharePartition
+from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, SharePartition, StateWrite
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -21,8 +21,8 @@ class LedSharePartition(WakeUps):
     """A loaded share-partition. `machine` decides; this object has the state that only the shell needs.
 
     `served_turn`: see `turns.Served`. `stored_start`: the start offset that is durable at the share coordinator, as far
-    as this leader knows. `floor`, `told_at_ms`: what this leader has last read or written among the log's readers, and
-    when.
+    as this leader knows, and `stored_count` the delivery complete count that is durable with it. `floor`, `told_at_ms`:
+    what this leader has last read or written among the log's readers, and when.
     """
 
     __slots__ = (
@@ -34,6 +34,7 @@ class LedSharePartition(WakeUps):
         "json_prefix",
         "lock_entries",
         "served_turn",
+        "stored_count",
         "stored_start",
         "told_at_ms",
         "topic_name",
@@ -49,6 +50,7 @@ class LedSharePartition(WakeUps):
         self.batch_times: BatchTimes | None = None
         self.served_turn = 0
         self.stored_start = machine.start_offset
+        self.stored_count = machine.delivery_complete_count
         self.floor = machine.start_offset
         self.told_at_ms = now_ms
         self.fetch_lock_ended_s = 0.0
@@ -66,6 +68,20 @@ class LedSharePartition(WakeUps):
     @property
     def config(self) -> ShareGroupConfig:
         return self.machine.config
+
+    def note_stored(self, write: StateWrite) -> None:
+        """A write is durable: the coordinator keeps the later start, and of the same start the larger count."""
+        if write.start_offset > self.stored_start:
+            self.stored_start, self.stored_count = write.start_offset, write.delivery_complete_count
+        elif write.start_offset == self.stored_start:
+            self.stored_count = max(self.stored_count, write.delivery_complete_count)
+
+    def has_unstored_voids(self) -> bool:
+        """Whether memory has finished offsets without a record that the share coordinator still counts as lag."""
+        machine = self.machine
+        if machine.start_offset != self.stored_start:
+            return machine.start_offset > self.stored_start
+        return machine.delivery_complete_count > self.stored_count
 
     def become_quiet(self) -> None:
         """The last write has ended."""
