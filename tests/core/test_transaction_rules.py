@@ -4,14 +4,17 @@ import pytest
 from sharequeue_gateway.record_log.transaction_rules import (
     ABORT,
     COMMIT,
+    MOST_PARTITIONS,
     TERMINATE,
     Reason,
     State,
     Transaction,
     Wish,
     append_refusal,
+    check_commit,
     check_epoch,
     check_principal,
+    check_whole,
     end_answer,
     still_open,
 )
@@ -148,3 +151,34 @@ def test_the_transactions_that_are_counted_are_bounded() -> None:
     sizes.take("0", 100)  # forgotten: it was used least recently
     with pytest.raises(ApiError):
         sizes.take("first", 10)
+
+
+OPEN = Transaction("t", "x", 3, "", State.OPEN, Reason.CLIENT, 1000, 60_000)
+
+
+def test_which_parts_a_commit_takes() -> None:
+    check_commit(OPEN, [], (), 2000)
+    check_commit(OPEN, ["a", "b"], {"a", "b"}, MOST_PARTITIONS)
+    with pytest.raises(ApiError, match=r"^b is not an open part of transaction t") as refused:
+        check_commit(OPEN, ["a", "b"], {"a"}, 1)
+    assert (refused.value.error.kafka_code, refused.value.extra["state"]) == (48, "open")
+    with pytest.raises(ApiError, match="1001 partitions; the most is 1000") as wide:
+        check_commit(OPEN, ["a"], {"a"}, MOST_PARTITIONS + 1)
+    assert wide.value.limit == MOST_PARTITIONS
+    with pytest.raises(ApiError, match="the commit of w names the parts") as alone:
+        check_commit(OPEN._replace(part_of="w"), [], (), 1)
+    assert alone.value.error.kafka_code == 48
+
+
+def test_when_a_part_begins() -> None:
+    check_whole("t", OPEN, past=False)
+    for whole, past, code, state in (
+        (None, False, 105, None),
+        (transaction("committed"), False, 48, "committed"),
+        (transaction("fenced"), False, 90, "aborted"),
+        (OPEN, True, 48, "aborted"),
+        (OPEN._replace(part_of="w"), False, 48, "open"),
+    ):
+        with pytest.raises(ApiError) as refused:
+            check_whole("t", whole, past)
+        assert (refused.value.error.kafka_code, refused.value.extra.get("state")) == (code, state)

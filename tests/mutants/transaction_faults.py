@@ -14,8 +14,8 @@ MUTANTS = [
         ("another outcome is refused", "found.state == wish.state and", "True and"),
         (
             "an append to what is not known is definite",
-            "_not_found(transaction_id, definite=True)",
-            "_not_found(transaction_id, definite=False)",
+            "return _not_found(transaction_id, definite=True)",
+            "return _not_found(transaction_id, definite=False)",
         ),
         ("an append hears that it happened", '{"appended": True} if appended else {}', "{}"),
         ("an old epoch is fenced", "    if given < current:\n", "    if False:\n"),
@@ -27,6 +27,12 @@ MUTANTS = [
             "ProducerFenced if found.reason == Reason.FENCED else InvalidTxnState",
             "InvalidTxnState",
         ),
+        ("a part is not committed by itself", "    if found.part_of is not None:\n", "    if False:\n"),
+        ("a commit names open parts alone", "        if part not in open_parts:\n", "        if False:\n"),
+        ("parts have a bound of partitions", "    if parts and places > MOST_PARTITIONS:\n", "    if False:\n"),
+        ("a part begins while the whole is open", "    if whole.state != State.OPEN:\n", "    if False:\n"),
+        ("a part begins in the time of the whole", "    if past:\n", "    if False:\n"),
+        ("a part has no parts", "    if whole.part_of is not None:\n", "    if False:\n"),
         ("an open one has no reason", "        if self.state != State.OPEN:\n", "        if True:\n"),
     ),
     *gateway(

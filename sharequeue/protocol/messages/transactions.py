@@ -20,6 +20,8 @@ from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_PAGE_SIZE, Int32, Int
 
 TransactionalId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 MAX_NOTE_LENGTH = 256
+MAX_PARTS = 1000
+"""Parts that one commit may name."""
 
 
 class BeginTransactionRequest(Request):
@@ -33,7 +35,10 @@ class BeginTransactionRequest(Request):
     open is aborted, and producers with an earlier epoch are refused."""
     timeout_ms: Int32 = 60_000
     """The transaction is aborted if it is open for longer, by the clock of PostgreSQL. 1 to 900,000, unless the service
-    says otherwise."""
+    says otherwise. A part has the time of its whole."""
+    part_of: Uuid | None = None
+    """The id of an open transaction. The new one is a part of it: produce to it as to any other. The commit of the whole
+    commits the parts that it names, and aborts the others. It goes without a `transactional_id`."""
 
 
 class BegunTransaction(Response):
@@ -59,6 +64,9 @@ class CommitTransactionRequest(Request):
     note: Annotated[str, Meta(max_length=MAX_NOTE_LENGTH)] | None = None
     """A text that the next begin with the same `transactional_id` answers, to find out after a crash whether this commit
     happened. At most 256 characters."""
+    parts: Annotated[list[Uuid], at_most(MAX_PARTS)] = []
+    """The parts of this transaction whose records become visible with its own. Its other parts are aborted. If one of
+    them is not open, nothing is committed, and the transaction stays open."""
 
 
 class EndTransactionRequest(Request):
@@ -108,6 +116,8 @@ class TransactionDescription(Response):
     """Where it wrote to while it is open. Empty once it has ended."""
     transactional_id: str | None = None
     """The name of its producer. Absent if it has none."""
+    part_of: Uuid | None = None
+    """The transaction that it is a part of. Absent if it is not a part, and once it has ended with records."""
     reason: TransactionReason | None = None
     """Who ended it. Absent while it is open."""
     timeout_ms: Int32 | None = None

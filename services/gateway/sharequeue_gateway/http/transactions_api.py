@@ -1,5 +1,6 @@
 """The calls of transactions. Any gateway takes any of them: they are decided in the record log."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -67,8 +68,17 @@ class TransactionsApi:
                 "producer_epoch goes with a transactional_id",
                 pointers=[("/producer_epoch", "without transactional_id")],
             )
+        if request.part_of is not None:
+            check_transaction_id(request.part_of)
+        if request.part_of is not None and request.transactional_id is not None:
+            raise InvalidRequest(
+                "part_of goes without a transactional_id: a part belongs to the producer of its whole",
+                pointers=[("/part_of", "beside transactional_id")],
+            )
         begun = await self._transactions.begin(
-            NewTransaction(request.timeout_ms, request.transactional_id, request.producer_epoch)
+            NewTransaction(
+                request.timeout_ms, request.transactional_id, request.producer_epoch, part_of=request.part_of
+            )
         )
         return BegunTransaction(
             transaction_id=begun.transaction_id,
@@ -80,8 +90,8 @@ class TransactionsApi:
         )
 
     async def commit(self, call: Call) -> EndedTransaction:
-        request: CommitTransactionRequest | None = call.request
-        return await self._end(call, COMMIT, None if request is None else request.note)
+        request: CommitTransactionRequest = call.request or CommitTransactionRequest()
+        return await self._end(call, COMMIT, request.note, request.parts)
 
     async def abort(self, call: Call) -> EndedTransaction:
         return await self._end(call, ABORT)
@@ -89,10 +99,12 @@ class TransactionsApi:
     async def terminate(self, call: Call) -> EndedTransaction:
         return await self._end(call, TERMINATE)
 
-    async def _end(self, call: Call, wish: Wish, note: str | None = None) -> EndedTransaction:
+    async def _end(
+        self, call: Call, wish: Wish, note: str | None = None, parts: Sequence[str] = ()
+    ) -> EndedTransaction:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
-        return _ended(await self._transactions.end(transaction_id, wish, note=note))
+        return _ended(await self._transactions.end(transaction_id, wish, note=note, parts=parts))
 
     async def describe(self, call: Call) -> TransactionDescription:
         transaction_id = call.path["transaction"]
@@ -118,6 +130,7 @@ class TransactionsApi:
                 )
                 for topic_id, partition, first_offset in places
             ],
+            part_of=found.part_of,
             reason=known.get("reason"),
             timeout_ms=found.timeout_ms,
             ended_at_ms=found.ended_at_ms,

@@ -3,12 +3,15 @@
 The row of the transaction is the coordinator: any gateway decides under its lock. Markers, aborted rows and the outcome
 are one database transaction, so no outcome is told that is not durable. If the answer of PostgreSQL is lost, the same
 call runs again: it waits for the backend that may still run the first try, and finds the outcome or ends the transaction.
+
+A commit ends the parts that it names in the same database transaction. The other parts, and all parts of a transaction
+that is aborted, are aborted after it, one by one. If that fails, their time passes with that of the whole.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +27,15 @@ from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.transaction_rules import TIME_OUT, State, Transaction, Wish, check_principal
+from sharequeue_gateway.record_log.transaction_rules import (
+    ABORT,
+    TIME_OUT,
+    State,
+    Transaction,
+    Wish,
+    check_commit,
+    check_principal,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +47,30 @@ AGAIN_S: Final = 0.1
 AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 
 
+class End(NamedTuple):
+    """How to end a transaction.
+
+    `note`: kept with the producer if this commits. `parts`: those to commit with it. `principal`: of the caller; None: it
+    may end any. `skip_locked`: leave a transaction that another one uses.
+    """
+
+    wish: Wish
+    note: str | None = None
+    parts: Sequence[str] = ()
+    principal: str | None = None
+    skip_locked: bool = False
+
+
 class Ended(NamedTuple):
-    """What became of a transaction, and the markers that this call has written. `here`: this call has ended it."""
+    """What became of a transaction, and the markers that this call has written. `here`: this call has ended it.
+
+    `has_parts`: it has or had parts; those that were not committed with it may still be open.
+    """
 
     transaction: Transaction | None
     markers: list[tuple[TopicIdPartition, RecordBatch]]
     here: bool = False
+    has_parts: bool = False
 
 
 class _LargeEnd(Exception):
@@ -74,6 +103,7 @@ class Ending:
         wish: Wish,
         *,
         note: str | None = None,
+        parts: Sequence[str] = (),
         principal: str | None = None,
         skip_locked: bool = False,
     ) -> Transaction | None:
@@ -81,18 +111,32 @@ class Ending:
 
         Args:
             note: kept with the producer if this commits.
+            parts: those that are committed with it.
             principal: of the caller; None: it may end any.
             skip_locked: leave a transaction that another one uses.
         Returns: what became of it, durable; None: nothing is known of it, or another one uses it.
-        Raises: ConcurrentTransactions: it was in use for too long; StorageError;
-            RequestTimedOut: it may have ended, and a repeat tells.
+        Raises: InvalidTxnState, InvalidRequest: see `check_commit`; ConcurrentTransactions: it was in use for too long;
+            StorageError; RequestTimedOut: it may have ended, and a repeat tells.
         """
-        work = self._try(transaction_id, wish, note, principal, skip_locked)
+        work = self._end_all(transaction_id, End(wish, note, parts, principal, skip_locked))
         return await asyncio.shield(background.start(self._tasks, work))
 
-    async def _try(
-        self, transaction_id: str, wish: Wish, note: str | None, principal: str | None, skip_locked: bool
-    ) -> Transaction | None:
+    async def _end_all(self, transaction_id: str, end: End) -> Transaction | None:
+        """End a transaction, then abort the parts that did not end with it."""
+        ended = await self._try(transaction_id, end)
+        if ended.has_parts and ended.transaction is not None:
+            reason = ended.transaction.reason if ended.transaction.state == State.ABORTED else ABORT.reason
+            try:
+                for part in await self._database.query(transaction_store.open_parts, transaction_id):
+                    await self._try(part, End(Wish(State.ABORTED, reason)))
+            except ApiError as error:
+                log.warning(
+                    "parts of a transaction are aborted when its time passes",
+                    extra=fields(transaction_id=transaction_id, cause=error.detail),
+                )
+        return ended.transaction
+
+    async def _try(self, transaction_id: str, end: End) -> Ended:
         began = time.monotonic()
         until = began + self._deadline_s
         in_doubt = large = False
@@ -101,13 +145,11 @@ class Ending:
                 async with self._turn(until, large):
                     remaining_s = until - time.monotonic()
                     async with self._database.connections.lend(remaining_s) as connection:
-                        ended = await self._with_period(
-                            connection, transaction_id, wish, note, principal, skip_locked, large, remaining_s
-                        )
+                        ended = await self._with_period(connection, transaction_id, end, large, remaining_s)
                 self._known.publish(ended.markers)
                 if ended.here and ended.transaction is not None:
                     self.count(ended.transaction, time.monotonic() - began)
-                return ended.transaction
+                return ended
             except _LargeEnd:
                 large = True
             except FAULTS as fault:
@@ -149,49 +191,45 @@ class Ending:
         return await self._transaction(connection, *arguments)
 
     async def _transaction(
-        self,
-        connection: Any,
-        transaction_id: str,
-        wish: Wish,
-        note: str | None,
-        principal: str | None,
-        skip_locked: bool,
-        large: bool,
-        remaining_s: float,
+        self, connection: Any, transaction_id: str, end: End, large: bool, remaining_s: float
     ) -> Ended:
         async with connection.transaction():
             await connection.execute(f"SET LOCAL lock_timeout = {max(int(remaining_s * 800), 100)}")
-            found = await transaction_store.lock_to_end(connection, transaction_id, skip_locked)
+            found = await transaction_store.lock_to_end(connection, transaction_id, end.skip_locked)
             if found is not None:
-                return await self._end(connection, found, wish, note, principal, large)
-        if skip_locked:
+                return await self._end(connection, found, end, large)
+        if end.skip_locked:
             return Ended(None, [])
         outcome = await transaction_store.outcome(connection, transaction_id)
-        if outcome is not None and principal is not None:
-            check_principal(transaction_id, outcome.principal, principal)
+        if outcome is not None and end.principal is not None:
+            check_principal(transaction_id, outcome.principal, end.principal)
         return Ended(outcome, [])
 
-    async def _end(
-        self, connection: Any, found: Transaction, wish: Wish, note: str | None, principal: str | None, large: bool
-    ) -> Ended:
+    async def _end(self, connection: Any, found: Transaction, end: End, large: bool) -> Ended:
         """End a transaction whose row is locked: since then no partition can be added to it."""
         transaction_id = found.transaction_id
-        if principal is not None:
-            check_principal(transaction_id, found.principal, principal)
+        if end.principal is not None:
+            check_principal(transaction_id, found.principal, end.principal)
         if found.state != State.OPEN:
             return Ended(found, [])
-        now, now_ms, past, places = await transaction_store.look_to_end(connection, transaction_id)
-        state, reason = TIME_OUT if past else wish
+        parts = await transaction_store.lock_parts(connection, transaction_id, end.parts) if end.parts else []
+        now, now_ms, past, has_parts, places = await transaction_store.look_to_end(connection, transaction_id, parts)
+        state, reason = TIME_OUT if past else end.wish
+        if state == State.COMMITTED:
+            check_commit(found, end.parts, set(parts), len(places))
+        elif parts:
+            own = await transaction_store.places_of(connection, transaction_id)
+            parts, places = [], [(topic_id, partition) for topic_id, partition, _ in own]
         ended = found._replace(state=state, reason=reason, ended_at_ms=now_ms)
         if not places:
-            await transaction_store.end_empty(connection, transaction_id, state, reason, now, note)
-            return Ended(ended, [], here=True)
+            await transaction_store.end_empty(connection, transaction_id, state, reason, now, end.note, parts)
+            return Ended(ended, [], here=True, has_parts=has_parts)
         if len(places) > LARGE_PARTITIONS and not large:
             raise _LargeEnd
         await transaction_store.lock_places(connection, places, large=large)
         timestamp_ms = time.time_ns() // 1_000_000
         markers = await transaction_store.end_with_records(
-            connection, self._database.outcomes, transaction_id, state, reason, now, timestamp_ms, note
+            connection, self._database.outcomes, transaction_id, state, reason, now, timestamp_ms, end.note, parts
         )
         return Ended(
             ended._replace(partitions=len(markers)),
@@ -200,6 +238,7 @@ class Ending:
                 for place, offset in sorted(markers.items())
             ],
             here=True,
+            has_parts=has_parts,
         )
 
     def _not_ended(self, transaction_id: str, in_doubt: bool, fault: BaseException) -> ApiError:

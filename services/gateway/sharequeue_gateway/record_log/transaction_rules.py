@@ -4,15 +4,20 @@
                         └───abort, time-out, fence, terminate─▶ aborted ────25 h──▶ forgotten
 
 One that wrote nothing is forgotten a minute after its end. Source of codes and names: Kafka, KIP-98 and KIP-890.
+
+A transaction may have parts. Each is a transaction of its own for those who write to it. The commit of the whole names
+the parts that count, and commits them with it; every other end of a part, and of the whole, aborts the part.
 """
 
 import re
+from collections.abc import Collection
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.errors import (
     ApiError,
     InvalidProducerEpoch,
+    InvalidRequest,
     InvalidTxnState,
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
@@ -21,6 +26,8 @@ from sharequeue.protocol.errors import (
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 MOST_SHOWN: Final = 64
+MOST_PARTITIONS: Final = 1000
+"""The partitions that a transaction and the parts it commits may write to."""
 
 
 class State(IntEnum):
@@ -64,7 +71,8 @@ _WHY: Final = {
 class Transaction(NamedTuple):
     """What is known of a transaction. Times are of PostgreSQL's clock, in ms.
 
-    `partitions`: those that it wrote to; of an open one it is not known here. `timeout_ms`: not kept with an outcome.
+    `partitions`: those that it wrote to; of an open one it is not known here. `timeout_ms` and `part_of`, the transaction
+    that it is a part of, are not kept with an outcome.
     """
 
     transaction_id: str
@@ -77,6 +85,7 @@ class Transaction(NamedTuple):
     timeout_ms: int | None = None
     ended_at_ms: int | None = None
     partitions: int = 0
+    part_of: str | None = None
 
     def known(self) -> dict[str, Any]:
         """What an error says about it."""
@@ -121,6 +130,45 @@ def check_principal(transaction_id: str, owner: str, principal: str) -> None:
     """Raises: TransactionalIdAuthorizationFailed."""
     if owner != principal:
         raise TransactionalIdAuthorizationFailed(f"{transaction_id} belongs to another principal")
+
+
+def check_commit(found: Transaction, parts: Collection[str], open_parts: Collection[str], places: int) -> None:
+    """Whether an open transaction may commit with parts. `places`: the partitions that they all wrote to.
+
+    Raises: InvalidTxnState: it is a part itself, or one of the parts is not open; InvalidRequest: too many partitions.
+        The transaction stays open.
+    """
+    if found.part_of is not None:
+        raise InvalidTxnState(
+            f"transaction {found.transaction_id} is a part: the commit of {found.part_of} names the parts that count",
+            extra=found.known(),
+        )
+    for part in parts:
+        if part not in open_parts:
+            raise InvalidTxnState(
+                f"{part} is not an open part of transaction {found.transaction_id}, which stays open",
+                extra=found.known(),
+            )
+    if parts and places > MOST_PARTITIONS:
+        raise InvalidRequest(
+            f"transaction {found.transaction_id} and its parts wrote to {places} partitions; the most is {MOST_PARTITIONS}",
+            limit=MOST_PARTITIONS,
+        )
+
+
+def check_whole(transaction_id: str, whole: Transaction | None, past: bool) -> None:
+    """Whether a part of a transaction may begin. `past`: its time has passed.
+
+    Raises: TransactionalIdNotFound, InvalidTxnState, ProducerFenced.
+    """
+    if whole is None:
+        raise _not_found(transaction_id, definite=True)
+    if whole.state != State.OPEN:
+        raise _ended(whole)
+    if past:
+        raise _ended(whole._replace(state=State.ABORTED, reason=Reason.TIMED_OUT))
+    if whole.part_of is not None:
+        raise InvalidTxnState(f"transaction {transaction_id} is a part, and has no parts", extra=whole.known())
 
 
 def check_epoch(transactional_id: str, current: int | None, given: int) -> None:

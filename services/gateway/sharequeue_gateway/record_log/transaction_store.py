@@ -30,17 +30,19 @@ when the seconds have passed its epoch, so an epoch is not given again: not to t
 
 _MS: Final = "floor(extract(epoch FROM {}) * 1000)::bigint"
 _ROW: Final = f"""transaction_id, transactional_id, producer_epoch, principal, state, reason,
-  {_MS.format("began_at")}, timeout_ms, {_MS.format("ended_at")}"""
+  {_MS.format("began_at")}, timeout_ms, {_MS.format("ended_at")}, part_of"""
 
 END_TRANSACTION: Final = f"""
 WITH mine AS (
-  DELETE FROM log.transaction_partitions WHERE transaction_id = $1 RETURNING topic_id, partition, first_offset),
+  DELETE FROM log.transaction_partitions WHERE transaction_id = ANY($8::text[])
+  RETURNING topic_id, partition, first_offset),
 ended AS (
-  DELETE FROM log.transactions WHERE transaction_id = $1
-  RETURNING transactional_id, producer_epoch, principal, began_at),
+  DELETE FROM log.transactions WHERE transaction_id = ANY($8::text[])
+  RETURNING transaction_id, transactional_id, producer_epoch, principal, began_at),
 places AS MATERIALIZED (
   SELECT p.topic_id, p.partition, m.first_offset, p.log_start_offset, {END} AS marker_offset
-  FROM mine m JOIN log.partitions p USING (topic_id, partition) WHERE NOT p.deleted),
+  FROM (SELECT topic_id, partition, min(first_offset) AS first_offset FROM mine GROUP BY 1, 2) m
+  JOIN log.partitions p USING (topic_id, partition) WHERE NOT p.deleted),
 markers AS (
   INSERT INTO log.record_batches (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count,
     append_id, records, transaction_id, attributes)
@@ -53,7 +55,7 @@ aborted AS (
 outcome AS (
   INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, transactional_id, producer_epoch, principal,
     committed, reason, partitions, began_at, ended_at)
-  SELECT {{period}}, $1, e.transactional_id, e.producer_epoch, e.principal, $4, $5::smallint,
+  SELECT {{period}}, e.transaction_id, e.transactional_id, e.producer_epoch, e.principal, $4, $5::smallint,
     (SELECT count(*) FROM places), e.began_at, $7::timestamptz FROM ended e),
 noted AS (
   UPDATE log.transactional_producers w
@@ -63,7 +65,8 @@ noted AS (
 SELECT topic_id, partition, marker_offset FROM places
 """
 """One statement under the locks of the transaction and of its partitions. It deletes what says that it is open, and
-inserts the markers at the ends. Deleted partitions get none. The producer's row comes last: its holders wait for
+inserts the markers at the ends. Deleted partitions get none. $8 are the ids of the transaction and of the parts that are
+committed with it: a partition gets one marker for all of them. The producer's row comes last: its holders wait for
 nothing. The note counts though a newer producer has raised the epoch: its first transaction begins after this end."""
 
 
@@ -79,6 +82,7 @@ def transaction_of(row: Any) -> Transaction:
         began_at_ms=row[6],
         timeout_ms=row[7],
         ended_at_ms=row[8],
+        part_of=row[9],
     )
 
 
@@ -109,6 +113,39 @@ async def begin(
         most_open,
     )
     return None if row is None else (row[0], row[1])
+
+
+async def begin_part(
+    connection: Connection, transaction_id: str, whole: Transaction, most_open: int
+) -> tuple[int, int] | None:
+    """Begin a part of a transaction whose row is locked. Its time passes with that of the whole. Returns: as `begin`."""
+    row = await connection.fetchrow(
+        f"""INSERT INTO log.transactions (transaction_id, principal, timeout_ms, deadline, part_of)
+            SELECT $1, principal, timeout_ms, deadline, transaction_id FROM log.transactions
+            WHERE transaction_id = $2 AND (SELECT count(*) FROM (
+              SELECT FROM log.transactions WHERE state = 0 LIMIT $3) few) < $3
+            RETURNING {_MS.format("began_at")}, {_MS.format("deadline")}""",
+        transaction_id,
+        whole.transaction_id,
+        most_open,
+    )
+    return None if row is None else (row[0], row[1])
+
+
+async def lock_whole(connection: Connection, transaction_id: str) -> tuple[Transaction | None, bool]:
+    """Lock the row of a transaction `FOR SHARE`, to begin a part of it. Returns: it, and whether its time has passed.
+
+    The clock is read in a second statement, as in `share`.
+    """
+    row = await connection.fetchrow(
+        f"SELECT {_ROW} FROM log.transactions WHERE transaction_id = $1 FOR SHARE", transaction_id
+    )
+    if row is None:
+        return await outcome(connection, transaction_id), False
+    past = await connection.fetchval(
+        "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
+    )
+    return transaction_of(row), past
 
 
 async def raise_epoch(connection: Connection, transactional_id: str, principal: str) -> int | None:
@@ -150,7 +187,7 @@ async def open_of(connection: Connection, transactional_id: str) -> list[tuple[T
             WHERE transactional_id = $1 AND state = 0""",
         transactional_id,
     )
-    return [(transaction_of(row), row[9]) for row in rows]
+    return [(transaction_of(row), row[10]) for row in rows]
 
 
 # Append
@@ -212,43 +249,73 @@ async def lock_to_end(connection: Connection, transaction_id: str, skip_locked: 
     return None if row is None else transaction_of(row)
 
 
+async def lock_parts(connection: Connection, transaction_id: str, parts: Sequence[str]) -> list[str]:
+    """Lock the rows of parts of a transaction, sorted, after its own row. Returns: those that are open."""
+    rows = await connection.fetch(
+        """SELECT transaction_id FROM log.transactions
+           WHERE part_of = $1 AND state = 0 AND transaction_id = ANY($2::text[]) ORDER BY 1 FOR UPDATE""",
+        transaction_id,
+        list(parts),
+    )
+    return [row[0] for row in rows]
+
+
+async def open_parts(connection: Connection, transaction_id: str) -> list[str]:
+    """The open parts of a transaction."""
+    rows = await connection.fetch(
+        "SELECT transaction_id FROM log.transactions WHERE part_of = $1 AND state = 0", transaction_id
+    )
+    return [row[0] for row in rows]
+
+
 class Last(NamedTuple):
-    """A transaction at its end: the time, also in ms; whether its own time has passed; its partitions."""
+    """A transaction at its end: the time, also in ms; whether its own time has passed; whether it has parts; the
+    partitions that it wrote to, or those parts that are committed with it."""
 
     now: datetime
     now_ms: int
     past: bool
+    has_parts: bool
     places: list[TopicIdPartition]
 
 
-async def look_to_end(connection: Connection, transaction_id: str) -> Last:
-    """Look at a transaction whose row is locked: no partition can be added to it any more."""
+async def look_to_end(connection: Connection, transaction_id: str, parts: Sequence[str] = ()) -> Last:
+    """Look at a transaction whose row is locked, with those of the parts: no partition can be added to them any more."""
     rows = await connection.fetch(
-        f"""SELECT n.now, {_MS.format("n.now")}, n.now >= t.deadline, r.topic_id, r.partition
+        f"""SELECT n.now, {_MS.format("n.now")}, n.now >= t.deadline,
+             EXISTS (SELECT FROM log.transactions p WHERE p.part_of = $1), r.topic_id, r.partition
            FROM (SELECT clock_timestamp() AS now) n CROSS JOIN log.transactions t
-           LEFT JOIN log.transaction_partitions r USING (transaction_id) WHERE transaction_id = $1""",
+           LEFT JOIN log.transaction_partitions r ON r.transaction_id = ANY($2::text[]) WHERE t.transaction_id = $1""",
         transaction_id,
+        [transaction_id, *parts],
     )
-    now, now_ms, past, *_ = rows[0]
-    return Last(now, now_ms, past, [(str(row[3]), row[4]) for row in rows if row[3] is not None])
+    now, now_ms, past, has_parts, *_ = rows[0]
+    return Last(now, now_ms, past, has_parts, sorted({(str(row[4]), row[5]) for row in rows if row[4] is not None}))
 
 
 async def end_empty(
-    connection: Connection, transaction_id: str, state: State, reason: Reason, now: datetime, note: str | None
+    connection: Connection,
+    transaction_id: str,
+    state: State,
+    reason: Reason,
+    now: datetime,
+    note: str | None,
+    parts: Sequence[str] = (),
 ) -> None:
-    """End a transaction that wrote nothing. Its row stays for a while, so that a repeat is answered the same.
+    """End a transaction that wrote nothing, with parts that wrote nothing. Its row stays for a while, so that a repeat
+    is answered the same.
 
     The note of a commit is kept with its producer.
     """
     await connection.execute(
         """WITH ended AS (
              UPDATE log.transactions SET state = $2, reason = $3, ended_at = $4,
-               deadline = $4::timestamptz + make_interval(secs => $5) WHERE transaction_id = $1
+               deadline = $4::timestamptz + make_interval(secs => $5) WHERE transaction_id = ANY($1::text[])
              RETURNING transactional_id)
            UPDATE log.transactional_producers w
            SET committed_note = $6, keep_until = greatest(w.keep_until, now() + interval '7 days')
            FROM ended e WHERE w.transactional_id = e.transactional_id AND $6::text IS NOT NULL""",
-        transaction_id,
+        [transaction_id, *parts],
         state,
         reason,
         now,
@@ -276,6 +343,7 @@ async def end_with_records(
     now: datetime,
     timestamp_ms: int,
     note: str | None,
+    parts: Sequence[str] = (),
 ) -> dict[TopicIdPartition, int]:
     """See END_TRANSACTION. Returns: the marker's offset in each partition."""
     rows = await connection.fetch(
@@ -287,6 +355,7 @@ async def end_with_records(
         reason,
         note,
         now,
+        [transaction_id, *parts],
     )
     return {(str(row[0]), row[1]): row[2] for row in rows}
 

@@ -31,6 +31,7 @@ from sharequeue_gateway.record_log.transaction_rules import (
     Wish,
     check_epoch,
     check_principal,
+    check_whole,
     end_answer,
     still_open,
 )
@@ -44,12 +45,16 @@ TRIES: Final = 3
 
 
 class NewTransaction(NamedTuple):
-    """`producer_epoch`: of a producer that has begun before; None: a new one, which ends what is open and fences it."""
+    """`producer_epoch`: of a producer that has begun before; None: a new one, which ends what is open and fences it.
+
+    `part_of`: the open transaction that the new one is a part of; its time is that of the whole.
+    """
 
     timeout_ms: int
     transactional_id: str | None = None
     producer_epoch: int | None = None
     principal: str = ""
+    part_of: str | None = None
 
 
 class BegunTransaction(NamedTuple):
@@ -80,8 +85,11 @@ class PostgresTransactions:
         """Begin a transaction.
 
         Raises: Throttled: too many are open; ProducerFenced, InvalidProducerEpoch, TransactionalIdNotFound: the epoch
-            is not the current one; InvalidTxnState: the producer has an open one; ConcurrentTransactions; StorageError.
+            is not the current one; InvalidTxnState: the producer has an open one, or the whole of a part has ended;
+            ConcurrentTransactions; StorageError.
         """
+        if wish.part_of is not None:
+            return await self._database.query(self._insert_part, wish.part_of, wish)  # type: ignore[no-any-return]
         if wish.transactional_id is None:
             return await self._database.query(self._insert, wish, 0, None)  # type: ignore[no-any-return]
         return await self._begin_with_id(wish.transactional_id, wish)
@@ -133,22 +141,48 @@ class PostgresTransactions:
             connection, transaction_id, wish.transactional_id, epoch, wish.principal, wish.timeout_ms, self.most_open
         )
         if times is None:
-            raise Throttled(
-                f"{self.most_open} transactions are open (max_open_transactions); end some, or repeat the request later",
-                limit=self.most_open,
-                retry_after_s=1,
-            )
+            raise self._too_many()
         return BegunTransaction(transaction_id, wish.transactional_id, epoch, wish.timeout_ms, times[1], note)
 
+    async def _insert_part(self, connection: Any, whole_id: str, wish: NewTransaction) -> BegunTransaction:
+        """Begin a part under the lock of the whole's row: an end of the whole finds it, or it does not begin."""
+        async with connection.transaction():
+            whole, past = await transaction_store.lock_whole(connection, whole_id)
+            if whole is not None:
+                check_principal(whole_id, whole.principal, wish.principal)
+            check_whole(whole_id, whole, past)
+            assert whole is not None
+            transaction_id = str(uuid.uuid4())
+            times = await transaction_store.begin_part(connection, transaction_id, whole, self.most_open)
+        if times is None:
+            raise self._too_many()
+        return BegunTransaction(transaction_id, None, 0, whole.timeout_ms or 0, times[1], None)
+
+    def _too_many(self) -> Throttled:
+        return Throttled(
+            f"{self.most_open} transactions are open (max_open_transactions); end some, or repeat the request later",
+            limit=self.most_open,
+            retry_after_s=1,
+        )
+
     async def end(
-        self, transaction_id: str, wish: Wish, *, note: str | None = None, principal: str = ""
+        self,
+        transaction_id: str,
+        wish: Wish,
+        *,
+        note: str | None = None,
+        parts: Sequence[str] = (),
+        principal: str = "",
     ) -> Transaction:
         """Commit or abort. The outcome is durable when it returns, and a repeat is answered the same.
+
+        Args:
+            parts: those to commit with it; the others are aborted.
 
         Raises: TransactionalIdNotFound, InvalidTxnState, ProducerFenced: see `transaction_rules`; and those of Ending.
         """
         owner = None if wish == TERMINATE else principal
-        found = await self._ending.end(transaction_id, wish, note=note, principal=owner)
+        found = await self._ending.end(transaction_id, wish, note=note, parts=parts, principal=owner)
         return end_answer(wish, transaction_id, found)
 
     async def describe(self, transaction_id: str) -> tuple[Transaction, list[tuple[str, int, int]]] | None:
