@@ -9,6 +9,9 @@ import pytest
 from tests.http.calls import Gateway, good, ranges, wait_until
 from tests.http.transactions_of_a_topic import Transactions
 
+LONG_MS = 600_000
+"""A lock that does not end while a test runs."""
+
 
 @pytest.fixture
 def producer(gateway: Gateway, shared_database: str, name: str) -> Transactions:
@@ -100,19 +103,25 @@ def test_tx_003_aborted_records_and_markers_are_archived(gateway: Gateway, produ
     wait_until(lambda: gateway.offsets(name)[name, 0] == (9, 0), 30)
 
 
-@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_markers_behind_a_held_record_are_not_lag(
-    gateway: Gateway, producer: Transactions, name: str, level: str
-) -> None:
-    gateway.configure(name, share_isolation_level=level)
-    for text in "abc":
-        producer.whole(text, commit=True)
-    fetched(gateway, name, "abc")
-    for offset in (2, 4):
-        assert gateway.settle(name, name, offset, offset, "accept") == "applied"
+def test_a_marker_behind_a_held_record_is_not_lag(gateway: Gateway, producer: Transactions, name: str) -> None:
+    transaction = producer.begin()
+    producer.send("ab", transaction)
+    fetched(gateway, name, "ab", lock_duration_ms=LONG_MS)
+    assert gateway.settle(name, name, 1, 1, "accept") == "applied"
+    producer.end(transaction, commit=True)
+    assert gateway.acquire(name, name, max_wait_ms=700) == []
     wait_until(lambda: gateway.offsets(name)[name, 0] == (0, 1), 30)
     assert gateway.settle(name, name, 0, 0, "accept") == "applied"
-    wait_until(lambda: gateway.offsets(name)[name, 0] == (6, 0), 30)
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (3, 0), 30)
+
+
+def test_aborted_records_behind_a_held_record_are_not_lag(gateway: Gateway, producer: Transactions, name: str) -> None:
+    read_committed(gateway, name)
+    producer.send("a")
+    fetched(gateway, name, "a", lock_duration_ms=LONG_MS)
+    producer.whole("bcd", commit=False)
+    assert gateway.acquire(name, name, max_wait_ms=700) == []
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (0, 1), 30)
 
 
 def test_tx_005_an_aborted_record_is_not_delivered_again_after_the_level_was_changed(
