@@ -2,10 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEED ?=
+SCRIPTS ?= 40
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks monitoring-test browser-test hostile spark-versions nightly compose-test site example clean
+.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test browser-test hostile spark-versions nightly compose-test site example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +69,9 @@ renew-document: install ## Write the OpenAPI document's examples, page and snaps
 sdks: install ## Generate clients in several languages, compile them, and play one contract suite with each
 	$(BIN)/python -m sdks
 
+kafka-test: install ## The same random scripts of transactions on a real Kafka broker and here; needs Java 17 with Maven
+	$(BIN)/python -m tests.kafka --scripts $(SCRIPTS) $(if $(SEED),--seed $(SEED))
+
 monitoring-test: install ## The alerts and the board of monitoring/ with promtool and a real Prometheus (Debian's package)
 	$(BIN)/python -m tests.monitoring
 
@@ -83,7 +87,8 @@ hostile: install ## Requests as large as the limits allow: CPU, stops of the eve
 spark-versions: install ## Tests of the pipeline on the oldest Spark that it supports
 	$(BIN)/python -m tests.pipeline.versions
 
-nightly: soak mutants fuzz hostile spark-versions ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
+nightly: SCRIPTS = 300
+nightly: soak mutants fuzz hostile spark-versions kafka-test ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
 
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run

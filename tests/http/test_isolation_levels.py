@@ -124,6 +124,17 @@ def test_aborted_records_behind_a_held_record_are_not_lag(gateway: Gateway, prod
     wait_until(lambda: gateway.offsets(name)[name, 0] == (0, 1), 30)
 
 
+def test_an_aborted_batch_that_has_lost_records_is_archived(
+    gateway: Gateway, producer: Transactions, name: str
+) -> None:
+    read_committed(gateway, name)
+    producer.whole("abcd", commit=False)
+    gateway.delete_records(name, 2)
+    producer.send("z")
+    (batch,) = fetched(gateway, name, "z")
+    assert batch["first_offset"] == 5
+
+
 def test_tx_005_an_aborted_record_is_not_delivered_again_after_the_level_was_changed(
     gateway: Gateway, producer: Transactions, name: str
 ) -> None:

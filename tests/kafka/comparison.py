@@ -1,0 +1,252 @@
+"""Play a script on both sides, and say where they differ.
+
+At a comparison both sides deliver until neither has more. Then the deliveries of each group must be the same: topic, partition,
+offset, value and the delivery counts in their order. So must the log ends, LASTSTABLE, and the lag.
+
+Kafka stores void offsets (records of aborted transactions that it cut out for a read_committed group) with the next
+acknowledgement of the partition; until then its lag counts them. sharequeue stores them within `floor_interval_ms`.
+`_unstored` counts what Kafka may not have stored yet. The last comparison appends and settles two records in each partition,
+so that nothing is left open there: lag 0 on both sides, sharequeue's start offset at the log end, and Kafka's at the
+second record, as a write of Kafka's carries the start offset from before it.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+from tests.kafka.scripts import (
+    GROUPS,
+    MEMBERS,
+    Begin,
+    Compare,
+    Delete,
+    End,
+    Fetch,
+    Leave,
+    Produce,
+    Replace,
+    Script,
+    SetLevel,
+    Step,
+    flush,
+    settling,
+)
+from tests.kafka.sides import Batch, GroupOffsets, Settled, Side
+
+DEADLINE_S: Final = 10
+LAST_WAIT_MS: Final = 50
+"""How long a fetch waits that should bring nothing."""
+NOTHING_STORED: Final = GroupOffsets(-1, -1)
+"""What Kafka says of a group that has settled nothing in a partition."""
+Record = tuple[int, int, str]
+"""Partition, offset, value."""
+
+
+class Difference(Exception):
+    """The sides do not agree; the text says in what."""
+
+
+class Taken:
+    """What one side has delivered to its groups, and settled there."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self.counts: dict[str, dict[Record, list[int]]] = {group: defaultdict(list) for group in GROUPS}
+        self.settled: dict[tuple[str, int], set[int]] = defaultdict(set)
+        """Offsets acknowledged since the last comparison, by group and partition."""
+
+    def take(self, group: str, member: int, max_records: int, record_limit: bool, wait_ms: int) -> bool:
+        """Fetch once, and settle it. Returns: whether anything came."""
+        batches = self.side.fetch(group, member, max_records, record_limit, wait_ms)
+        settled = [each for batch in batches for each in self._settle(group, batch)]
+        if settled:
+            self.side.acknowledge(group, member, settled)
+        return bool(batches)
+
+    def _settle(self, group: str, batch: Batch) -> list[Settled]:
+        types = []
+        for offset in range(batch.first_offset, batch.last_offset + 1):
+            if (value := batch.records.get(offset)) is None:
+                types.append((offset, "gap"))
+                continue
+            self.counts[group][batch.partition, offset, value].append(batch.delivery_count)
+            types.append((offset, settling(group, value, batch.delivery_count)))
+        settled = []
+        for keep, some in groupby(types, lambda entry: entry[1] == "keep"):
+            if not keep:
+                offsets, names = zip(*some, strict=True)
+                settled.append(Settled(batch.partition, offsets[0], names, batch.delivery_count))
+                self.settled[group, batch.partition].update(offsets)
+        return settled
+
+
+class Comparison:
+    """One script on both sides. `exact` and `open_lags` count the lags that were compared and equal, and those not 0."""
+
+    def __init__(self, kafka: Side, sharequeue: Side, script: Script) -> None:
+        self.kafka, self.sharequeue = Taken(kafka), Taken(sharequeue)
+        self._script = script
+        self._levels: dict[str, str] = {}
+        self._batches: list[list[int]] = [[0] for _ in range(script.partitions)]
+        self._written: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._aborted: list[set[int]] = [set() for _ in range(script.partitions)]
+        self._stored: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self._shortened: set[int] = set()
+        self.records = self.deliveries = self.exact = self.open_lags = 0
+
+    def play(self, number: int) -> None:
+        """Raises: Difference: at the first one."""
+        for side in self._sides:
+            side.begin_script(number, self._script.partitions, GROUPS)
+        for step in self._script.steps:
+            self._do(step)
+        for end in (1, 2):
+            for partition in range(self._script.partitions):
+                self._do(Produce(None, partition, (flush(partition, end),)))
+            self._compare()
+        self._compare_starts()
+        self.deliveries = sum(len(counts) for of in self.sharequeue.counts.values() for counts in of.values())
+
+    @property
+    def _sides(self) -> tuple[Side, Side]:
+        return self.kafka.side, self.sharequeue.side
+
+    def _do(self, step: Step) -> None:
+        for taken in (self.kafka, self.sharequeue):
+            side = taken.side
+            match step:
+                case Begin(producer):
+                    side.begin(producer)
+                case End(producer, commit):
+                    side.end(producer, commit)
+                case Replace(producer):
+                    side.replace(producer)
+                case SetLevel(group, level):
+                    side.set_level(group, level)
+                    self._levels[group] = level
+                case Fetch(group, member, max_records, record_limit):
+                    taken.take(group, member, max_records, record_limit, 0)
+                case Leave(group):
+                    for member in range(MEMBERS):
+                        side.leave(group, member)
+        match step:
+            case Produce(producer, partition, values):
+                self._produce(producer, partition, values)
+            case End(producer, commit):
+                self._end(producer, commit)
+            case Replace(producer):
+                self._end(producer, commit=False)
+            case Delete(partition, part):
+                before = self._start_of_a_batch(partition, part)
+                for side in self._sides:
+                    side.delete(partition, before)
+                self._shortened.add(partition)
+            case Compare():
+                self._compare()
+
+    def _produce(self, producer: str | None, partition: int, values: Sequence[str]) -> None:
+        first, other = (side.produce(producer, partition, values) for side in self._sides)
+        if first != other:
+            raise Difference(f"{values[0]} of partition {partition} has offset {first} in Kafka, {other} in sharequeue")
+        self.records += len(values)
+        self._batches[partition] += (first, first + len(values))
+        if producer:
+            self._written[producer].extend((partition, first + place) for place in range(len(values)))
+
+    def _start_of_a_batch(self, partition: int, part: float) -> int:
+        """An offset to delete up to, at about that part of the log.
+
+        If a batch of an aborted transaction has lost some of its records, Kafka 4.3.0 answers UNKNOWN_SERVER_ERROR to each
+        fetch of a read_committed group.
+        """
+        most = self._batches[partition][-1] * part
+        return max(offset for offset in self._batches[partition] if offset <= most)
+
+    def _end(self, producer: str, commit: bool) -> None:
+        for partition, offset in self._written.pop(producer, []):
+            if not commit:
+                self._aborted[partition].add(offset)
+
+    def _compare(self) -> None:
+        kafka, sharequeue = (side.ends() for side in self._sides)
+        if kafka != sharequeue:
+            raise Difference(f"the ends of the partitions are {kafka} in Kafka, {sharequeue} in sharequeue")
+        for group in GROUPS:
+            self._drain(group)
+            unstored = [self._unstored(group, place, last) for place, last in enumerate(kafka.last_stable)]
+            self._compare_lags(group, unstored)
+        self.kafka.settled.clear()
+
+    def _drain(self, group: str) -> None:
+        both = self.kafka, self.sharequeue
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            for taken in both:
+                while taken.take(group, 0, 100, True, 0):
+                    pass
+            more = [taken.take(group, 1, 100, False, LAST_WAIT_MS) for taken in both]
+            if any(more):
+                continue
+            if self.kafka.counts[group] == self.sharequeue.counts[group]:
+                return
+            if time.monotonic() > deadline:
+                raise Difference(f"group {group} ({self._levels[group]}): {self._other_deliveries(group)}")
+
+    def _other_deliveries(self, group: str) -> str:
+        kafka, sharequeue = self.kafka.counts[group], self.sharequeue.counts[group]
+        return "; ".join(
+            f"record {value!r} at {partition}-{offset} was delivered as {kafka.get(record, [])} in Kafka, "
+            f"{sharequeue.get(record, [])} in sharequeue"
+            for record in sorted({*kafka, *sharequeue})
+            for partition, offset, value in [record]
+            if kafka.get(record) != sharequeue.get(record)
+        )
+
+    def _unstored(self, group: str, partition: int, last_stable_offset: int) -> int:
+        """How many void offsets Kafka may not have stored yet."""
+        if self._levels[group] != "read_committed":
+            return 0
+        void = {offset for offset in self._aborted[partition] if offset < last_stable_offset}
+        settled = self.kafka.settled[group, partition]
+        delivered = {offset for place, offset, _ in self.kafka.counts[group] if place == partition}
+        stored = self._stored[group, partition]
+        newly = {offset for offset in void - stored if offset not in delivered and any(o > offset for o in settled)}
+        stored |= newly
+        return len(void - stored)
+
+    def _compare_lags(self, group: str, unstored: Sequence[int]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            kafka, sharequeue = (side.offsets(group) for side in self._sides)
+            wrong = [
+                f"group {group} ({self._levels[group]}) in partition {partition}: {ours} in sharequeue, {theirs} in Kafka, "
+                f"with at most {more} void offsets that it has not stored"
+                for partition, (theirs, ours, more) in enumerate(zip(kafka, sharequeue, unstored, strict=True))
+                if partition not in self._shortened and not fits(theirs, ours, more)
+            ]
+            if not wrong:
+                break
+            if time.monotonic() > deadline:
+                raise Difference("; ".join(wrong))
+            time.sleep(0.02)
+        for partition, more in enumerate(unstored):
+            if not more and partition not in self._shortened and kafka[partition] != NOTHING_STORED:
+                self.exact += 1
+                self.open_lags += sharequeue[partition].lag > 0
+
+    def _compare_starts(self) -> None:
+        ends = self.kafka.side.ends().log_end
+        for group in GROUPS:
+            kafka, sharequeue = (side.offsets(group) for side in self._sides)
+            wanted = [GroupOffsets(end - 1, 0) for end in ends], [GroupOffsets(end, 0) for end in ends]
+            if (kafka, sharequeue) != wanted:
+                raise Difference(f"group {group} has finished {ends}, but {kafka} in Kafka, {sharequeue} in sharequeue")
+
+
+def fits(kafka: GroupOffsets, sharequeue: GroupOffsets, unstored: int) -> bool:
+    """Whether both groups have the same lag, but for the void offsets that Kafka has not stored."""
+    if kafka == NOTHING_STORED:
+        return sharequeue.start_offset <= unstored
+    return 0 <= kafka.lag - sharequeue.lag <= unstored and kafka.start_offset <= sharequeue.start_offset

@@ -1,0 +1,163 @@
+"""Kafka's side: a Java process with the broker and its clients, which takes a step a line."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+from tests.kafka.scripts import MEMBERS, Level
+from tests.kafka.sides import Batch, Ends, GroupOffsets, Settled
+
+HERE: Final = Path(__file__).parent
+MADE: Final = HERE / ".made"
+TYPES: Final = {"gap": 0, "accept": 1, "release": 2, "reject": 3}
+STOP_S: Final = 10
+
+
+class KafkaError(Exception):
+    """The broker cannot be made or started, or refused a step."""
+
+
+def make() -> None:
+    """Compile Broker.java with the jars that pom.xml names. Raises: KafkaError."""
+    command = (
+        "mvn",
+        "--quiet",
+        "--batch-mode",
+        "compile",
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={MADE}/lib",
+    )
+    done = subprocess.run(command, cwd=HERE, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise KafkaError(f"Maven cannot make the broker:\n{done.stdout[-4000:]}")
+
+
+class Kafka:
+    """A broker of one's own, in the folder `home`. Close it."""
+
+    name = "Kafka"
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir()
+        self._log = home / "broker.log"
+        self._errors: IO[bytes] = self._log.open("wb")
+        self._process = subprocess.Popen(
+            (
+                "java",
+                "-Xmx768m",
+                "-XX:+UseSerialGC",
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+                *("-cp", f"{MADE}/classes:{MADE}/lib/*", "Broker", str(home)),
+            ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self.version: str = self._answer()["version"]
+        self._script = ""
+        self._partitions = 0
+
+    def close(self) -> None:
+        """End the broker."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise KafkaError(f"the broker ended: {self._said()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise KafkaError(f"{answer['error']}: {self._said()}")
+        return answer
+
+    def _said(self) -> str:
+        """The end of what the broker wrote about faults."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-40:])
+
+    def _do(self, step: str, **what: Any) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": step, **what}) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def begin_script(self, number: int, partitions: int, groups: Sequence[str]) -> None:
+        self._do("forget")
+        self._script, self._partitions = f"script-{number}", partitions
+        self._do("topic", topic=self._script, partitions=partitions)
+        for group in groups:
+            config = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
+            self._do("configure", group=self._group(group), config=config)
+            for member in range(MEMBERS):
+                self._do("join", group=self._group(group), member=f"{group}-{member}", topic=self._script)
+
+    def _group(self, group: str) -> str:
+        return f"{self._script}-{group}"
+
+    def begin(self, producer: str) -> None:
+        self._do("begin", producer=producer)
+
+    def produce(self, producer: str | None, partition: int, values: Sequence[str]) -> int:
+        answer = self._do("produce", producer=producer, topic=self._script, partition=partition, values=list(values))
+        return int(answer["offset"])
+
+    def end(self, producer: str, commit: bool) -> None:
+        self._do("end", producer=producer, commit=commit)
+
+    def replace(self, producer: str) -> None:
+        self._do("replace", producer=producer)
+
+    def set_level(self, group: str, level: Level) -> None:
+        self._do("configure", group=self._group(group), config={"share.isolation.level": level})
+
+    def delete(self, partition: int, before_offset: int) -> None:
+        self._do("delete_records", topic=self._script, partition=partition, before=before_offset)
+
+    def fetch(self, group: str, member: int, max_records: int, record_limit: bool, wait_ms: int) -> Sequence[Batch]:
+        answer = self._do(
+            "fetch",
+            member=f"{group}-{member}",
+            topic=self._script,
+            partitions=self._partitions,
+            max_records=max_records,
+            record_limit=record_limit,
+            wait_ms=wait_ms,
+        )
+        return [
+            Batch(batch["partition"], batch["first"], batch["last"], batch["count"], dict(batch["records"]))
+            for batch in answer["batches"]
+        ]
+
+    def acknowledge(self, group: str, member: int, settled: Sequence[Settled]) -> None:
+        batches = [
+            {
+                "partition": each.partition,
+                "first": each.first_offset,
+                "last": each.first_offset + len(each.types) - 1,
+                "types": [TYPES[name] for name in each.types],
+            }
+            for each in settled
+        ]
+        self._do("acknowledge", member=f"{group}-{member}", topic=self._script, batches=batches)
+
+    def leave(self, group: str, member: int) -> None:
+        self._do("leave", member=f"{group}-{member}")
+
+    def ends(self) -> Ends:
+        return Ends(**self._do("ends", topic=self._script, partitions=self._partitions))
+
+    def offsets(self, group: str) -> list[GroupOffsets]:
+        answer = self._do("offsets", group=self._group(group), topic=self._script, partitions=self._partitions)
+        return [GroupOffsets(**partition) for partition in answer["partitions"]]

@@ -1,0 +1,153 @@
+"""Which steps a seed draws, and how a group settles each delivery. No IO.
+
+A script has one topic, three transactional producers and a producer without transactions, and two groups. Each value is
+unique. How a delivery is settled depends on the group, the value and the delivery count alone: so it does not matter in which
+fetches, and to which members, the two sides deliver.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+from zlib import crc32
+
+Level = Literal["read_committed", "read_uncommitted"]
+Settling = Literal["accept", "release", "reject", "keep"]
+LEVELS: Final[tuple[Level, ...]] = ("read_committed", "read_uncommitted")
+PRODUCERS: Final = ("ann", "bob", "cyd")
+GROUPS: Final = ("one", "two")
+MEMBERS: Final = 2
+"""Of each group."""
+
+
+class Begin(NamedTuple):
+    producer: str
+
+
+class Produce(NamedTuple):
+    """One batch. Without a producer it is in no transaction."""
+
+    producer: str | None
+    partition: int
+    values: tuple[str, ...]
+
+
+class End(NamedTuple):
+    producer: str
+    commit: bool
+
+
+class Replace(NamedTuple):
+    """A new producer with the same transactional id: it aborts the open transaction."""
+
+    producer: str
+
+
+class SetLevel(NamedTuple):
+    group: str
+    level: Level
+
+
+class Fetch(NamedTuple):
+    """One fetch, whose records are settled at once. The two sides may get different ones."""
+
+    group: str
+    member: int
+    max_records: int
+    record_limit: bool
+
+
+class Leave(NamedTuple):
+    """The members of a group close their sessions, which releases what they keep."""
+
+    group: str
+
+
+class Delete(NamedTuple):
+    """The first `part` of a partition's log is deleted, after a comparison."""
+
+    partition: int
+    part: float
+
+
+class Compare(NamedTuple):
+    """Both sides deliver all that they have to deliver now, and are compared."""
+
+
+Step = Begin | Produce | End | Replace | SetLevel | Fetch | Leave | Delete | Compare
+
+
+class Script(NamedTuple):
+    partitions: int
+    steps: tuple[Step, ...]
+
+
+def draw(seed: int) -> Script:
+    """The script of a seed. Its last steps end every transaction, and let go what is kept."""
+    dice = random.Random(seed)
+    partitions = dice.randint(1, 3)
+    return Script(partitions, tuple(_steps(dice, partitions)))
+
+
+def settling(group: str, value: str, delivery_count: int) -> Settling:
+    """What the group does with this delivery of a record."""
+    number = crc32(f"{group} {value}".encode())
+    kind, more = number % 100, number // 100 % 4
+    if kind < 50:
+        return "accept"
+    if kind < 72:
+        return "release" if delivery_count <= more else ("accept" if kind < 62 else "reject")
+    if kind < 78:
+        return "reject"
+    if kind < 84:
+        return "release"  # until the limit
+    return "keep" if delivery_count == 1 else "accept"
+
+
+def flush(partition: int, number: int) -> str:
+    """A value that every group accepts at its first delivery."""
+    return next(
+        value
+        for tried in range(1000)
+        if all(settling(group, value := f"end {partition} {number} {tried}", 1) == "accept" for group in GROUPS)
+    )
+
+
+def _steps(dice: random.Random, partitions: int) -> Iterator[Step]:
+    levels = [dice.choice(LEVELS) for _ in GROUPS]
+    if "read_committed" not in levels:
+        levels[0] = "read_committed"
+    yield from map(SetLevel, GROUPS, levels)
+    opened: list[str] = []
+    for number in range(dice.randint(10, 30)):
+        kind = dice.random()
+        closed = [name for name in PRODUCERS if name not in opened]
+        if kind < 0.15 and closed:
+            opened.append(dice.choice(closed))
+            yield Begin(opened[-1])
+        elif kind < 0.5:
+            producer = dice.choice(opened) if opened and dice.random() < 0.75 else None
+            size = 1 if dice.random() < 0.4 else dice.randint(2, 5)
+            values = tuple(f"{number}.{place}" for place in range(size))
+            yield Produce(producer, dice.randrange(partitions), values)
+        elif kind < 0.68 and opened:
+            producer = opened.pop(dice.randrange(len(opened)))
+            yield Replace(producer) if dice.random() < 0.15 else End(producer, dice.random() < 0.6)
+        elif kind < 0.82:
+            most = dice.choice((1, 2, 3, 7, 100))
+            yield Fetch(dice.choice(GROUPS), dice.randrange(MEMBERS), most, dice.random() < 0.5)
+        elif kind < 0.9:
+            yield Compare()
+        elif kind < 0.94:
+            yield Compare()  # so that neither side has records left that it would show at one level alone
+            yield SetLevel(dice.choice(GROUPS), dice.choice(LEVELS))
+        elif kind < 0.98:
+            yield Compare()  # so that both keep the same
+            yield Leave(dice.choice(GROUPS))
+        else:
+            yield Compare()
+            yield Delete(dice.randrange(partitions), dice.random())
+    yield Compare()
+    yield from (End(producer, dice.random() < 0.6) for producer in opened)
+    yield Compare()
+    yield from map(Leave, GROUPS)
+    yield Compare()

@@ -1,0 +1,119 @@
+"""sharequeue's side: one gateway, over HTTP."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import httpx
+
+from tests.http.calls import Gateway, good
+from tests.kafka.scripts import Level
+from tests.kafka.sides import Batch, Ends, GroupOffsets, Settled
+
+SETTINGS: Final = {
+    **{f"SHAREQUEUE_{service}_KAFKA_DEFAULTS": "true" for service in ("GATEWAY", "COORDINATOR", "SHARE_COORDINATOR")},
+    "SHAREQUEUE_GATEWAY_FLOOR_INTERVAL_MS": "100",  # how long void offsets take to be stored
+}
+
+
+class Sharequeue:
+    """The gateway at `url`, of a stack with SETTINGS. Close it."""
+
+    name = "sharequeue"
+
+    def __init__(self, url: str) -> None:
+        self._http = httpx.Client(base_url=url, timeout=60)
+        self._gateway = Gateway(self._http)
+        self._script = ""
+        self._epochs: dict[str, int] = {}
+        self._transactions: dict[str, str] = {}
+        self._sessions: dict[tuple[str, int], int] = {}
+
+    def close(self) -> None:
+        self._http.close()
+
+    def begin_script(self, number: int, partitions: int, groups: Sequence[str]) -> None:
+        self._script = f"script-{number}"
+        self._sessions.clear()
+        self._gateway.create_topic(self._script, partitions)
+        for group in groups:
+            settings = {"share_auto_offset_reset": "earliest", "share_record_lock_duration_ms": "60000"}
+            self._gateway.configure(self._group(group), **settings)
+
+    def _group(self, group: str) -> str:
+        return f"{self._script}-{group}"
+
+    def begin(self, producer: str) -> None:
+        epoch = {"producer_epoch": self._epochs[producer]} if producer in self._epochs else {}
+        begun = good(self._http.post("/v1/transactions", json={"transactional_id": producer, **epoch}), 201)
+        self._epochs[producer] = begun["producer_epoch"]
+        self._transactions[producer] = begun["transaction_id"]
+
+    def produce(self, producer: str | None, partition: int, values: Sequence[str]) -> int:
+        records = [{"value": value, "partition": partition} for value in values]
+        headers = {"Transaction-Id": self._transactions[producer]} if producer else {}
+        answer = good(self._http.post(f"/v1/topics/{self._script}/records", json={"records": records}, headers=headers))
+        return int(answer["records"][0]["offset"])
+
+    def end(self, producer: str, commit: bool) -> None:
+        path = f"/v1/transactions/{self._transactions.pop(producer)}/{'commit' if commit else 'abort'}"
+        good(self._http.post(path, json={}))
+
+    def replace(self, producer: str) -> None:
+        self._epochs.pop(producer, None)
+        self.begin(producer)
+        self.end(producer, commit=False)  # it wrote nothing
+
+    def set_level(self, group: str, level: Level) -> None:
+        self._gateway.configure(self._group(group), share_isolation_level=level)
+
+    def delete(self, partition: int, before_offset: int) -> None:
+        self._gateway.delete_records(self._script, before_offset, partition)
+
+    def fetch(self, group: str, member: int, max_records: int, record_limit: bool, wait_ms: int) -> Sequence[Batch]:
+        epoch = self._sessions.get((group, member), 0)
+        answer = self._gateway.fetch(
+            self._group(group),
+            None if epoch else self._script,
+            member=f"m{member}",
+            share_session_epoch=epoch,
+            max_records=max_records,
+            acquire_mode="record_limit" if record_limit else "batch_optimized",
+            max_wait_ms=wait_ms,
+        )
+        self._sessions[group, member] = epoch + 1
+        return [_batch(batch) for batch in answer["batches"]]
+
+    def acknowledge(self, group: str, member: int, settled: Sequence[Settled]) -> None:
+        acknowledgements = [
+            {
+                "topic": self._script,
+                "partition": each.partition,
+                "first_offset": each.first_offset,
+                "last_offset": each.first_offset + len(each.types) - 1,
+                "types": each.types,
+                "delivery_count": each.delivery_count,
+            }
+            for each in settled
+        ]
+        answer = good(self._gateway.try_acknowledge(self._group(group), acknowledgements, member=f"m{member}"))
+        assert answer["failed_count"] == 0, answer
+
+    def leave(self, group: str, member: int) -> None:
+        if self._sessions.pop((group, member), 0):
+            self._gateway.fetch(self._group(group), member=f"m{member}", share_session_epoch=-1)
+
+    def ends(self) -> Ends:
+        partitions = self._gateway.describe_topic(self._script)["partitions"]
+        return Ends(
+            [partition["log_end_offset"] for partition in partitions],
+            [partition["last_stable_offset"] for partition in partitions],
+        )
+
+    def offsets(self, group: str) -> list[GroupOffsets]:
+        (topic,) = good(self._http.get(f"/v1/share-groups/{self._group(group)}/offsets"))["topics"]
+        return [GroupOffsets(partition["start_offset"], partition["lag"]) for partition in topic["partitions"]]
+
+
+def _batch(batch: Mapping[str, Any]) -> Batch:
+    records = {record["offset"]: record["value"] for record in batch["records"]}
+    return Batch(batch["partition"], batch["first_offset"], batch["last_offset"], batch["delivery_count"], records)

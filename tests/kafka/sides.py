@@ -1,0 +1,64 @@
+"""What the two sides have in common: what they are asked to do, and what they answer."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from tests.kafka.scripts import Level
+
+
+class Batch(NamedTuple):
+    """Offsets that a fetch has acquired, both inclusive, and the records among them."""
+
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    records: dict[int, str]
+
+
+class Settled(NamedTuple):
+    """How a member settles each offset from `first_offset` on: `accept`, `release`, `reject`, or `gap` without a record."""
+
+    partition: int
+    first_offset: int
+    types: tuple[str, ...]
+    delivery_count: int
+
+
+class Ends(NamedTuple):
+    """Of each partition."""
+
+    log_end: list[int]
+    last_stable: list[int]
+
+
+class GroupOffsets(NamedTuple):
+    """Of a group in one partition, as an operator reads it."""
+
+    start_offset: int
+    lag: int
+
+
+class Side(Protocol):
+    """Kafka or sharequeue. Every script has a topic and groups of its own."""
+
+    name: str
+
+    def begin_script(self, number: int, partitions: int, groups: Sequence[str]) -> None:
+        """Make the topic and the groups, which begin at the earliest record."""
+
+    def begin(self, producer: str) -> None: ...
+    def produce(self, producer: str | None, partition: int, values: Sequence[str]) -> int:
+        """Returns: the offset of the first."""
+
+    def end(self, producer: str, commit: bool) -> None:
+        """Returns when the marker is in each partition of the transaction."""
+
+    def replace(self, producer: str) -> None: ...
+    def set_level(self, group: str, level: Level) -> None: ...
+    def delete(self, partition: int, before_offset: int) -> None: ...
+    def fetch(self, group: str, member: int, max_records: int, record_limit: bool, wait_ms: int) -> Sequence[Batch]: ...
+    def acknowledge(self, group: str, member: int, settled: Sequence[Settled]) -> None: ...
+    def leave(self, group: str, member: int) -> None: ...
+    def ends(self) -> Ends: ...
+    def offsets(self, group: str) -> list[GroupOffsets]: ...
