@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import UNSET
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sharequeue.protocol import apis
@@ -27,6 +27,7 @@ AT_ONCE: Final = 10_000
 """Most records of one call."""
 DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
 HEADER: Final = "__dlq.errors."
+REASONS: Final = "array<struct<reason: string, at_ms: bigint>>"
 
 
 class RedriveCounts(NamedTuple):
@@ -141,6 +142,7 @@ def letters_of(
         header("delivery.count").cast("int").alias("delivery_count"),
         header("message").alias("cause"),
         header("reason").alias("reason"),
+        f.transform(f.from_json(header("reasons"), REASONS), _given).alias("reasons"),
         "timestamp",
         "key",
         "value",
@@ -172,6 +174,10 @@ def letters(
     return found
 
 
+def _given(reason: Column) -> Column:
+    return f.struct(f.timestamp_millis(reason["at_ms"]).alias("at"), reason["reason"].alias("reason"))
+
+
 # For programs
 
 
@@ -189,8 +195,9 @@ def read_dead_letters(
 ) -> DataFrame:
     """The dead letters of a group, one row each, those that were redriven before included.
 
-    Columns: `topic`, `partition`, `offset` and `delivery_count` of the record; `cause` and `reason`; `timestamp` of the
-    dead letter, with `key`, `value` and `headers`; its own `dead_letter_partition` and `dead_letter_offset`.
+    Columns: `topic`, `partition`, `offset` and `delivery_count` of the record; `cause` and `reason`; `reasons`, the last five
+    of its deliveries with their times (`at`, `reason`), the oldest first, null with fewer than two; `timestamp` of the dead
+    letter, with `key`, `value` and `headers`; its own `dead_letter_partition` and `dead_letter_offset`.
 
     Args:
         topic: only of this source topic. message: only if the cause or the reason contains it.

@@ -3,7 +3,7 @@
 import functools
 import re
 from enum import IntEnum, StrEnum
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -102,11 +102,33 @@ class Reason:
         return hash(self._utf8)
 
 
+class GivenReason(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A reason that a client gave, and when."""
+
+    reason: Annotated[Reason, msgspec.Meta(extra_json_schema={"type": "string"})]
+    """The reason that a client gave."""
+    at_ms: Int64 = 0
+    """When it was given, in milliseconds since the epoch, rounded down to 100 ms. Absent if that is not known."""
+
+
+KEPT_REASONS: Final = 5
+"""How many reasons are kept of a record: the last ones."""
+REASON_STEP_MS: Final = 100
+"""The times of reasons are whole steps, so that equal reasons which are given almost together stay one range."""
+
+AnyReason = TypeVar("AnyReason")
+
+
+def with_reason(earlier: tuple[AnyReason, ...], reason: AnyReason) -> tuple[AnyReason, ...]:
+    """The reasons of earlier deliveries, the oldest first, when the delivery of a further one has become an earlier one."""
+    return (*earlier, reason)[-KEPT_REASONS:]
+
+
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Adds to a state batch the end of a delayed release, the reason that a client gave, and the deliveries never begun.
 
-    `forgiven` stays when the delivery count rises; the fields before it do not. A new field needs a default that means
-    "nothing".
+    `forgiven` and `earlier_reasons` stay when the delivery count rises; the other fields do not, but `reason` becomes the
+    last of `earlier_reasons`. A new field needs a default that means "nothing".
     """
 
     first_offset: Int64
@@ -121,6 +143,10 @@ class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     """The reason that a client gave. Absent without one."""
     forgiven: Int32 = 0
     """How many deliveries of these records were never begun."""
+    reason_at_ms: Int64 | None = None
+    """When `reason` was given, in milliseconds since the epoch, rounded down to 100 ms. Absent without one."""
+    earlier_reasons: Annotated[tuple[GivenReason, ...], msgspec.Meta(max_length=KEPT_REASONS)] = ()
+    """The reasons of the last deliveries before this one that had one, at most five, the oldest first. Absent without one."""
 
 
 UNINITIALIZED_START_OFFSET: Final = -1

@@ -95,7 +95,7 @@ class Call:
 
     def take(self, offset: int) -> None:
         record = self.model.records[offset]
-        self.model.records[offset] = replace(record, state=ACQUIRED, count=record.count + 1, reason=None, **self.holder)
+        self.model.records[offset] = replace(record, state=ACQUIRED, count=record.count + 1, **self.holder)
         self.taken[offset] = record.count + 1
 
     def add(self, first: int, last: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sharequeue.protocol.types import AcknowledgeType, DeliveryState
 
@@ -11,6 +12,8 @@ REJECTED, LIMIT_EXCEEDED = "Offset rejected by client.", "Offset delivery count 
 INVALID_REQUEST, INVALID_RECORD_STATE = 42, 121
 
 Range = tuple[int, int]
+Said = tuple[Any, int]
+"""A reason, and when a client gave it, in whole tenths of a second."""
 
 
 class Refused(Exception):
@@ -25,7 +28,8 @@ class Refused(Exception):
 class Record:
     """`batch`: the in-flight batch it belongs to. `write`: the change on its way. `delayed_to_ms`: 0 without a delay.
     `lock_ms`: the length of its last lock. `forgiven`: deliveries that were never begun; `unseen`: those of them that no
-    client saw; `forgiving`: what `write` adds to the two. `released`: whether a worker gave it back the last time."""
+    client saw; `forgiving`: what `write` adds to the two. `released`: whether a worker gave it back the last time.
+    `said`: why deliveries ended, by their count, where a client said so."""
 
     state: DeliveryState
     count: int
@@ -39,8 +43,16 @@ class Record:
     released: bool = False
     delayed_to_ms: int = 0
     write: "Write | None" = None
-    reason: str | None = None
+    said: dict[int, Said] = field(default_factory=dict)
     cause: str | None = None
+
+    @property
+    def reason(self) -> Said | None:
+        return self.said.get(self.count)
+
+    @property
+    def earlier(self) -> tuple[Said, ...]:
+        return tuple(self.said[count] for count in sorted(self.said) if count < self.count)[-5:]
 
     @property
     def attempt(self) -> int:
@@ -81,8 +93,8 @@ class Write:
     start: int = 0
     finished: int = 0
     batches: dict[int, tuple[int, DeliveryState]] = field(default_factory=dict)
-    notes: dict[int, tuple[int | None, str | None, int]] = field(default_factory=dict)
+    notes: dict[int, tuple[int | None, Said | None, int]] = field(default_factory=dict)
     moved: list[int] = field(default_factory=list)
 
 
-DeadLetters = dict[int, tuple[int, str | None, str | None]]
+DeadLetters = dict[int, tuple[int, str | None, Said | None, tuple[Said, ...]]]

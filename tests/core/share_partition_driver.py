@@ -20,6 +20,7 @@ from sharequeue.protocol.types import (
     AcquireMode,
     DeliveryState,
     OffsetRange,
+    Reason,
     StateAnnotation,
     StateBatch,
 )
@@ -141,7 +142,15 @@ class Driver:
             types = tuple(AcknowledgeType(TYPES[name]) for name in names)
             parsed.append(
                 AcknowledgementBatch(
-                    int(first), int(last or first), types, count, reason, delay_ms, begun, seen, lock_ms
+                    int(first),
+                    int(last or first),
+                    types,
+                    count,
+                    reason and Reason(reason),
+                    delay_ms,
+                    begun,
+                    seen,
+                    lock_ms,
                 )
             )
         acknowledged = self.machine.acknowledge(member, parsed, self.now_ms)

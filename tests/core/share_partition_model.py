@@ -25,6 +25,7 @@ from tests.core.record_model import (
     Range,
     Record,
     Refused,
+    Said,
     Settlement,
     Write,
 )
@@ -51,13 +52,14 @@ class Model:
         config: ShareGroupConfig,
         start: int,
         persisted: Sequence[tuple[int, int, int, int]],
-        notes: dict[int, tuple[int, int | None, str | None]],
+        notes: dict[int, tuple[int, int | None]],
+        said: dict[int, dict[int, Said]],
         forgiven: dict[int, int],
         locks: Sequence[tuple[int, int, str, int, int, int, int]],
         now_ms: int,
     ) -> tuple["Model", DeadLetters]:
-        """From (first, last, state, count), notes (count, delay, reason) and forgiven deliveries by offset, locks (first,
-        last, member, count, end, length, forgiven)."""
+        """From (first, last, state, count), notes (count, delay), reasons by count, and forgiven deliveries by offset,
+        locks (first, last, member, count, end, length, forgiven)."""
         model = cls(config, start)
         state = {o: batch for batch in persisted for o in range(batch[0], batch[1] + 1)}
         cuts = {edge for first, last, *_ in [*persisted, *locks] for edge in (first, last + 1)} | {start}
@@ -88,9 +90,10 @@ class Model:
                     record.delayed_to_ms = model.retry_ms(record, end_ms, now_ms)
                 else:
                     record.delayed_to_ms = end_ms if end_ms > now_ms else 0
-            count, delayed_to_ms, reason = notes.get(offset, (-1, None, None))
+            count, delayed_to_ms = notes.get(offset, (-1, None))
+            record.said = dict(said.get(offset, {}))
             if count == record.count and record.state is not ACQUIRED:
-                record.reason, record.released = reason, reason is not None
+                record.released = record.reason is not None
                 if record.state is AVAILABLE and (delayed_to_ms or 0) > now_ms:
                     record.delayed_to_ms = delayed_to_ms or 0
             record.cause = LIMIT_EXCEEDED if record.attempt >= config.delivery_count_limit else REJECTED
@@ -285,7 +288,8 @@ class Model:
             record.lock_ms = batch.lock_ms or record.lock_ms
             record.lock_ends_ms = now_ms + record.lock_ms
             return None
-        record.reason = batch.reason
+        if batch.reason is not None:
+            record.said[record.count] = batch.reason, now_ms // 100 * 100
         if forgives:
             record.forgiving = 1, int(not batch.seen)
             record.forgiven += 1
@@ -354,7 +358,8 @@ class Model:
             record = self.records.get(offset)
             if record is None or record.write is not write:
                 continue
-            record.write, record.delayed_to_ms, record.reason, record.cause = None, 0, None, None
+            record.write, record.delayed_to_ms, record.cause = None, 0, None
+            record.said.pop(record.count, None)
             record.state = ACQUIRED
             record.forgiven -= record.forgiving[0]
             record.unseen -= record.forgiving[1]
@@ -367,7 +372,7 @@ class Model:
 
     def dead_letters(self, offsets: Iterable[int]) -> DeadLetters:
         found = ((offset, self.records[offset]) for offset in offsets)
-        return {offset: (r.count, r.cause, r.reason) for offset, r in found if r.state is ARCHIVING}
+        return {offset: (r.count, r.cause, r.reason, r.earlier) for offset, r in found if r.state is ARCHIVING}
 
     def complete_dead_letter(self, first: int, last: int) -> Write | None:
         done = [

@@ -15,7 +15,8 @@ from sharequeue_share_coordinator.share_state.rows import replay
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.messages.share_state import PartitionState
-from tests.core.record_model import FINAL, Write
+from sharequeue.protocol.types import GivenReason
+from tests.core.record_model import FINAL, Said, Write
 from tests.core.share_partition_model import Model
 
 
@@ -27,6 +28,10 @@ def spread(ranges: Sequence[tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
             assert offset not in entries, f"offset {offset} is in two ranges"
             entries[offset] = tuple(rest)
     return entries
+
+
+def said(reason: GivenReason | None) -> Said | None:
+    return None if reason is None else (reason.reason, reason.at_ms)
 
 
 class SideBySide(RuleBasedStateMachine):
@@ -48,7 +53,8 @@ class SideBySide(RuleBasedStateMachine):
         assert row is not None
         self.durable = replay(None, row, 3)
         self.committed: dict[int, tuple[int, int]] = {}
-        self.notes: dict[int, tuple[int, int | None, str | None]] = {}
+        self.notes: dict[int, tuple[int, int | None]] = {}
+        self.said: dict[int, dict[int, Said]] = {}
         self.forgiven: dict[int, int] = {}
         self.handed_out: set[tuple[int, int]] = set()
         """Each (offset, delivery count) that a client got."""
@@ -65,8 +71,12 @@ class SideBySide(RuleBasedStateMachine):
         )
         assert batches == mine.batches
         notes = spread(
-            [(n.first_offset, n.last_offset, n.available_at_ms, n.reason, n.forgiven) for n in write.annotations]
+            [
+                (n.first_offset, n.last_offset, n.available_at_ms, n.reason and (n.reason, n.reason_at_ms), n.forgiven)
+                for n in write.annotations
+            ]
         )
+        assert not any(n.earlier_reasons for n in write.annotations), "the state has kept them"
         assert notes == mine.notes
         self.pending.append((write, mine))
 
@@ -109,7 +119,9 @@ class SideBySide(RuleBasedStateMachine):
                 if offset in mine.notes:
                     available_at_ms, reason, _ = mine.notes[offset]
                     stored_ms = None if available_at_ms is None else -(-available_at_ms // 100) * 100
-                    self.notes[offset] = count, stored_ms, reason
+                    self.notes[offset] = count, stored_ms
+                    if reason is not None:
+                        self.said.setdefault(offset, {})[count] = reason
                 if state in FINAL:
                     self.forgiven.pop(offset, None)
             if offset in mine.notes and self.committed[offset][1] not in FINAL:
@@ -124,7 +136,10 @@ class SideBySide(RuleBasedStateMachine):
 
     @staticmethod
     def check_dead_letters(letters: Sequence[DeadLetter], expected: dict[int, Any]) -> None:
-        assert spread(letters) == expected
+        assert (
+            spread([(*letter[:-2], said(letter.reason), tuple(map(said, letter.earlier))) for letter in letters])
+            == expected
+        )
 
     def perhaps_sent(self, write: StateWrite | None, mine: Write | None) -> None:
         assert (write is None) == (mine is None)
@@ -148,7 +163,9 @@ class SideBySide(RuleBasedStateMachine):
                 record.member if record.lock_ends_ms else None,
                 record.lock_ends_ms,
                 record.lock_ms if record.lock_ends_ms else 0,
-                None if record.state in FINAL else (record.forgiven, record.unseen, record.released),
+                None
+                if record.state in FINAL
+                else (record.forgiven, record.unseen, record.released, record.reason, record.earlier),
             )
             for offset, record in model.records.items()
         }
@@ -164,7 +181,9 @@ class SideBySide(RuleBasedStateMachine):
                     r.member_id,
                     r.lock_expires_at_ms,
                     r.lock_duration_ms if r.lock_expires_at_ms else 0,
-                    None if r.state in FINAL else (r.forgiven, r.unseen, r.released),
+                    None
+                    if r.state in FINAL
+                    else (r.forgiven, r.unseen, r.released, said(r.reason), tuple(map(said, r.earlier))),
                 )
                 for r in runs
             ]

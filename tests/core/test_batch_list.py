@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from sharequeue_share_coordinator.share_state import batch_list as module
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, batch_list, in_blocks
 from sharequeue_share_coordinator.share_state.notes import Note
+from sharequeue_share_coordinator.share_state.notes import given as given_reason
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
-from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
+from sharequeue.protocol.types import GivenReason, Reason, StateAnnotation, StateBatch
 from tests.core.combining_reference import combine_annotations
 
 
@@ -143,8 +144,25 @@ def test_a_higher_count_or_the_start_offset_drops_a_delay_and_a_reason() -> None
     state = batch_list([StateBatch(10, 19, 0, 1)], [note]).updated([StateBatch(14, 15, 0, 2)], [], 12)
     assert state.annotations() == [
         StateAnnotation(12, 13, 1, 900, Reason("slow"), 2),
-        StateAnnotation(14, 15, 2, forgiven=2),
+        StateAnnotation(14, 15, 2, forgiven=2, earlier_reasons=(GivenReason(Reason("slow")),)),
         StateAnnotation(16, 19, 1, 900, Reason("slow"), 2),
+    ]
+
+
+def test_the_reasons_of_the_last_five_deliveries_that_had_one_are_kept_until_the_record_is_finished() -> None:
+    state = BatchList()
+    for count in range(1, 9):
+        note = StateAnnotation(0, 9, count, reason=Reason(f"no {count}"), reason_at_ms=1000 * count)
+        state = state.updated([StateBatch(0, 9, 0, count)], [] if count == 6 else [note, note], 0)
+    earlier = tuple(GivenReason(Reason(f"no {count}"), 1000 * count) for count in (2, 3, 4, 5, 7))
+    assert state.annotations() == [StateAnnotation(0, 9, 8, None, Reason("no 8"), 0, 8000, earlier)]
+    assert batch_list(state.state_batches(), state.annotations()) == state
+    assert state.reasons() == {"no 2", "no 3", "no 4", "no 5", "no 7", "no 8"}
+    state = state.updated([StateBatch(2, 9, 3, 9)], [], 0).updated([StateBatch(5, 9, 4, 9)], [], 0)
+    later = (*earlier[1:], GivenReason(Reason("no 8"), 8000))
+    assert state.annotations() == [
+        StateAnnotation(0, 1, 8, None, Reason("no 8"), 0, 8000, earlier),
+        StateAnnotation(2, 4, 9, earlier_reasons=later),
     ]
 
 
@@ -182,7 +200,12 @@ def test_reading_begins_at_any_offset() -> None:
 def delayed(count: int) -> BatchList:
     """Single records, every second offset, each delayed to a time of its own, 100 reasons."""
     reasons = [f"reason {number}" for number in range(100)]
-    return in_blocks([NotedBatch(2 * n, 2 * n, 0, 1, Note(100_000 + 100 * n, reasons[n % 100])) for n in range(count)])
+    return in_blocks(
+        [
+            NotedBatch(2 * n, 2 * n, 0, 1, Note(100_000 + 100 * n, given_reason(reasons[n % 100], 900)))
+            for n in range(count)
+        ]
+    )
 
 
 def lines_of(work: Callable[[], Any]) -> int:

@@ -3,6 +3,7 @@
 import pytest
 
 from sharequeue.protocol.errors import InvalidRecordState
+from sharequeue.protocol.types import GivenReason, Reason
 from tests.core.share_partition_driver import Driver, fetched
 
 REJECTED = "Offset rejected by client."
@@ -12,8 +13,8 @@ LIMIT = "Offset delivery count exceeded the threshold."
 # DQ: dead letters
 
 
-def dead(d: Driver) -> list[tuple[int, int, int, str, str | None]]:
-    return [tuple(letter) for letter in d.dead_letters]  # type: ignore[misc]
+def dead(d: Driver) -> list[tuple[int, int, int, str, GivenReason | None]]:
+    return [tuple(letter[:5]) for letter in d.dead_letters]  # type: ignore[misc]
 
 
 def with_dead_letters(*batches: str, **config: object) -> Driver:
@@ -24,8 +25,8 @@ def test_dq_001_rejected_records_wait_for_their_dead_letters() -> None:
     d = with_dead_letters("[0-4]")
     d.ack("0-4 Rej", reason="malformed")
     assert d.written == [[(0, 4, 3, 1)]]
-    assert d.writes[0].annotations[0].reason == "malformed"
-    assert dead(d) == [(0, 4, 1, REJECTED, "malformed")]
+    assert str(d.writes[0].annotations[0].reason) == "malformed"
+    assert dead(d) == [(0, 4, 1, REJECTED, GivenReason(Reason("malformed"), d.now_ms))]
     assert (d.states(), d.where(), d.machine.held_count) == ("0-4 ARCHIVING×1", (0, 4, 5, 0), 5)
     d.archived(0, 4)
     assert d.written[-1] == [(0, 4, 4, 1)]

@@ -302,7 +302,10 @@ def test_the_reason_of_a_reject_survives_a_load() -> None:
         annotations=[StateAnnotation(4, 5, 1, reason=Reason("malformed"))],
         now_ms=NOW_MS,
     )
-    assert [(letter.first_offset, letter.last_offset, letter.reason) for letter in result.dead_letters] == [
+    assert [
+        (letter.first_offset, letter.last_offset, letter.reason and letter.reason.reason)
+        for letter in result.dead_letters
+    ] == [
         (0, 3, None),
         (4, 5, Reason("malformed")),
         (6, 9, None),

@@ -114,7 +114,10 @@ def test_equal_reasons_of_many_records_are_in_memory_once() -> None:
     for _ in Restoring(machine, [], NOW_MS).add([StateBatch(at, at, 0, 1) for at in offsets], notes, last=True):
         pass
     assert len({id(run.reason) for run in machine.runs}) == 50
-    assert [run.reason for run in machine.runs] == [note.reason for note in notes]
-    others = [machine.kept_reason(Reason(f"another {number}")) for number in range(10_000)]
-    assert [str(reason) for reason in others] == [f"another {number}" for number in range(10_000)]
-    assert len(machine._reasons or ()) <= 256, "they do not stay for ever"
+    assert [run.reason and run.reason.reason for run in machine.runs] == [note.reason for note in notes]
+    others = [machine.reasons.given(Reason(f"another {number}"), number) for number in range(10_000)]
+    assert [(str(kept.reason), kept.at_ms) for kept in others] == [
+        (f"another {number}", number // 100 * 100) for number in range(10_000)
+    ]
+    assert len(machine.reasons._texts) <= 256, "they do not stay for ever"
+    assert len(machine.reasons._given) <= 2048, "they do not stay for ever"

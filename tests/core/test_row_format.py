@@ -1,21 +1,25 @@
 """Rows and the parts of large snapshots as bytes: what comes back is what went in, within the bounds of size."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from sharequeue_share_coordinator.share_state import shard
+from msgspec.msgpack import Decoder
+from sharequeue_share_coordinator.share_state import row_format, shard
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 from sharequeue_share_coordinator.share_state.notes import (
     MOST_REASON_BYTES,
     MOST_REASONS,
     SHORT_REASON,
     TOO_MANY,
+    Given,
     Note,
     bounded,
 )
+from sharequeue_share_coordinator.share_state.notes import given as given_reason
 from sharequeue_share_coordinator.share_state.row_format import (
     MARK,
     decode_parts,
@@ -36,12 +40,14 @@ from sharequeue_share_coordinator.share_state.rows import (
 )
 
 from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import MAX_INT32, MAX_INT64, Reason, StateAnnotation, StateBatch
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, GivenReason, Reason, StateAnnotation, StateBatch
 
 MIB = 1 << 20
 NOW_MS = 1_790_000_000_000
 offsets = st.integers(0, MAX_INT64 // 4)
 counts = st.integers(0, MAX_INT32)
+reason_times = st.just(0) | st.integers(1, NOW_MS // 100).map(lambda step: 100 * step)
+given_reasons = st.builds(given_reason, st.sampled_from("abc"), reason_times)
 
 
 @st.composite
@@ -57,6 +63,8 @@ def rows(draw: st.DrawFn) -> Row:
                 st.none() | st.integers(1, 1 << 50),
                 st.none() | st.text().map(Reason),
                 st.integers(0, 99),
+                reason_times,
+                st.lists(st.builds(GivenReason, st.text().map(Reason), reason_times), max_size=5).map(tuple),
             ),
             max_size=5,
         )
@@ -71,8 +79,17 @@ def rows(draw: st.DrawFn) -> Row:
         delivery_complete_count=draw(st.integers(-1, MAX_INT32)),
         state_batches=[StateBatch(first, first + length, *rest) for first, length, *rest in batches],
         annotations=[
-            StateAnnotation(first, first + length, count, delay and 100 * delay, reason, forgiven)
-            for first, length, count, delay, reason, forgiven in notes
+            StateAnnotation(
+                first,
+                first + length,
+                count,
+                delay and 100 * delay,
+                reason,
+                forgiven,
+                None if reason is None else at_ms or None,
+                earlier,
+            )
+            for first, length, count, delay, reason, forgiven, at_ms, earlier in notes
         ],
         create_timestamp_ms=draw(st.integers(0, NOW_MS)),
         write_timestamp_ms=draw(st.integers(0, NOW_MS)),
@@ -96,6 +113,24 @@ def test_an_update_of_one_record_takes_few_bytes() -> None:
     assert len(encode_row(update)) < 40
 
 
+def test_reasons_cost_nothing_where_there_are_none() -> None:
+    batches, note = [StateBatch(7, 7, 0, 1)], StateAnnotation(7, 7, 1, NOW_MS, None, 1)
+    plain = encode_row(Row(kind=UPDATE, state_batches=batches, annotations=[note]))
+    assert len(plain) == 37
+    times = [structs.replace(note, first_offset=n, last_offset=n, reason=Reason("no")) for n in range(1000)]
+    without = len(encode_row(Row(kind=UPDATE, annotations=times)))
+    times = [structs.replace(note, reason_at_ms=NOW_MS) for note in times]
+    assert len(encode_row(Row(kind=UPDATE, annotations=times))) < without + 1000 + 20
+
+
+def test_a_reader_that_knows_no_history_reads_the_rest() -> None:
+    note = StateAnnotation(7, 7, 2, NOW_MS, Reason("no"), 1, NOW_MS, (GivenReason(Reason("late"), NOW_MS - 900),))
+    row = Row(kind=UPDATE, state_batches=[StateBatch(7, 7, 0, 2)], annotations=[note])
+    before = Decoder(row_format._CompactRow).decode(encode_row(row)[len(MARK) :])
+    assert before.batches == [7, 0, 0, 2]
+    assert before.annotations == [7, 0, 2, NOW_MS // 100, "no", 1]
+
+
 @pytest.mark.parametrize("record", [b"", b"\x93\x01\x02", MARK, MARK[:1] + b"\x03", encode_row(Row(kind=UPDATE))[:-1]])
 def test_bytes_that_are_no_row_are_refused(record: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -113,8 +148,9 @@ def lists(draw: st.DrawFn) -> BatchList:
             | st.builds(
                 Note,
                 st.just(0) | st.integers(1, 1 << 40).map(lambda step: 100 * step),
-                st.none() | st.sampled_from("abc"),
+                st.none() | given_reasons,
                 st.integers(0, 9),
+                st.lists(given_reasons, max_size=5).map(tuple),
             )
         )
         found.append(NotedBatch(offset, last, draw(st.sampled_from((0, 2, 3, 4))), draw(st.integers(0, 9)), note))
@@ -132,7 +168,15 @@ def delayed(count: int, rng: random.Random) -> BatchList:
     reasons = [f"{number:03} the warehouse did not answer in time" for number in range(100)]
     return in_blocks(
         [
-            NotedBatch(2 * n, 2 * n, 0, 1, Note(NOW_MS + 100 * rng.randrange(432_000), rng.choice(reasons)))
+            NotedBatch(
+                2 * n,
+                2 * n,
+                0,
+                1,
+                Note(
+                    NOW_MS + 100 * rng.randrange(432_000), given_reason(rng.choice(reasons), NOW_MS + n // 2000 * 900)
+                ),
+            )
             for n in range(count)
         ]
     )
@@ -145,18 +189,29 @@ def test_a_snapshot_of_100_000_delayed_records_is_small() -> None:
     assert sum(map(len, parts)) < MIB
 
 
-def test_no_part_is_larger_than_a_mebibyte() -> None:
+@pytest.mark.parametrize(
+    ("earlier", "number"),
+    [(lambda _: (), 2), (lambda reason: tuple(reason() for _ in range(5)), 13)],
+    ids=["no-history", "five-earlier-reasons"],
+)
+def test_no_part_is_larger_than_a_mebibyte(
+    earlier: Callable[[Callable[[], Given]], tuple[Given, ...]], number: int
+) -> None:
     """Values that do not compress, each as long as it can be."""
     rng = random.Random(7)
     found, offset = [], 0
+
+    def reason() -> Given:
+        return given_reason(str(rng.randrange(256)), 100 * rng.randrange(1 << 52))
+
     for _ in range(20_000):
         offset += rng.randrange(1 << 46)
         last = offset + rng.randrange(1 << 46)
-        note = Note(100 * rng.randrange(1 << 52), str(rng.randrange(256)), rng.randrange(MAX_INT32))
+        note = Note(100 * rng.randrange(1 << 52), reason(), rng.randrange(MAX_INT32), earlier(reason))
         found.append(NotedBatch(offset, last, 0, rng.randrange(MAX_INT32), note))
         offset = last + 1
     parts, _ = encode_parts(in_blocks(found))
-    assert len(parts) == 2
+    assert len(parts) == number
     assert all(len(part) < MIB for part in parts)
 
 

@@ -278,7 +278,7 @@ class AnyEvents(SideBySide):
                     type=None if each else names[0],
                     types=msgspec.Raw(msgspec.json.encode(names)) if each else msgspec.UNSET,
                     delivery_count=count,
-                    reason=data.draw(st.sampled_from((None, None, Reason("why")))) if alters else None,
+                    reason=data.draw(st.sampled_from((None, None, Reason("why"), Reason("late")))) if alters else None,
                     delay_ms=data.draw(st.sampled_from((None, None, 0, 5_000))) if "release" in names else None,
                     lock_duration_ms=data.draw(st.sampled_from(LENGTHS)) if "renew" in names else None,
                     begun="release" not in names or data.draw(st.booleans()),
@@ -457,7 +457,14 @@ class AnyEvents(SideBySide):
         self.machine = loaded.share_partition
         batches = [structs.astuple(batch) for batch in self.durable.batches.state_batches()]
         self.model, dead_letters = Model.load(
-            self.config, self.durable.start_offset, batches, self.notes, self.forgiven, self.locks, self.now_ms
+            self.config,
+            self.durable.start_offset,
+            batches,
+            self.notes,
+            self.said,
+            self.forgiven,
+            self.locks,
+            self.now_ms,
         )
         self.check_dead_letters(loaded.dead_letters, dead_letters)
         if keep == "left":

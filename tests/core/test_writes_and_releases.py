@@ -3,7 +3,7 @@
 import pytest
 from sharequeue_gateway.share_partition.runs import IllegalTransition
 
-from sharequeue.protocol.types import DeliveryState, StateAnnotation
+from sharequeue.protocol.types import DeliveryState, Reason, StateAnnotation
 from tests.core.share_partition_driver import Driver, fetched, refused
 
 # SR: a member's records are released
@@ -207,7 +207,9 @@ def test_a_delayed_release_is_available_after_its_delay() -> None:
     d = fetched("[0-4]")
     d.ack("1-2 Rel", delay_ms=5_000, reason="later")
     available_at_ms = d.now_ms + 5_000
-    assert d.writes[0].annotations == [StateAnnotation(1, 2, 1, available_at_ms, "later")]
+    assert d.writes[0].annotations == [
+        StateAnnotation(1, 2, 1, available_at_ms, Reason("later"), reason_at_ms=d.now_ms)
+    ]
     assert (d.where()[2], d.machine.held_count, d.machine.delayed_count) == (5, 3, 2)
     assert d.fetch("[0-4]", at=0) == ""
     d.later(4_999)

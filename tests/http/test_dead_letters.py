@@ -1,8 +1,10 @@
 """Dead letters over HTTP (family DQ): written, parked, or waiting until they can be written."""
 
+import json
+import time
 from typing import Any
 
-from tests.http.calls import Gateway, acknowledge_range, good, outcomes, wait_until
+from tests.http.calls import CLOCKS_APART_MS, Gateway, acknowledge_range, good, outcomes, wait_until
 from tests.http.database import refused_dead_letters, sql
 
 REJECTED = "Offset rejected by client."
@@ -81,6 +83,38 @@ def test_dead_letters_carry_the_record_and_the_reason(gateway: Gateway, name: st
         {"key": None, "value": None},
     ]
     assert {letter["headers"]["__dlq.errors.reason"] for letter in found} == {"größer als erlaubt"}
+
+
+def test_the_reasons_of_earlier_deliveries_are_in_flight_and_in_the_dead_letter(gateway: Gateway, name: str) -> None:
+    gateway.produce(name, 1, 2)
+    begun_ms = time.time() * 1000 - CLOCKS_APART_MS
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 1, "release", reason="busy", delay_ms=0) == "applied"
+    assert gateway.acquire(name, name) == ["0-1×2"]
+    assert gateway.settle(name, name, 0, 0, "release", reason="größer", delay_ms=3_600_000) == "applied"
+    waiting, held = gateway.in_flight(name)[0]["batches"]
+    assert (waiting["reason"], held.get("reason")) == ("größer", None)
+    for batch in (waiting, held):
+        assert [given["reason"] for given in batch["earlier_reasons"]] == ["busy"]
+    assert begun_ms < waiting["earlier_reasons"][0]["at_ms"] <= waiting["reason_at_ms"] < begun_ms + 600_000
+    reject(gateway, name, 1, 1, reason="closed")
+    (letter,) = letters(gateway, f"dlq.{name}", 1)
+    reasons = json.loads(letter["headers"]["__dlq.errors.reasons"])
+    assert [given["reason"] for given in reasons] == ["busy", "closed"]
+    assert reasons[0] == held["earlier_reasons"][0]
+    assert letter["headers"]["__dlq.errors.reason"] == "closed"
+
+
+def test_reasons_that_do_not_fit_into_the_dead_letter_topic_are_left_out(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(f"dlq.{name}", errors_deadletterqueue_group_enable=True, max_message_bytes=2500)
+    gateway.produce(name, 1)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 0, "release", reason="x" * 1000, delay_ms=0) == "applied"
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 0, reason="y" * 1000)
+    (letter,) = letters(gateway, f"dlq.{name}", 1)
+    assert letter["headers"]["__dlq.errors.reason"] == "y" * 1000
+    assert "__dlq.errors.reasons" not in letter["headers"]
 
 
 def test_dead_letters_carry_the_headers_of_the_record(gateway: Gateway, name: str) -> None:

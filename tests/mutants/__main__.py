@@ -61,6 +61,7 @@ SCENARIOS = {
         "open_ranges",
         "backoff",
         "never_begun",
+        "reasons",
         "stream_window",
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "shard_replay"),

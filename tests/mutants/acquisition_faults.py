@@ -6,6 +6,11 @@ MUTANTS = [
     *gateway(
         "share_partition/acquisition",
         (
+            "a reason is an earlier one with the next delivery",
+            "run.earlier, run.reason = window.reasons.history(run.earlier, run.reason), None",
+            "run.reason = None",
+        ),
+        (
             "6.2 no more is acquired than was asked for",
             "        left = min(max_records, left)\n",
             "",

@@ -73,13 +73,18 @@ MUTANTS = [
         ),
         (
             "the larger number of forgiven deliveries stays",
-            "max(0 if kept is None else kept.forgiven, 0 if incoming is None else incoming.forgiven)",
-            "0 if incoming is None else incoming.forgiven",
+            "max(before.forgiven, after.forgiven)",
+            "after.forgiven",
         ),
         (
             "nothing is kept about the deliveries of a finished record",
-            "    forgiven = 0 if finished else forgiven\n",
-            "",
+            "*((0, ()) if finished else (forgiven, earlier))",
+            "forgiven, earlier",
+        ),
+        (
+            "a reason is an earlier one when the delivery count has risen, and not before",
+            "before.reason is not None and not kept_lives and",
+            "before.reason is not None and",
         ),
     ),
     *coordinator(
@@ -110,6 +115,12 @@ MUTANTS = [
             "[int(batch.note is not None) for batch in batches]",
             "[1 for batch in batches]",
         ),
+        (
+            "no part with many earlier reasons is larger than 1 MiB",
+            "weight = 1 if batch.note is None else 1 + len(batch.note.earlier)",
+            "weight = 1",
+        ),
+        ("earlier reasons belong to one note", "found += (place, len(reasons))", "found += (0, len(reasons))"),
         ("no part is larger than 1 MiB", "BATCHES_PER_PART: Final = 10_000", "BATCHES_PER_PART: Final = 100_000"),
     ),
     *coordinator(

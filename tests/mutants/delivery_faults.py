@@ -12,8 +12,8 @@ MUTANTS = [
         ),
         (
             "a redelivery has the length of its own fetch",
-            "        run.lock_duration_ms = self._lock_duration_ms\n        run.reason = None\n",
-            "        run.lock_duration_ms = run.lock_duration_ms or self._lock_duration_ms\n        run.reason = None\n",
+            "        run.lock_duration_ms = self._lock_duration_ms\n        if run.reason",
+            "        run.lock_duration_ms = run.lock_duration_ms or self._lock_duration_ms\n        if run.reason",
         ),
         (
             "throttle: the group says whether released records are throttled",
@@ -231,6 +231,11 @@ MUTANTS = [
             "",
         ),
         (
+            "a split leaves both sides their earlier reasons",
+            "        right.earlier = self.earlier\n",
+            "",
+        ),
+        (
             "begun: a split leaves both sides what is forgiven",
             "        right.forgiven = self.forgiven\n",
             "",
@@ -275,12 +280,12 @@ MUTANTS = [
         ),
         (
             "begun: persisted forgiveness belongs to no delivery alone",
-            "        if annotation.forgiven > run.forgiven and run.state not in TERMINAL:\n",
-            "        if annotation.forgiven > run.forgiven and annotation.delivery_count == run.delivery_count:\n",
+            "    if run.state not in TERMINAL:\n        run.forgiven",
+            "    if run.state not in TERMINAL and last:\n        run.forgiven",
         ),
         (
             "throttle: a reason tells the next leader of a release",
-            "    run.released = annotation.reason is not None  # a lock that ends has none\n",
+            "        run.released = reason is not None  # a lock that ends has none\n",
             "",
         ),
         (

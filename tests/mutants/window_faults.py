@@ -110,8 +110,13 @@ MUTANTS = [
         ),
         (
             "16 a delay belongs to one delivery",
-            "if run.delivery_count != annotation.delivery_count or run.state is ACQUIRED:",
-            "if run.state is ACQUIRED:",
+            "last = run.delivery_count == note.delivery_count and run.state is not ACQUIRED",
+            "last = run.state is not ACQUIRED",
+        ),
+        (
+            "16 the reason of a delivery that is not the last one is an earlier one",
+            "None if last else reason)",
+            "None)",
         ),
     ),
     *gateway(

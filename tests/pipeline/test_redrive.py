@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -98,6 +98,7 @@ def test_a_program_reads_dead_letters_with_their_reasons_and_redrives_some(
         (name, 0, offset, 1, "no such customer" if offset < 3 else "too old", str(offset % 3)) for offset in range(5)
     ]
     assert {row.cause for row in rows} == {"Offset rejected by client."}
+    assert {row.reasons for row in rows} == {None}
     assert [row.dead_letter_offset for row in rows] == list(range(5))
     filters: dict[str, Any] = {"topic": name, "message": "customer", "min_delivery_count": 1}
     assert read_dead_letters(spark, name, url=stack.url, **filters).count() == 3
@@ -107,6 +108,22 @@ def test_a_program_reads_dead_letters_with_their_reasons_and_redrives_some(
     assert redrive_dead_letters(name, url=stack.url, **filters, max_records=2) == RedriveCounts(2, 0)
     assert redrive_dead_letters(name, url=stack.url, **filters, to="source") == RedriveCounts(1, 0)
     assert gateway.log_ends(name)[0] == 5 + 3
+
+
+def test_a_program_reads_the_reasons_of_earlier_deliveries(
+    spark: SparkSession, stack: Stack, gateway: Gateway, name: str
+) -> None:
+    gateway.create_topic(name)
+    gateway.produce(name, 1)
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 0, "release", reason="busy", delay_ms=0) == "applied"
+    gateway.acquire(name, name)
+    assert gateway.settle(name, name, 0, 0, "reject", reason="closed") == "applied"
+    wait_until(lambda: _dead(gateway, name) == 1)
+    (row,) = read_dead_letters(spark, name, url=stack.url).collect()
+    assert [reason.reason for reason in row.reasons] == ["busy", "closed"]
+    assert abs(row.reasons[0].at - datetime.now()) < timedelta(hours=1)
+    assert row.reasons[0].at <= row.reasons[1].at <= row.timestamp
 
 
 def test_skipped_dead_letters_do_not_stop_the_others(

@@ -10,16 +10,20 @@ from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
+from sharequeue.protocol.types import KEPT_REASONS
 
 
 @click.command("in-flight")
 @group_argument
 @click.option("--topic", shell_complete=complete_topic, help="only this topic")
 @click.option("--partition", type=click.IntRange(min=0), help="only this partition of --topic")
+@click.option("--reasons", is_flag=True, help="the last five reasons of each, with their times")
 @json_option
 @url_option
 @run
-async def in_flight(group: str, topic: str | None, partition: int | None, as_json: bool, url: str) -> None:
+async def in_flight(
+    group: str, topic: str | None, partition: int | None, reasons: bool, as_json: bool, url: str
+) -> None:
     """Show the records that GROUP has in flight: their member, the end of their lock, their delivery count."""
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
@@ -36,6 +40,9 @@ async def in_flight(group: str, topic: str | None, partition: int | None, as_jso
             break
     if as_json:
         echo_json(msgspec.json.encode(listed))
+        return
+    if reasons:
+        show_table(("topic", "#partition", "#first", "#last", "given", "reason"), _reasons(listed))
         return
     rows = [
         (
@@ -67,6 +74,20 @@ async def in_flight(group: str, topic: str | None, partition: int | None, as_jso
             say(f"{entry.topic}-{entry.partition}: new records wait, because {entry.limited_by} is reached")
     for fault in listed.errors:
         say(f"{fault.topic}-{fault.partition}: {fault.code}: {fault.detail}")
+
+
+def _reasons(listed: ListInFlightResponse) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for entry in listed.partitions:
+        for batch in entry.batches:
+            given = [(each.at_ms, str(each.reason)) for each in batch.earlier_reasons]
+            if batch.reason is not None:
+                given.append((batch.reason_at_ms or 0, batch.reason))
+            rows += (
+                (entry.topic, entry.partition, batch.first_offset, batch.last_offset, _time(at_ms or None), reason)
+                for at_ms, reason in given[-KEPT_REASONS:]
+            )
+    return rows
 
 
 def _time(epoch_ms: int | None) -> str | None:

@@ -175,7 +175,7 @@ def _classes(parts: Any, seen: set[type[Any]] | None = None) -> Iterator[type[An
             yield from _classes([part.type], seen)
         elif isinstance(part, msgspec.inspect.UnionType):
             yield from _classes(part.types, seen)
-        elif isinstance(part, msgspec.inspect.ListType):
+        elif isinstance(part, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
             yield from _classes([part.item_type], seen)
         elif isinstance(part, msgspec.inspect.DictType):
             yield from _classes([part.value_type], seen)

@@ -17,7 +17,7 @@ from sharequeue.protocol.messages.fields import (
     word,
 )
 from sharequeue.protocol.messages.problems import PartitionError
-from sharequeue.protocol.types import MAX_ERRORS, MAX_PAGE_SIZE, DeliveryState, Int32
+from sharequeue.protocol.types import KEPT_REASONS, MAX_ERRORS, MAX_PAGE_SIZE, DeliveryState, GivenReason, Int32
 
 
 class InFlightQuery(Request):
@@ -64,6 +64,10 @@ class InFlightBatch(Response):
     """When the delay of a release ends, in milliseconds since the epoch. Absent without a delay."""
     reason: str | None = None
     """The reason that the last release or reject gave. Absent without one."""
+    reason_at_ms: TimestampMs | None = None
+    """When it was given, in milliseconds since the epoch, rounded down to 100 ms. Absent without one."""
+    earlier_reasons: Annotated[tuple[GivenReason, ...], at_most(KEPT_REASONS)] = ()
+    """The last reasons of earlier deliveries, the oldest first. Absent without one, or if the records are finished."""
 
 
 class DeadLetterStatus(Response):

@@ -119,6 +119,20 @@ def test_a_groups_members_offsets_and_records_in_flight_are_shown(run: Run, clie
     listed = json.loads(run("groups", "in-flight", name, "--topic", name, "--partition", "0", "--json").stdout)
     assert listed["partitions"][0]["batches"][0]["member_id"] == "worker [7]"
     run("groups", "in-flight", name, "--partition", "0", code=WRONG_USAGE)
+    for reason in ("line busy", "line closed"):
+        settled = {
+            "topic": name,
+            "partition": 0,
+            "first_offset": 0,
+            "last_offset": 2,
+            "type": "release",
+            "reason": reason,
+        }
+        settling = {"member_id": body["member_id"], "acknowledgements": [settled]}
+        ask(client, "POST", f"/v1/share-groups/{name}/acknowledge", settling)
+        ask(client, "POST", f"/v1/share-groups/{name}/fetch", body)
+    lines = run("groups", "in-flight", name, "--reasons").stdout.decode().splitlines()
+    assert [line.split()[-2:] for line in lines if "line" in line] == [["line", "busy"], ["line", "closed"]]
     (row,) = [line for line in run("groups", "offsets", name).stdout.decode().splitlines() if name in line]
     assert row.split() == [name, "0", "0", "4", "4"]
     assert b"GROUP_ID_NOT_FOUND" in run("groups", "offsets", f"{name}-none", code=REFUSED).stderr

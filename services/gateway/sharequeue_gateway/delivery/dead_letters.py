@@ -18,9 +18,9 @@ import msgspec
 
 from sharequeue.clock import Clock
 from sharequeue.log import Tally, fields
-from sharequeue.protocol import nesting
+from sharequeue.protocol import codec, nesting
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
-from sharequeue.protocol.types import OffsetRange, SharePartitionKey
+from sharequeue.protocol.types import KEPT_REASONS, OffsetRange, SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue, PendingLetters
@@ -191,7 +191,7 @@ class DeadLetterWriter:
                 (led.key.group_id, led.topic_name, cause),
                 records,
                 **named,
-                reason=pending.letter.reason and str(pending.letter.reason),
+                reason=pending.letter.reason and str(pending.letter.reason.reason),
             )
             if not led.fenced:
                 self._archive(led, pending.letter)
@@ -309,15 +309,18 @@ class DeadLetterWriter:
             "__dlq.errors.delivery.count": str(letter.delivery_count),
             "__dlq.errors.message": letter.cause,
         }
-        if letter.reason:
-            headers["__dlq.errors.reason"] = str(letter.reason)
+        if letter.reason and str(letter.reason.reason):
+            headers["__dlq.errors.reason"] = str(letter.reason.reason)
+        history = _history(letter)
         now_ms = self._clock.now_ms()
-        tail = _tail(now_ms, source, {**headers, **self._source_headers(source)})
+        tail = _tail(now_ms, source, {**headers, **history, **self._source_headers(source)})
         copied = led.config.dead_letter_copy_record
         if limit is not None and len(tail) > limit:
-            bare = _tail(now_ms, None, headers)
-            if len(bare) <= limit:
-                tail, copied = bare, source is None
+            for explained in ({**headers, **history}, headers):
+                bare = _tail(now_ms, None, explained)
+                if len(bare) <= limit:
+                    tail, copied = bare, source is None
+                    break
         state_epoch = led.machine.state_epoch
         return DeadLetterRow(led.key, state_epoch, offset, letter.delivery_count, tail, now_ms, letter.cause, copied)
 
@@ -326,6 +329,14 @@ class DeadLetterWriter:
         if source is None or not self._copy_headers:
             return {}
         return {f"{SOURCE_HEADER}{name}": value for name, value in source.headers.items()}
+
+
+def _history(letter: DeadLetter) -> dict[str, str]:
+    """The last reasons that clients gave, the oldest first, as JSON. Nothing with fewer than two: the last one has a header."""
+    reasons = (*letter.earlier, *(() if letter.reason is None else (letter.reason,)))[-KEPT_REASONS:]
+    if not letter.earlier:
+        return {}
+    return {"__dlq.errors.reasons": codec.encode(reasons).decode()}
 
 
 def _portions(ranges: Sequence[PendingLetters]) -> list[list[PendingLetters]]:

@@ -154,7 +154,9 @@ class InFlightApi:
                     member_id=run.member_id,
                     lock_expires_at_ms=run.lock_expires_at_ms or None,
                     available_at_ms=run.available_at_ms or None,
-                    reason=None if run.reason is None else str(run.reason),
+                    reason=None if run.reason is None else str(run.reason.reason),
+                    reason_at_ms=None if run.reason is None else run.reason.at_ms or None,
+                    earlier_reasons=run.earlier,
                 )
                 for run in machine.in_flight()
             ],

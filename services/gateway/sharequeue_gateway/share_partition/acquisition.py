@@ -195,7 +195,8 @@ class Acquisition:
         run.member_id = self._member_id
         run.lock_expires_at_ms = self._deadline_ms
         run.lock_duration_ms = self._lock_duration_ms
-        run.reason = None
+        if run.reason is not None:
+            run.earlier, run.reason = window.reasons.history(run.earlier, run.reason), None
         window.held_count += run.size
         window.time_lock(self._deadline_ms, first, last)
         self.left -= last - first + 1

@@ -188,7 +188,7 @@ class SharePartition(Transitions):
             if target is None:
                 self._renew(call, part, batch.lock_duration_ms)
                 continue
-            part.reason = None if batch.reason is None else self.kept_reason(batch.reason)
+            part.reason = None if batch.reason is None else self.reasons.given(batch.reason, call.now_ms)
             if forgiving:
                 self.forgive(part, forgiving)
             else:

@@ -196,10 +196,7 @@ def _add(
                 window, run, lock.deadline_ms if ended else window.retry_at_ms(run, lock.deadline_ms, now_ms), now_ms
             )
     elif note is not None:
-        if state not in TERMINAL:
-            run.forgiven = note.forgiven
-        if note.delivery_count == count:
-            _explain(window, run, note, now_ms)
+        _note(window, run, note, now_ms)
     window.insert(run)
     window.count(run, 1)
     if state in TERMINAL:
@@ -239,25 +236,33 @@ def _pieces(
     return pieces
 
 
-def _annotate(window: Window, annotation: StateAnnotation, now_ms: int) -> None:
-    for run in list(window.overlapping(annotation.first_offset, annotation.last_offset)):
-        if annotation.forgiven > run.forgiven and run.state not in TERMINAL:
-            run = window.cut_out(run, annotation.first_offset, annotation.last_offset)  # noqa: PLW2901
-            run.forgiven = annotation.forgiven
-        if run.delivery_count != annotation.delivery_count or run.state is ACQUIRED:
-            continue
-        part = window.cut_out(run, annotation.first_offset, annotation.last_offset)
+def _annotate(window: Window, note: StateAnnotation, now_ms: int) -> None:
+    for run in list(window.overlapping(note.first_offset, note.last_offset)):
+        part = window.cut_out(run, note.first_offset, note.last_offset)
         window.count(part, -1)
-        _explain(window, part, annotation, now_ms)
+        _note(window, part, note, now_ms)
         window.count(part, 1)
 
 
-def _explain(window: Window, run: Run, annotation: StateAnnotation, now_ms: int) -> None:
-    """Why the last delivery of a run ended, and until when it waits. The caller counts the run."""
-    run.reason = None if annotation.reason is None else window.kept_reason(annotation.reason)
-    run.released = annotation.reason is not None  # a lock that ends has none
-    if run.state is AVAILABLE:
-        _delay(window, run, annotation.available_at_ms or 0, now_ms)
+def _note(window: Window, run: Run, note: StateAnnotation, now_ms: int) -> None:
+    """What a note says about a run, whose offsets it covers. The caller counts the run.
+
+    The lasting fields hold for an unfinished run. The others belong to one delivery, by its count: if a later one is in
+    flight, or ended in memory alone, the reason is an earlier one.
+    """
+    reason = None
+    if note.reason is not None:
+        reason = window.reasons.given(note.reason, note.reason_at_ms or 0)
+    last = run.delivery_count == note.delivery_count and run.state is not ACQUIRED
+    if run.state not in TERMINAL:
+        run.forgiven = max(run.forgiven, note.forgiven)
+        if note.earlier_reasons or not last:
+            run.earlier = window.reasons.history(note.earlier_reasons, None if last else reason)
+    if last:
+        run.reason = reason
+        run.released = reason is not None  # a lock that ends has none
+        if run.state is AVAILABLE:
+            _delay(window, run, note.available_at_ms or 0, now_ms)
 
 
 def _delay(window: Window, run: Run, available_at_ms: int, now_ms: int) -> None:

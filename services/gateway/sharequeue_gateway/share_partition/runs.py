@@ -21,7 +21,7 @@ While the write of a change is under way the run is flagged (`Run.write`) and it
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.types import DeliveryState, Reason, StateAnnotation, StateBatch
+from sharequeue.protocol.types import DeliveryState, GivenReason, StateAnnotation, StateBatch
 
 AVAILABLE: Final = DeliveryState.AVAILABLE
 ACQUIRED: Final = DeliveryState.ACQUIRED
@@ -88,9 +88,11 @@ class StateWrite:
             self.state_batches.append(StateBatch(first, run.last, int(run.state), run.delivery_count))
             forgiven = 0 if run.state in TERMINAL else run.forgiven
             if run.reason is not None or run.available_at_ms or forgiven:
-                delayed_to_ms = run.available_at_ms or None
+                delayed_to_ms, reason, at_ms = run.available_at_ms or None, None, None
+                if run.reason is not None:
+                    reason, at_ms = run.reason.reason, run.reason.at_ms or None
                 self.annotations.append(
-                    StateAnnotation(first, run.last, run.delivery_count, delayed_to_ms, run.reason, forgiven)
+                    StateAnnotation(first, run.last, run.delivery_count, delayed_to_ms, reason, forgiven, at_ms)
                 )
 
 
@@ -103,7 +105,8 @@ class Run:
     `attempt` is what limits go by; `unseen`: those of them that no client ever saw; `forgiving`: what the write under way
     adds to both. `released`: whether the last delivery that was begun ended by a release. `durable`: whether a durable
     write has its delivery count, so that the next leader knows it without a lock. `available_at_ms`: the end of the
-    delay of a release, 0 without a delay. `write`: the write that makes its last change of state durable, while it is
+    delay of a release, 0 without a delay. `reason`: why its last delivery ended, if a client said so; `earlier`: the
+    reasons of deliveries before that one, the oldest first. `write`: the write that makes its last change of state durable, while it is
     under way.
     """
 
@@ -114,6 +117,7 @@ class Run:
         "cause",
         "delivery_count",
         "durable",
+        "earlier",
         "first",
         "forgiven",
         "forgiving",
@@ -146,7 +150,8 @@ class Run:
         self.lock_expires_at_ms = 0
         self.lock_duration_ms = 0
         self.available_at_ms = 0
-        self.reason: Reason | None = None
+        self.reason: GivenReason | None = None
+        self.earlier: tuple[GivenReason, ...] = ()
         self.cause: str | None = None
         self.write: StateWrite | None = None
 
@@ -196,6 +201,7 @@ class Run:
         right.lock_duration_ms = self.lock_duration_ms
         right.available_at_ms = self.available_at_ms
         right.reason = self.reason
+        right.earlier = self.earlier
         right.cause = self.cause
         right.write = self.write
         if self.write is not None:
@@ -205,13 +211,15 @@ class Run:
 
 
 class DeadLetter(NamedTuple):
-    """A range that is ARCHIVING and must be written to the dead-letter queue. `reason`: given by the client, if any."""
+    """A range that is ARCHIVING and must be written to the dead-letter queue. `reason`: given by the client, if any;
+    `earlier`: the reasons of deliveries before the last one, the oldest first."""
 
     first_offset: int
     last_offset: int
     delivery_count: int
     cause: str
-    reason: Reason | None
+    reason: GivenReason | None
+    earlier: tuple[GivenReason, ...] = ()
 
 
 class RestoredLock(NamedTuple):

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.types import MAX_INT64, Reason
+from sharequeue.protocol.types import MAX_INT64
 from sharequeue_gateway.share_partition import backoff
+from sharequeue_gateway.share_partition.reasons import Reasons
 from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTED, DeadLetter, Run
 
 _first = attrgetter("first")
 _HEAP_SLACK = 64
-_MOST_REASONS = 256
 _MARKED_AT_ONCE = 5000
 _NEAR = 32
 """One read covers up to this many offsets that cannot be acquired. If there are more, two reads go around them."""
@@ -75,7 +75,7 @@ class Window:
         self._available: list[int] = []
         """The first offsets of the runs that can be acquired, ascending."""
         self._deadlines: list[tuple[int, int, int]] = []
-        self._reasons: dict[Reason, Reason] | None = None
+        self._reasons: Reasons | None = None
 
     # The present state
 
@@ -290,11 +290,11 @@ class Window:
         at_ms = backoff.retry_at_ms(self.config, self.jitter_seed, run.batch_first, run.attempt, ended_at_ms)
         return at_ms if at_ms > now_ms else 0
 
-    def kept_reason(self, reason: Reason) -> Reason:
-        """An equal reason that runs have, if there is one, so that each text is in memory once."""
-        if self._reasons is None or (len(self._reasons) >= _MOST_REASONS and reason not in self._reasons):
-            self._reasons = {}
-        return self._reasons.setdefault(reason, reason)
+    @property
+    def reasons(self) -> Reasons:
+        if self._reasons is None:
+            self._reasons = Reasons()
+        return self._reasons
 
     def offer(self, run: Run) -> bool:
         """A run that was held is AVAILABLE now, for good. Returns: whether it can be acquired: it is not delayed."""
@@ -404,4 +404,4 @@ class Window:
                     index = low
 
     def dead_letter(self, run: Run) -> DeadLetter:
-        return DeadLetter(run.first, run.last, run.delivery_count, run.cause or REJECTED, run.reason)
+        return DeadLetter(run.first, run.last, run.delivery_count, run.cause or REJECTED, run.reason, run.earlier)

@@ -26,7 +26,8 @@ from sharequeue_share_coordinator.share_state.state_batches import combine_state
 BLOCK: Final = 512
 BATCH_BYTES: Final = 100
 NOTE_BYTES: Final = 150
-"""Of a batch and a note as JSON, with the names of their fields, without the reason."""
+REASON_BYTES: Final = 50
+"""Of a batch, a note and a reason as JSON, with the names of their fields, without the text."""
 
 
 class NotedBatch(Struct, frozen=True, gc=False):
@@ -104,7 +105,7 @@ class BatchList:
             page.append(batch)
             left -= BATCH_BYTES
             if batch.note is not None:
-                left -= NOTE_BYTES + 2 * len(batch.note.reason or "")
+                left -= NOTE_BYTES + sum(REASON_BYTES + 2 * len(reason.text) for reason in batch.note.reasons)
         return page, None
 
     def state_batches(self) -> list[StateBatch]:
@@ -113,9 +114,7 @@ class BatchList:
 
     def reasons(self) -> frozenset[str]:
         """The different reasons that are noted."""
-        return frozenset(
-            batch.note.reason for batch in self if batch.note is not None and batch.note.reason is not None
-        )
+        return frozenset(reason.text for batch in self if batch.note is not None for reason in batch.note.reasons)
 
     def annotations(self) -> list[StateAnnotation]:
         """The notes; neighbours with an equal note and delivery count are one."""

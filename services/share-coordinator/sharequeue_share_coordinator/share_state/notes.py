@@ -4,18 +4,28 @@ A note has fields of two kinds, and the kind decides how long a field lives:
 
     of one delivery   `available_at_ms`, `reason`    until the delivery count rises; an incoming note replaces both
     lasting           `forgiven`                     until the record is finished; the larger value wins
+                      `earlier`                      until the record is finished; a reason joins it when its delivery
+                                                     count has risen
 
 To add a field: add it to `StateAnnotation` (`sharequeue/protocol/types.py`) with a default that means "nothing", then here
 to `Note`, `note_of` and `annotation_of`, and to `combined` beside the fields that live as long.
 """
 
+import functools
 import sys
 from collections.abc import Set
 from typing import Final
 
 from msgspec import Struct
 
-from sharequeue.protocol.types import DeliveryState, Reason, StateAnnotation
+from sharequeue.protocol.types import (
+    REASON_STEP_MS,
+    DeliveryState,
+    GivenReason,
+    Reason,
+    StateAnnotation,
+    with_reason,
+)
 
 STEP_MS: Final = 100
 """Ends of delays are kept in steps of so many milliseconds, rounded up: never early."""
@@ -29,12 +39,32 @@ TOO_MANY: Final = "(too many reasons)"
 FINISHED: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
 
 
+class Given(Struct, frozen=True, gc=False):
+    """A reason, and when a client gave it; 0: that is not known. `given` makes them."""
+
+    text: str
+    at_ms: int = 0
+
+
+@functools.lru_cache(maxsize=1024)
+def given(text: str, at_ms: int = 0) -> Given:
+    """A reason that is in memory once: many records get the same one at the same time, and a text many times."""
+    return Given(sys.intern(text), at_ms)
+
+
 class Note(Struct, frozen=True, gc=False):
-    """`available_at_ms`: the end of a delay, 0 without one. `forgiven`: the deliveries that were never begun."""
+    """`available_at_ms`: the end of a delay, 0 without one. `forgiven`: the deliveries that were never begun. `earlier`:
+    the reasons of earlier deliveries, the oldest first."""
 
     available_at_ms: int = 0
-    reason: str | None = None
+    reason: Given | None = None
     forgiven: int = 0
+    earlier: tuple[Given, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[Given, ...]:
+        """All of them, the oldest first."""
+        return self.earlier if self.reason is None else (*self.earlier, self.reason)
 
 
 NOTHING: Final = Note()
@@ -43,14 +73,28 @@ NOTHING: Final = Note()
 def note_of(annotation: StateAnnotation) -> Note:
     reason = annotation.reason
     return Note(
-        annotation.available_at_ms or 0, None if reason is None else sys.intern(str(reason)), annotation.forgiven
+        annotation.available_at_ms or 0,
+        None if reason is None else given(str(reason), annotation.reason_at_ms or 0),
+        annotation.forgiven,
+        earlier_of(annotation),
     )
 
 
+def earlier_of(annotation: StateAnnotation) -> tuple[Given, ...]:
+    return tuple(given(str(each.reason), each.at_ms) for each in annotation.earlier_reasons)
+
+
 def annotation_of(first_offset: int, last_offset: int, delivery_count: int, note: Note) -> StateAnnotation:
-    reason = None if note.reason is None else Reason(note.reason)
+    reason = note.reason
     return StateAnnotation(
-        first_offset, last_offset, delivery_count, note.available_at_ms or None, reason, note.forgiven
+        first_offset,
+        last_offset,
+        delivery_count,
+        note.available_at_ms or None,
+        None if reason is None else Reason(reason.text),
+        note.forgiven,
+        None if reason is None else reason.at_ms or None,
+        tuple(GivenReason(Reason(each.text), each.at_ms) for each in note.earlier),
     )
 
 
@@ -64,14 +108,16 @@ def combined(
         finished: whether the records are ACKNOWLEDGED or ARCHIVED now.
     """
     if incoming is None:
-        if kept is None or (kept_lives and not (finished and kept.forgiven)):
+        if kept is None or (kept_lives and not (finished and (kept.forgiven or kept.earlier))):
             return kept
         source = kept if kept_lives else NOTHING
     else:
         source = incoming if incoming_lives else NOTHING
-    forgiven = max(0 if kept is None else kept.forgiven, 0 if incoming is None else incoming.forgiven)
-    forgiven = 0 if finished else forgiven
-    note = Note(source.available_at_ms, source.reason, forgiven)
+    before, after = kept or NOTHING, incoming or NOTHING
+    forgiven, earlier = max(before.forgiven, after.forgiven), after.earlier or before.earlier
+    if before.reason is not None and not kept_lives and not after.earlier:
+        earlier = with_reason(earlier, before.reason)
+    note = Note(source.available_at_ms, source.reason, *((0, ()) if finished else (forgiven, earlier)))
     if note == NOTHING:
         return None
     return kept if note == kept else note
@@ -83,7 +129,9 @@ def steps(available_at_ms: int | None) -> int:
 
 
 def bounded(annotations: list[StateAnnotation], known: Set[str]) -> list[StateAnnotation]:
-    """Annotations as they are kept: ends of delays in whole steps, and reasons within the bounds of a share-partition.
+    """Annotations of a write as they are kept: times in whole steps, and reasons within the bounds of a share-partition.
+
+    A write brings no earlier reasons: the state has kept them.
 
     Args:
         known: the reasons that are kept already. A further one that exceeds the bounds is cut to its first 100
@@ -114,6 +162,7 @@ def bounded(annotations: list[StateAnnotation], known: Set[str]) -> list[StateAn
                 steps(annotation.available_at_ms) * STEP_MS or None,
                 None if reason is None else Reason(reason),
                 annotation.forgiven,
+                None if reason is None else (annotation.reason_at_ms or 0) // REASON_STEP_MS * REASON_STEP_MS or None,
             )
         )
     return kept

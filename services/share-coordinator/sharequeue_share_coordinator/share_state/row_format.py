@@ -6,22 +6,22 @@ Two formats of a row are read:
     2   MARK, then an array, as msgpack. MARK is no msgpack, so a reader of format 1 refuses the row
 
 In format 2 a range is a distance and a length, and a time counts steps of `STEP_MS`. The parts of a large snapshot have one
-column for each field of a batch, compressed. Each part holds at most `BATCHES_PER_PART` batches, so it is at most 1 MiB.
+column for each field of a batch, compressed. Each part holds at most `BATCHES_PER_PART` batches and earlier reasons, so it
+is at most 1 MiB.
 """
 
 import itertools
-import sys
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from sharequeue.protocol.codec import from_builtin, to_builtin
-from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
+from sharequeue.protocol.types import GivenReason, Reason, StateAnnotation, StateBatch
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
-from sharequeue_share_coordinator.share_state.notes import STEP_MS, Note, steps
+from sharequeue_share_coordinator.share_state.notes import STEP_MS, Given, Note, earlier_of, given, steps
 from sharequeue_share_coordinator.share_state.rows import Row
 
 ROW_FORMAT: Final = 2
@@ -47,6 +47,21 @@ class _CompactRow(Struct, array_like=True, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
+class _History(Struct, array_like=True, frozen=True):
+    """What a row or a part has beside its annotations, if they have reasons: when those were given (`_times`), and the
+    reasons of earlier deliveries (`_earlier`) with their `texts`. Those of a part are among the reasons of its row."""
+
+    times: list[int] = []
+    earlier: list[int] = []
+    texts: list[str] = []
+
+
+class _RowWithHistory(_CompactRow, array_like=True, frozen=True):
+    """A row whose annotations have reasons. A reader that does not know the last field misses the history alone."""
+
+    history: _History = _History()
+
+
 class _Part(Struct, array_like=True, frozen=True):
     """One entry a batch in each column. `noted`: 0 without a note; the other columns have an entry for each 1 alone."""
 
@@ -59,11 +74,12 @@ class _Part(Struct, array_like=True, frozen=True):
     delays: list[int]
     reasons: list[int]
     forgiven: list[int]
+    history: _History = _History()
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_map = msgspec.msgpack.Decoder(Row, dec_hook=from_builtin).decode
-_decode_compact = msgspec.msgpack.Decoder(_CompactRow).decode
+_decode_compact = msgspec.msgpack.Decoder(_RowWithHistory).decode
 _decode_part = msgspec.msgpack.Decoder(_Part).decode
 _encode_map = msgspec.msgpack.Encoder(enc_hook=to_builtin).encode
 
@@ -91,24 +107,73 @@ def encode_row(row: Row, *, compact: bool = True) -> bytes:
             None if annotation.reason is None else str(annotation.reason),
             annotation.forgiven,
         )
-    return MARK + _encode(
-        _CompactRow(
-            row.kind,
-            row.snapshot_epoch,
-            row.state_epoch,
-            row.leader_epoch,
-            row.recorded_leader_epoch,
-            row.start_offset,
-            row.delivery_complete_count,
-            batches,
-            annotations,
-            (row.create_timestamp_ms, row.write_timestamp_ms)
-            if row.create_timestamp_ms or row.write_timestamp_ms
-            else (),
-            (row.covers, row.snapshot_id, row.parts, row.size),
-            tuple(row.reasons),
-        )
+    times = _times(annotation.reason_at_ms or 0 for annotation in row.annotations if annotation.reason is not None)
+    texts: dict[str, int] = {}
+    earlier = _earlier([earlier_of(annotation) for annotation in row.annotations], texts)
+    fields = (
+        row.kind,
+        row.snapshot_epoch,
+        row.state_epoch,
+        row.leader_epoch,
+        row.recorded_leader_epoch,
+        row.start_offset,
+        row.delivery_complete_count,
+        batches,
+        annotations,
+        (row.create_timestamp_ms, row.write_timestamp_ms) if row.create_timestamp_ms or row.write_timestamp_ms else (),
+        (row.covers, row.snapshot_id, row.parts, row.size),
+        tuple(row.reasons),
     )
+    if times or earlier:
+        return MARK + _encode(_RowWithHistory(*fields, _History(times, earlier, list(texts))))
+    return MARK + _encode(_CompactRow(*fields))
+
+
+def _times(times_ms: Iterable[int]) -> list[int]:
+    """The times of reasons as steps, each as its distance to the one before. Nothing if none is known."""
+    at_steps = [steps(at_ms) for at_ms in times_ms]
+    return [after - before for before, after in itertools.pairwise((0, *at_steps))] if any(at_steps) else []
+
+
+def _times_ms(distances: Sequence[int], count: int) -> Iterator[int]:
+    """Raises: ValueError: there is not one for each of `count` reasons."""
+    if not distances:
+        return itertools.repeat(0)
+    if len(distances) != count:
+        raise ValueError(f"{len(distances)} times belong to {count} reasons")
+    return (at_step * STEP_MS for at_step in itertools.accumulate(distances))
+
+
+def _earlier(earlier: Sequence[tuple[Given, ...]], texts: dict[str, int]) -> list[int]:
+    """The reasons of earlier deliveries, of those notes that have some: its place, how many, and of each reason the
+    number of its text and its time as the distance to the one before."""
+    found: list[int] = []
+    time = 0
+    for place, reasons in enumerate(earlier):
+        if reasons:
+            found += (place, len(reasons))
+            for reason in reasons:
+                at_step = steps(reason.at_ms)
+                found += (texts.setdefault(reason.text, len(texts)), at_step - time)
+                time = at_step
+    return found
+
+
+def _earlier_of(numbers: Sequence[int], texts: Sequence[str]) -> dict[int, tuple[Given, ...]]:
+    """The reasons of earlier deliveries by the place of their note. Raises: IndexError, ValueError: there are none such."""
+    found: dict[int, tuple[Given, ...]] = {}
+    time = position = 0
+    while position < len(numbers):
+        place, count = numbers[position : position + 2]
+        position += 2
+        reasons = []
+        pairs = iter(numbers[position : position + 2 * count])
+        for text, distance in zip(pairs, pairs, strict=True):
+            time += distance
+            reasons.append(given(texts[text], time * STEP_MS))
+        found[place] = tuple(reasons)
+        position += 2 * count
+    return found
 
 
 def decode_row(record: bytes) -> Row:
@@ -120,6 +185,8 @@ def decode_row(record: bytes) -> Row:
     row = _decode_compact(record[len(MARK) :])
     base = max(row.start_offset, 0)
     flat, noted = iter(row.batches), iter(row.annotations)
+    times = _times_ms(row.history.times, sum(text is not None for text in row.annotations[4::6]))
+    earlier = _earlier_of(row.history.earlier, row.history.texts)
     create_ms, write_ms = row.times or (0, 0)
     covers, snapshot_id, parts, size = row.large
     return Row(
@@ -134,7 +201,10 @@ def decode_row(record: bytes) -> Row:
             StateBatch(base + first, base + first + length, state, count)
             for first, length, state, count in zip(flat, flat, flat, flat, strict=True)
         ],
-        annotations=[_annotation(base, *fields) for fields in zip(*[noted] * 6, strict=True)],
+        annotations=[
+            _annotation(base, fields, times, earlier.get(place, ()))
+            for place, fields in enumerate(zip(*[noted] * 6, strict=True))
+        ],
         create_timestamp_ms=create_ms,
         write_timestamp_ms=write_ms,
         covers=covers,
@@ -146,14 +216,9 @@ def decode_row(record: bytes) -> Row:
 
 
 def _annotation(
-    base: int,
-    first: int | str | None,
-    length: int | str | None,
-    count: int | str | None,
-    delay: int | str | None,
-    reason: int | str | None,
-    forgiven: int | str | None,
+    base: int, fields: Sequence[int | str | None], times: Iterator[int], earlier: tuple[Given, ...]
 ) -> StateAnnotation:
+    first, length, count, delay, reason, forgiven = fields
     if not (
         isinstance(first, int)
         and isinstance(length, int)
@@ -163,17 +228,34 @@ def _annotation(
         and not isinstance(reason, int)
     ):
         raise ValueError("an annotation has a field of another type")
-    delayed_to_ms = delay * STEP_MS or None
-    text = None if reason is None else Reason(reason)
-    return StateAnnotation(base + first, base + first + length, count, delayed_to_ms, text, forgiven)
+    return StateAnnotation(
+        base + first,
+        base + first + length,
+        count,
+        delay * STEP_MS or None,
+        None if reason is None else Reason(reason),
+        forgiven,
+        None if reason is None else next(times) or None,
+        tuple(GivenReason(Reason(each.text), each.at_ms) for each in earlier),
+    )
 
 
 def encode_parts(batches: BatchList) -> tuple[list[bytes], list[str]]:
     """The parts of a large snapshot, and the reasons that they refer to, in the order of the numbers."""
     reasons: dict[str, int] = {}
-    every = list(batches)
-    starts = range(0, len(every), BATCHES_PER_PART)
-    return [_encoded_part(every[start : start + BATCHES_PER_PART], reasons) for start in starts], list(reasons)
+    parts: list[bytes] = []
+    part: list[NotedBatch] = []
+    room = BATCHES_PER_PART
+    for batch in batches:
+        weight = 1 if batch.note is None else 1 + len(batch.note.earlier)
+        if weight > room:
+            parts.append(_encoded_part(part, reasons))
+            part, room = [], BATCHES_PER_PART
+        part.append(batch)
+        room -= weight
+    if part:
+        parts.append(_encoded_part(part, reasons))
+    return parts, list(reasons)
 
 
 def _encoded_part(batches: Sequence[NotedBatch], reasons: dict[str, int]) -> bytes:
@@ -190,23 +272,23 @@ def _encoded_part(batches: Sequence[NotedBatch], reasons: dict[str, int]) -> byt
         [batch.delivery_count * STATES + batch.delivery_state for batch in batches],
         [int(batch.note is not None) for batch in batches],
         [delay and delay - base_step for delay in delayed],
-        [0 if note.reason is None else reasons.setdefault(note.reason, len(reasons)) + 1 for note in notes],
+        [0 if note.reason is None else reasons.setdefault(note.reason.text, len(reasons)) + 1 for note in notes],
         [note.forgiven for note in notes],
+        _History(
+            _times(note.reason.at_ms for note in notes if note.reason is not None),
+            _earlier([note.earlier for note in notes], reasons),
+        ),
     )
     return zlib.compress(_encode(part), COMPRESSION)
 
 
 def decode_parts(parts: Iterable[bytes], reasons: Sequence[str]) -> BatchList:
     """The batches of a large snapshot. Raises: ValueError: the bytes are no parts, or refer to no reason."""
-    texts: list[str | None] = [None, *(sys.intern(reason) for reason in reasons)]
     batches: list[NotedBatch] = []
     for data in parts:
         try:
             part = _decode_part(zlib.decompress(data))
-            notes = iter(
-                Note((delay + part.base_step) * STEP_MS if delay else 0, texts[reason], forgiven)
-                for delay, reason, forgiven in zip(part.delays, part.reasons, part.forgiven, strict=True)
-            )
+            notes = _notes(part, reasons)
             last = part.base_offset
             for gap, length, state, noted in zip(part.gaps, part.lengths, part.states, part.noted, strict=True):
                 first = last + gap
@@ -216,3 +298,16 @@ def decode_parts(parts: Iterable[bytes], reasons: Sequence[str]) -> BatchList:
         except (zlib.error, IndexError, StopIteration) as fault:
             raise ValueError(f"a part of the snapshot cannot be read: {fault!r}") from fault
     return in_blocks(batches)
+
+
+def _notes(part: _Part, texts: Sequence[str]) -> Iterator[Note]:
+    times = _times_ms(part.history.times, len(part.reasons) - part.reasons.count(0))
+    earlier = _earlier_of(part.history.earlier, texts)
+    columns = zip(part.delays, part.reasons, part.forgiven, strict=True)
+    for place, (delay, reason, forgiven) in enumerate(columns):
+        yield Note(
+            (delay + part.base_step) * STEP_MS if delay else 0,
+            given(texts[reason - 1], next(times)) if reason else None,
+            forgiven,
+            earlier.get(place, ()),
+        )
