@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.mutants import (
@@ -141,6 +142,9 @@ def in_child(mutant: Mutant | None, folder: Path) -> int:
     os.dup2(null, 1)
     os.dup2(null, 2)
     os.environ["NO_SHRINK"] = "1"
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("mutants", deadline=None, suppress_health_check=slow, derandomize=True)
+    hypothesis.settings.load_profile("mutants")  # without it a busy machine catches faults
     sys.path.insert(0, str(folder))
     package = importlib.import_module(GATEWAY)
     if mutant is None:
