@@ -5,38 +5,21 @@ Two of the gateways have wrong clocks.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue.stack.stack import Stack
 from tests.chaos.checker import check, report
-from tests.chaos.run import SETTINGS, Run
+from tests.chaos.run import Run
 from tests.wrong_clocks import set_clocks
 
 SLICE_S, SOAK_S = 12.0, 180.0
-CLUSTER: dict[str, Any] = {"gateways": 3, "coordinators": 2, "share_coordinators": 2, "settings": SETTINGS}
 
 
 @pytest.fixture(autouse=True)
 def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machines of two gateways have clocks that are an hour ahead and an hour behind."""
     set_clocks(monkeypatch, {"gateway-0": 1, "gateway-2": -1})
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
-    with temporary_stack(tmp_path / "data", postgres_url=new_database(), redis_url=new_redis(), **CLUSTER) as stack:
-        yield stack
-
-
-@pytest.fixture
-def cluster_with_stores(tmp_path: Path) -> Iterator[Stack]:
-    """The stores are its own: they may be broken too."""
-    with temporary_stack(tmp_path / "data", **CLUSTER) as stack:
-        yield stack
 
 
 def judge(run: Run, seed: int) -> None:

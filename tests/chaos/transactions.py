@@ -140,7 +140,7 @@ async def outcomes(gateways: Gateways, history: History, transactions: list[str]
 
 
 class CommittedReader:
-    """Reads the tail of each partition, committed records only, again and again."""
+    """Reads the tail of each partition up to an answer without records, committed records only, again and again."""
 
     def __init__(self, gateways: Gateways, history: History, topics: dict[str, int]) -> None:
         self.gateways = gateways
@@ -150,7 +150,11 @@ class CommittedReader:
     async def run(self) -> None:
         while True:
             for topic, partition in self._ends:
-                await self._read(topic, partition, max(0, self._ends[topic, partition] - TAIL))
+                offset, end = -1, max(0, self._ends[topic, partition] - TAIL)
+                while end != offset:
+                    offset = end
+                    await self._read(topic, partition, offset)
+                    end = self._ends[topic, partition]
             await asyncio.sleep(0.05)
 
     async def _read(self, topic: str, partition: int, offset: int) -> bool:

@@ -1,0 +1,25 @@
+"""Clusters of three gateways and two coordinators of each kind, to be broken."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharequeue.stack.stack import Stack, temporary_stack
+from tests.chaos.run import SETTINGS
+
+CLUSTER: dict[str, Any] = {"gateways": 3, "coordinators": 2, "share_coordinators": 2, "settings": SETTINGS}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
+    with temporary_stack(tmp_path / "data", postgres_url=new_database(), redis_url=new_redis(), **CLUSTER) as stack:
+        yield stack
+
+
+@pytest.fixture
+def cluster_with_stores(tmp_path: Path) -> Iterator[Stack]:
+    """The stores are its own: they may be broken too."""
+    with temporary_stack(tmp_path / "data", **CLUSTER) as stack:
+        yield stack
