@@ -148,16 +148,20 @@ async def lock_whole(connection: Connection, transaction_id: str) -> tuple[Trans
     return transaction_of(row), past
 
 
-async def raise_epoch(connection: Connection, transactional_id: str, principal: str) -> int | None:
-    """A new producer begins: refuse the earlier ones from now on. Returns: its epoch; None: the id is another's."""
+async def raise_epoch(connection: Connection, outcomes: KeyTable, transactional_id: str, principal: str) -> int | None:
+    """A new producer begins: refuse the earlier ones from now on. Its id is kept for as long as outcomes are.
+
+    Returns: its epoch; None: the id is another's.
+    """
     epoch: int | None = await connection.fetchval(
         f"""INSERT INTO log.transactional_producers AS w (transactional_id, producer_epoch, principal, keep_until)
-           VALUES ($1, {FIRST_EPOCH}, $2, now() + interval '24 hours')
+           VALUES ($1, {FIRST_EPOCH}, $2, now() + make_interval(secs => $3))
            ON CONFLICT (transactional_id) DO UPDATE SET producer_epoch = w.producer_epoch + 1,
              keep_until = greatest(w.keep_until, excluded.keep_until)
            WHERE w.principal = excluded.principal RETURNING producer_epoch""",
         transactional_id,
         principal,
+        outcomes.seconds * outcomes.kept,
     )
     return epoch
 
@@ -170,12 +174,13 @@ class Producer(NamedTuple):
     committed_note: str | None
 
 
-async def lock_producer(connection: Connection, transactional_id: str) -> Producer | None:
+async def lock_producer(connection: Connection, outcomes: KeyTable, transactional_id: str) -> Producer | None:
     """Lock the row of a transactional id. Its holder must not wait for any other lock."""
     row = await connection.fetchrow(
-        """UPDATE log.transactional_producers SET keep_until = greatest(keep_until, now() + interval '24 hours')
+        """UPDATE log.transactional_producers SET keep_until = greatest(keep_until, now() + make_interval(secs => $2))
            WHERE transactional_id = $1 RETURNING producer_epoch, principal, committed_note""",
         transactional_id,
+        outcomes.seconds * outcomes.kept,
     )
     return None if row is None else Producer(*row)
 

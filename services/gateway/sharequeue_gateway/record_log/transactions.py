@@ -97,7 +97,8 @@ class PostgresTransactions:
     async def _begin_with_id(self, transactional_id: str, wish: NewTransaction) -> BegunTransaction:
         epoch = wish.producer_epoch
         if epoch is None:
-            epoch = await self._database.query(transaction_store.raise_epoch, transactional_id, wish.principal)
+            of_producer = self._database.outcomes, transactional_id, wish.principal
+            epoch = await self._database.query(transaction_store.raise_epoch, *of_producer)
             if epoch is None:
                 raise TransactionalIdAuthorizationFailed(f"{transactional_id} belongs to another principal")
         for _ in range(TRIES):
@@ -125,7 +126,7 @@ class PostgresTransactions:
         The note is read here: the transaction before may have committed since the epoch was raised.
         """
         async with connection.transaction():
-            producer = await transaction_store.lock_producer(connection, transactional_id)
+            producer = await transaction_store.lock_producer(connection, self._database.outcomes, transactional_id)
             if producer is not None:
                 check_principal(transactional_id, producer.principal, wish.principal)
             check_epoch(transactional_id, None if producer is None else producer.producer_epoch, epoch)

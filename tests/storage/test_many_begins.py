@@ -1,0 +1,112 @@
+"""Transactions that are begun and never ended: their time-outs leave no rows, no memory, and no disk."""
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.transactions import NewTransaction
+
+from sharequeue.protocol.errors import Throttled
+from tests.storage.database import session
+from tests.storage.record_logs import PostgresRecordLogs
+
+GATEWAYS, AT_ONCE = 2, 16
+TIMEOUT_MS = 1000
+TABLES = (
+    "transactions",
+    "transaction_partitions",
+    "aborted_transactions",
+    "transaction_outcomes",
+    "transactional_producers",
+)
+
+
+class Left(NamedTuple):
+    """What is there when all are over. `disk`: bytes of the tables of transactions, after a vacuum; `memory`: of this process."""
+
+    rows: int
+    disk: int
+    memory: int
+
+
+async def rows_of(admin: Any) -> int:
+    return sum([await admin.fetchval(f"SELECT count(*) FROM log.{table}") for table in TABLES])
+
+
+async def look(admin: Any) -> Left:
+    for table in TABLES:
+        await admin.execute(f"VACUUM log.{table}")  # as autovacuum does within a minute, after 2,000 dead rows
+    disk = await admin.fetchval(
+        "SELECT sum(pg_total_relation_size('log.' || name)) FROM unnest($1::text[]) AS t(name)", list(TABLES)
+    )
+    resident = int(Path("/proc/self/statm").read_text().split()[1])  # noqa: ASYNC240 - of no disk
+    return Left(await rows_of(admin), disk, resident * resource.getpagesize())
+
+
+async def begin_many(logs: list[PostgresRecordLog], numbers: Iterator[int]) -> int:
+    """Begin a transaction for each number, every other one with a transactional id of its own. Returns: refusals."""
+    refused = 0
+    for number in numbers:
+        log = logs[number % len(logs)]
+        wish = NewTransaction(TIMEOUT_MS, f"producer-{number}" if number % 2 else None)
+        while True:
+            try:
+                await log.transactions.begin(wish)
+                break
+            except Throttled:  # so many are open at a time, and no more
+                refused += 1
+                await asyncio.sleep(0.05)
+    return refused
+
+
+async def leave_open(database_url: str, many: int, kept_s: int) -> tuple[Left, Left, int, float]:
+    """Begin so many. Returns: what was there before and is there afterwards; refusals; seconds of the begins."""
+    async with session(database_url) as admin, AsyncExitStack() as stack:
+        logs = [
+            await stack.enter_async_context(PostgresRecordLogs(database_url).open(connections=4))
+            for _ in range(GATEWAYS)
+        ]
+        for log in logs:
+            log.transactions.sweep_s = 0.2
+            log.database.outcomes = log.database.outcomes._replace(seconds=1, kept=kept_s)
+
+        async def begun(count: int) -> int:
+            numbers = iter(range(count))
+            refused = sum(await asyncio.gather(*(begin_many(logs, numbers) for _ in range(AT_ONCE))))
+            async with asyncio.timeout(120 + 2 * kept_s):
+                while await rows_of(admin):  # noqa: ASYNC110 - the sweeps end them
+                    await asyncio.sleep(0.2)
+            return refused
+
+        await begun(500)
+        before = await look(admin)
+        started_s = time.monotonic()
+        refused = await begun(many)
+        return before, await look(admin), refused, time.monotonic() - started_s
+
+
+def check(before: Left, after: Left) -> None:
+    assert (before.rows, after.rows) == (0, 0)
+    assert after.disk <= before.disk + (1 << 20)
+    assert after.memory <= before.memory + (32 << 20)
+
+
+def test_begins_that_time_out_leave_nothing(database_url: str) -> None:
+    before, after, *_ = asyncio.run(leave_open(database_url, 5000, 2))
+    check(before, after)
+
+
+@pytest.mark.soak
+def test_a_million_begins_that_time_out_leave_nothing(database_url: str) -> None:
+    """Retention is in minutes: transactional ids are known for 25 of them."""
+    many = int(os.environ.get("BEGINS", "1000000"))
+    before, after, refused, seconds = asyncio.run(leave_open(database_url, many, 25 * 60))
+    print(f"{many} begins in {seconds:.0f} s, {refused} refused for a moment: {before}, afterwards {after}")
+    check(before, after)
