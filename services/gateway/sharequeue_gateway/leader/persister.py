@@ -354,6 +354,7 @@ def _end(pending: PendingWrite, error: ApiError | None, events: WriteEvents) -> 
     if error is not None and error.definite and pending.doubtful:
         error = _not_definite(error)
     events.write_ended(pending, error)
+    pending.write.runs = []  # of a share-partition that was unloaded: see `Run`
     if not pending.outcome.done():
         pending.outcome.set_result(error)
 

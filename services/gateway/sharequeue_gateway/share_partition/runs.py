@@ -21,6 +21,8 @@ While the write of a change is under way the run is flagged (`Run.write`) and it
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from sharequeue.protocol.types import DeliveryState, GivenReason, StateAnnotation, StateBatch
 
 AVAILABLE: Final = DeliveryState.AVAILABLE
@@ -96,7 +98,7 @@ class StateWrite:
                 )
 
 
-class Run:
+class Run(Struct, gc=False, eq=False):
     """Contiguous offsets of one state.
 
     `batch_first`, `batch_last`: its in-flight batch. `lock_expires_at_ms`: valid while ACQUIRED, and until a change
@@ -106,54 +108,33 @@ class Run:
     adds to both. `released`: whether the last delivery that was begun ended by a release. `durable`: whether a durable
     write has its delivery count, so that the next leader knows it without a lock. `available_at_ms`: the end of the
     delay of a release, 0 without a delay. `reason`: why its last delivery ended, if a client said so; `earlier`: the
-    reasons of deliveries before that one, the oldest first. `write`: the write that makes its last change of state durable, while it is
-    under way.
+    reasons of deliveries before that one, the oldest first. `write`: the write that makes its last change of state
+    durable, while it is under way.
+
+    The garbage collector does not look at runs: a window may have 250,000, and a pass over them would stop the event loop
+    for longer than all other work. So the cycle of a run and its write is broken by hand: whoever ends a write empties
+    its `runs`.
     """
 
-    __slots__ = (
-        "available_at_ms",
-        "batch_first",
-        "batch_last",
-        "cause",
-        "delivery_count",
-        "durable",
-        "earlier",
-        "first",
-        "forgiven",
-        "forgiving",
-        "last",
-        "lock_duration_ms",
-        "lock_expires_at_ms",
-        "member_id",
-        "reason",
-        "released",
-        "state",
-        "unseen",
-        "write",
-    )
-
-    def __init__(
-        self, first: int, last: int, state: DeliveryState, delivery_count: int, batch_first: int, batch_last: int
-    ) -> None:
-        self.first = first
-        self.last = last
-        self.state = state
-        self.delivery_count = delivery_count
-        self.durable = False
-        self.forgiven = 0
-        self.unseen = 0
-        self.forgiving = NOT_FORGIVEN
-        self.released = False
-        self.batch_first = batch_first
-        self.batch_last = batch_last
-        self.member_id: str | None = None
-        self.lock_expires_at_ms = 0
-        self.lock_duration_ms = 0
-        self.available_at_ms = 0
-        self.reason: GivenReason | None = None
-        self.earlier: tuple[GivenReason, ...] = ()
-        self.cause: str | None = None
-        self.write: StateWrite | None = None
+    first: int
+    last: int
+    state: DeliveryState
+    delivery_count: int
+    batch_first: int
+    batch_last: int
+    durable: bool = False
+    forgiven: int = 0
+    unseen: int = 0
+    forgiving: int = NOT_FORGIVEN
+    released: bool = False
+    member_id: str | None = None
+    lock_expires_at_ms: int = 0
+    lock_duration_ms: int = 0
+    available_at_ms: int = 0
+    reason: GivenReason | None = None
+    earlier: tuple[GivenReason, ...] = ()
+    cause: str | None = None
+    write: StateWrite | None = None
 
     @property
     def size(self) -> int:

@@ -39,7 +39,7 @@ from sharequeue_share_coordinator.share_state.rows import (
 )
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
-READ_PAGE_BYTES: Final = 1 << 20
+READ_PAGE_BYTES: Final = 1 << 19
 """The state in one answer to a caller that takes pages, as JSON, roughly."""
 
 
