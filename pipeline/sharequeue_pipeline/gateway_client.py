@@ -160,6 +160,10 @@ class GatewayClient:
             raise refused(error, self._options.url) from None
         return config
 
+    def redelivery_percent(self, group: str) -> int:
+        """How many of 100 fetches begin at records to deliver again, if there are new ones too."""
+        return int(self.group_config(group)["share.redelivery.percent"])
+
     def set_group_config(self, group: str, config: dict[str, str | int | float | bool]) -> None:
         """Set some settings of a group, which need not exist yet."""
         self.ask(apis.UPDATE_SHARE_GROUP_CONFIG, UpdateShareGroupConfigRequest(config=config), group=group)

@@ -23,19 +23,21 @@ from tests.mutants import (
     delivery_faults,
     group_faults,
     lock_faults,
+    pipeline_faults,
     retention_faults,
     share_partition_faults,
     stream_faults,
     transaction_faults,
     window_faults,
 )
-from tests.mutants.mutant import COORDINATOR, GATEWAY, GROUP_COORDINATOR, Mutant
+from tests.mutants.mutant import COORDINATOR, GATEWAY, GROUP_COORDINATOR, PIPELINE, Mutant
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
     GATEWAY: ROOT / "services/gateway" / GATEWAY,
     COORDINATOR: ROOT / "services/share-coordinator" / COORDINATOR,
     GROUP_COORDINATOR: ROOT / "services/coordinator" / GROUP_COORDINATOR,
+    PIPELINE: ROOT / "pipeline" / PIPELINE,
 }
 CORE = ROOT / "tests/core"
 SCENARIOS = {
@@ -67,11 +69,13 @@ SCENARIOS = {
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
+    PIPELINE: ("bounded_read",),
 }
 MODELS = {
     GATEWAY: ("share_partition_model",),
     COORDINATOR: ("share_partition_model",),
     GROUP_COORDINATOR: ("assignor_properties", "share_group_model"),
+    PIPELINE: ("bounded_read",),
 }
 PARALLEL = 2
 MOST_CPU_S = 100
@@ -87,6 +91,7 @@ MUTANTS = [
     *transaction_faults.MUTANTS,
     *lock_faults.MUTANTS,
     *stream_faults.MUTANTS,
+    *pipeline_faults.MUTANTS,
 ]
 
 
@@ -179,10 +184,12 @@ def outcomes(mutants: Sequence[Mutant | None]) -> Iterator[tuple[Mutant | None, 
 
 def import_what_tests_need() -> None:
     """Import the tests' modules in this process, once for all forks, except the packages that are mutated."""
-    show = "import sys, tests.core.test_share_partition_model, _pytest.pytester; print(*sys.modules)"
+    show = (
+        "import sys, tests.core.test_share_partition_model, pyspark.sql, pyarrow, _pytest.pytester; print(*sys.modules)"
+    )
     listed = subprocess.run([sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.split():
-        if not name.startswith((GATEWAY, COORDINATOR, GROUP_COORDINATOR, "tests.", "__")):
+        if not name.startswith((*SOURCES, "tests.", "__")):
             importlib.import_module(name)
 
 

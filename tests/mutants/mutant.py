@@ -11,6 +11,7 @@ from typing import NamedTuple
 GATEWAY = "sharequeue_gateway"
 COORDINATOR = "sharequeue_share_coordinator"
 GROUP_COORDINATOR = "sharequeue_coordinator"
+PIPELINE = "sharequeue_pipeline"
 
 
 class Mutant(NamedTuple):
@@ -32,3 +33,7 @@ def coordinator(module: str, *rows: tuple[str, str, str]) -> list[Mutant]:
 
 def group_coordinator(module: str, *rows: tuple[str, str, str]) -> list[Mutant]:
     return [Mutant(f"{GROUP_COORDINATOR}/{module}.py", old, new, rule) for rule, old, new in rows]
+
+
+def pipeline(module: str, *rows: tuple[str, str, str]) -> list[Mutant]:
+    return [Mutant(f"{PIPELINE}/{module}.py", old, new, rule) for rule, old, new in rows]

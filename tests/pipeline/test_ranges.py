@@ -39,10 +39,13 @@ def test_joining_keeps_every_offset_and_its_count(ranges: list[Range]) -> None:
         assert one[:2] != other[:2] or one.last_offset + 1 < other.first_offset or one[4] != other[4]
 
 
-@given(disjoint(), disjoint())
-def test_ranges_are_divided_where_others_cover_them(ranges: list[Range], others: list[Range]) -> None:
-    inside, outside = divided(ranges, others)
-    counts, covered = offsets(ranges), offsets(others).keys()
+@given(disjoint(), disjoint(), disjoint())
+def test_ranges_are_divided_where_others_cover_them(
+    ranges: list[Range], others: list[Range], more: list[Range]
+) -> None:
+    """Others may overlap."""
+    inside, outside = divided(ranges, [*others, *more])
+    counts, covered = offsets(ranges), offsets(others).keys() | offsets(more).keys()
     assert offsets(inside) == {place: count for place, count in counts.items() if place in covered}
     assert offsets(outside) == {place: count for place, count in counts.items() if place not in covered}
     assert [*inside] == sorted(inside)

@@ -1,6 +1,7 @@
 """The readers without Spark: a test calls them as Spark does, and watches the gateway."""
 
 import json
+import re
 import threading
 import time
 from typing import Any
@@ -97,37 +98,91 @@ def test_available_now_reads_every_partition_although_one_keeps_growing(
     assert all(batch["delivery_count"] <= 1 for batch in in_flight["batches"])
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_bounded_read_has_the_records_that_others_released(
-    stack: Stack, gateway: Gateway, name: str, stream: bool
-) -> None:
-    """A group gives new records a share of the fetches, so the last record may come before those to deliver again."""
-    gateway.configure(name, share_redelivery_percent=0)
+LATER = 6000
+"""Enough new records for a hundred fetches, so that they never run out."""
+
+
+def hold(gateway: Gateway, name: str, percent: int) -> None:
+    """The member m holds the records 0 to 29 of 40."""
+    gateway.configure(name, share_redelivery_percent=percent, share_delivery_count_limit=100)
     gateway.produce(name, *range(40))
     gateway.fetch(name, name, member="m", max_records=30)
-    options: dict[str, Any] = {} if stream else {"accept": "read", "parallelism": 1}
+
+
+def release(gateway: Gateway, name: str, percent: int) -> None:
+    """Release them. The next 99 fetches may begin at new records."""
+    gateway.settle(name, name, 0, 29, "release", member="m")
+    if percent:
+        (batch,) = gateway.fetch(name, name, member="m", max_records=1)["batches"]
+        assert batch["first_offset"] == 0
+        gateway.settle(name, name, 0, 0, "release", member="m")
+
+
+def growing_stream(stack: Stack, gateway: Gateway, name: str, percent: int) -> tuple[GroupStreamReader, Any, list[int]]:
+    """An availableNow query with one batch done, when records were released and many new ones came. The offsets so far."""
+    hold(gateway, name, percent)
+    reader = stream_reader(stack, name)
+    reader.prepareForTriggerAvailableNow()
+    offset = reader.latestOffset(reader.initialOffset(), ReadMaxRows(4))
+    release(gateway, name, percent)
+    gateway.produce(name, *range(LATER))
+    return reader, offset, offsets_of(offset)
+
+
+def offsets_of(offset: Any) -> list[int]:
+    return [
+        each for entry in ranges.decode(offset["ranges"]) for each in range(entry.first_offset, entry.last_offset + 1)
+    ]
+
+
+@pytest.mark.parametrize("percent", [1, 10, 25])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "batch"])
+def test_a_bounded_read_has_the_records_that_others_released(
+    stack: Stack, gateway: Gateway, name: str, stream: bool, percent: int
+) -> None:
+    """A group gives new records a share of the fetches, so the last record may come before those to deliver again."""
     taken: list[int] = []
-
-    def take(found: list[Range]) -> None:
-        taken.extend(offset for entry in found for offset in range(entry.first_offset, entry.last_offset + 1))
-
     if stream:
-        reader = stream_reader(stack, name, **options)
-        reader.prepareForTriggerAvailableNow()
-        offset = reader.latestOffset(reader.initialOffset(), ReadMaxRows(4))
-        take(ranges.decode(offset["ranges"]))
-        gateway.settle(name, name, 0, 29, "release", member="m")
-        while (following := reader.latestOffset(offset, ReadMaxRows(1000))) != offset:
+        reader, offset, taken = growing_stream(stack, gateway, name, percent)
+        while (following := reader.latestOffset(offset, ReadMaxRows(10))) != offset:
             offset = following
-            take(ranges.decode(offset["ranges"]))
+            taken += offsets_of(offset)
         reader.stop()
     else:
-        gateway.settle(name, name, 0, 29, "release", member="m")
-        batch_reader = GroupBatchReader(options_of(stack, name, **options), SCHEMA)
-        for batch in batch_reader.read(batch_reader.partitions()[0]):
+        hold(gateway, name, percent)
+        release(gateway, name, percent)
+        batch_reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+        (partition,) = batch_reader.partitions()
+        gateway.produce(name, *range(LATER))
+        for batch in batch_reader.read(partition):
             taken += batch.column("offset").to_pylist()
-    assert sorted(taken) == list(range(40))
-    assert settled(gateway, name, name)
+    assert sorted(offset for offset in taken if offset < 40) == list(range(40))
+    assert len(taken) < 40 + LATER, "it ends although there are new records"
+
+
+def test_a_bounded_read_is_refused_where_released_records_may_never_come(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    """A stream fails when they do not come, and holds nothing then. A batch fails at its start: it loses what it reads."""
+    why = (
+        f"30 records wait to be delivered again to group {name}, the first at {name}-0 offset 0, .* Set it to 1 or more"
+    )
+    reader, offset, taken = growing_stream(stack, gateway, name, 0)
+    fault = ""
+    for _ in range(100):
+        try:
+            offset = reader.latestOffset(offset, ReadMaxRows(1000))
+        except PipelineError as refused:
+            fault = str(refused)
+            break
+        taken += offsets_of(offset)
+    reader.stop()
+    assert re.fullmatch(why, fault)
+    assert set(range(30, 40)) <= set(taken)
+    assert not [batch for entry in gateway.in_flight(name) for batch in entry["batches"] if batch.get("member_id")]
+    batch_reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+    with pytest.raises(PipelineError, match=why):
+        batch_reader.partitions()
 
 
 def test_an_idle_stream_of_the_log_asks_the_gateway_rarely(stack: Stack, gateway: Gateway, name: str) -> None:

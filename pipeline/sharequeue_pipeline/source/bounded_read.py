@@ -1,14 +1,15 @@
 """A bounded read of a group: it ends when each partition has given the records that were there at the start. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sharequeue.protocol.messages.records import TopicPartitions
+from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.ranges import Range, divided
 
 LATE_FETCHES: Final = 4
-"""A partition that gives only later records so many times in a row is not asked again. With
-`share.redelivery.percent` of 25 or more, one of so many fetches begins at the records to deliver again."""
+"""A partition that gives only later records so many times in a row is not asked again, if the group gives new records
+first as long as there are any (`share.redelivery.percent=0`)."""
 
 
 class BoundedRead:
@@ -21,16 +22,29 @@ class BoundedRead:
     Records that were delivered before may come after that one: a group gives new records a share of the fetches. So the
     caller looks for them once `left` is empty, and `reopen` asks for those that this read has not had. It has each record
     once: one that its job releases is left to the next read.
+
+    The read asks until they have come. It ends, because with a `share.redelivery.percent` of P one of 99 / P + 1 fetches
+    begins at the records to deliver again. If that was another member's fetch, they have one delivery less left. With 0
+    no fetch need ever begin there: the read gives up then, and `given_up` says so.
     """
 
-    def __init__(self, bounds: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-        """`bounds`: log start and log end by (topic, partition), at the start of the read."""
+    def __init__(self, bounds: Mapping[tuple[str, int], tuple[int, int]], redelivery_percent: int) -> None:
+        """
+        Args:
+            bounds: log start and log end by (topic, partition), at the start of the read.
+            redelivery_percent: the group's `share.redelivery.percent`.
+        """
+        self._patient = redelivery_percent > 0
         self._ends = {place: end for place, (start, end) in bounds.items() if start < end}
         self._open = set(self._ends)
         self._had: dict[tuple[str, int], list[Range]] = {}
         """What this read has had, in the order in which it came; neighbours are one range."""
         self._late: dict[tuple[str, int], int] = {}
         """How many times in a row a partition gave only later records."""
+        self._missing: dict[tuple[str, int], int] = {}
+        """How many records are asked for, of a partition that was opened again."""
+        self.given_up: list[Range] = []
+        """Records that the last `reopen` gave up, because new ones come first."""
 
     @property
     def places(self) -> Iterable[tuple[str, int]]:
@@ -47,6 +61,7 @@ class BoundedRead:
             place = entry[:2]
             if entry.last_offset + 1 >= self._ends.get(place, 0):
                 self._open.discard(place)
+                self._missing.pop(place, None)
             had = self._had.setdefault(place, [])
             follows = had and had[-1].last_offset + 1 == entry.first_offset
             had.append(entry._replace(first_offset=had.pop().first_offset) if follows else entry)
@@ -56,11 +71,22 @@ class BoundedRead:
         below = []
         for entry in delivered:
             last = min(entry.last_offset, self._ends.get(entry[:2], 0) - 1)
-            if entry.first_offset <= last and self._late.get(entry[:2], 0) < LATE_FETCHES:
+            if entry.first_offset <= last:
                 below.append(entry._replace(last_offset=last, delivery_count=0))
-        places = {entry[:2] for entry in below}
-        had = disjoint(entry for place in places for entry in self._had.get(place, ()))
-        self._open |= {entry[:2] for entry in divided(below, had)[1]}
+        had = [entry for place in {each[:2] for each in below} for entry in self._had.get(place, ())]
+        self.given_up = []
+        for entry in divided(below, had)[1]:
+            place = entry[:2]
+            if not self._patient and self._late.get(place, 0) >= LATE_FETCHES:
+                self.given_up.append(entry)
+                continue
+            self._open.add(place)
+            self._missing[place] = self._missing.get(place, 0) + entry.size
+
+    @property
+    def most(self) -> int | None:
+        """How many records a fetch from `left` needs at most; None: as many as it can get."""
+        return sum(self._missing.values()) if self._open and self._open == self._missing.keys() else None
 
     @property
     def left(self) -> list[TopicPartitions]:
@@ -71,13 +97,11 @@ class BoundedRead:
         return [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in topics.items()]
 
 
-def disjoint(ranges: Iterable[Range]) -> list[Range]:
-    """The same offsets, each once, in order."""
-    result: list[Range] = []
-    for entry in sorted(ranges):
-        last = result[-1] if result else None
-        if last is not None and last[:2] == entry[:2] and entry.first_offset <= last.last_offset + 1:
-            result[-1] = last._replace(last_offset=max(last.last_offset, entry.last_offset))
-        else:
-            result.append(entry)
-    return result
+def passed_over(group: str, entries: Sequence[Range]) -> PipelineError:
+    """The fault that a bounded read does not get these records."""
+    first = entries[0]
+    return PipelineError(
+        f"{sum(entry.size for entry in entries)} records wait to be delivered again to group {group}, the first at "
+        f"{first.topic}-{first.partition} offset {first.first_offset}, and a read of the records that are there may never "
+        "get them: share.redelivery.percent is 0, so new records come first. Set it to 1 or more"
+    )

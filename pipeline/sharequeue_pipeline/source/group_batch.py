@@ -18,7 +18,7 @@ from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
-from sharequeue_pipeline.source.bounded_read import BoundedRead
+from sharequeue_pipeline.source.bounded_read import BoundedRead, passed_over
 from sharequeue_pipeline.source.group_member import topics_of
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.log_readers import bounds_of
@@ -48,7 +48,12 @@ class GroupBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         with GatewayClient(self._options.gateway) as gateway:
             bounds = bounds_of(gateway, topics_of(self._options, gateway, self._group))
-        return [InputPartition(bounds) for _ in range(self._options.parallelism)]
+            percent = gateway.redelivery_percent(self._group)
+            if percent == 0:
+                waiting = gateway.delivered(self._group, sorted({topic for topic, _ in bounds}), 0)
+                if waiting:
+                    raise passed_over(self._group, waiting)
+        return [InputPartition((bounds, percent)) for _ in range(self._options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         options, member_id = self._options, str(uuid.uuid4())
@@ -62,7 +67,7 @@ class GroupBatchReader(DataSourceReader):
         renewal = LockRenewal(options.gateway, self._group, member_id) if options.lock_renew else None
         try:
             with GatewayClient(options.gateway) as gateway:
-                yield from self._read(gateway, BoundedRead(partition.value), columns, member_id, renewal)
+                yield from self._read(gateway, BoundedRead(*partition.value), columns, member_id, renewal)
         finally:
             if renewal is not None:
                 renewal.close()
@@ -86,7 +91,7 @@ class GroupBatchReader(DataSourceReader):
             request = FetchRequest(
                 topic_partitions=bounded.left,
                 member_id=member_id,
-                max_records=FETCH_RECORDS,
+                max_records=min(FETCH_RECORDS, bounded.most or FETCH_RECORDS),
                 max_wait_ms=0,
                 acquire_mode=AcquireMode(options.acquire_mode),
                 fetch_id=str(number),

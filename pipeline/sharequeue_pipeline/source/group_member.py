@@ -16,7 +16,7 @@ from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.admission import locks_needed
-from sharequeue_pipeline.source.bounded_read import BoundedRead
+from sharequeue_pipeline.source.bounded_read import BoundedRead, passed_over
 from sharequeue_pipeline.source.isolation import Isolation, Piece
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.member_files import leave_report, settled_by_job
@@ -144,18 +144,19 @@ class GroupMember:
         portions that become smaller, and one of them may be the record that fails.
         """
         acquired: list[Range] = []
-        self._look_again(bounded)
+        self._look_again()
         room = max_records
         number = 0
         enough_at = time.monotonic() + GATHER_S
         while room > 0 and len(acquired) < MAX_RANGES and (not acquired or time.monotonic() < enough_at):
             piece = None if self._isolation is None else self._isolation.next()
-            asked = self._asked(piece, bounded)
+            asked, most = self._asked(piece, bounded, give_up=not acquired)
             if asked is not None and not asked:
                 if not acquired and bounded is None:
                     time.sleep(PAUSE_S)  # Spark asks again every 10 ms
                 break
-            request = self._request(piece, asked, min(room, MAX_RANGES - len(acquired)), wait=not acquired)
+            most = min(room, MAX_RANGES - len(acquired), most or room)
+            request = self._request(piece, asked, most, wait=not acquired)
             request.fetch_id = f"{batch}.{number}"
             number += 1
             found, lock_ms = self._gateway.fetch(self._group, request, topics_may_go=self._topics.of_pattern)
@@ -180,23 +181,31 @@ class GroupMember:
             self._tell_of_limit(acquired, max_records)
         return acquired
 
-    def _look_again(self, bounded: BoundedRead | None) -> None:
-        """Ask for the records that were delivered before, if a piece did not come or a bounded read has had its last."""
+    def _look_again(self) -> None:
+        """Ask for the records that were delivered before, if a piece did not come."""
         if self._isolation is not None and self._isolation.look() and time.monotonic() >= self._refresh_due:
             self._isolation.refresh(self._gateway.delivered(self._group, self._names(), SOON_S))
             self._refresh_due = time.monotonic() + REFRESH_S
-        if bounded is not None and not bounded.left and not self.isolating:
-            bounded.reopen(self._gateway.delivered(self._group, self._names(), 0))
 
-    def _asked(self, piece: Piece | None, bounded: BoundedRead | None) -> list[TopicPartitions] | None:
-        """The partitions of a fetch: that of a piece, those of a bounded read, or all (None), less those with records
-        that are read in pieces and wait for their time."""
+    def _asked(
+        self, piece: Piece | None, bounded: BoundedRead | None, *, give_up: bool
+    ) -> tuple[list[TopicPartitions] | None, int | None]:
+        """The partitions of a fetch (None: all), and how many records it needs at most (None: any number).
+
+        `give_up`: nothing is held, so the query may fail. Raises: PipelineError: records of a bounded read do not come.
+        """
         if piece is not None:
-            return [TopicPartitions(topic=piece.topic, partitions=[piece.partition])]
-        if bounded is not None:
-            asked: list[TopicPartitions] | None = bounded.left
-        else:
-            asked = None if self._names() else []
+            return [TopicPartitions(topic=piece.topic, partitions=[piece.partition])], piece.max_records
+        if bounded is None:
+            return self._without_waiting(None if self._names() else []), None
+        if not bounded.left and not self.isolating:
+            bounded.reopen(self._gateway.delivered(self._group, self._names(), 0))
+            if bounded.given_up and give_up:
+                raise passed_over(self._group, bounded.given_up)
+        return self._without_waiting(bounded.left), bounded.most
+
+    def _without_waiting(self, asked: list[TopicPartitions] | None) -> list[TopicPartitions] | None:
+        """The partitions, less those with records that are read in pieces and wait for their time."""
         waiting = set() if self._isolation is None else self._isolation.partitions
         if not waiting:
             return asked
@@ -223,7 +232,7 @@ class GroupMember:
             topics=list(self._names()) if asked is None else None,
             topic_partitions=asked,
             member_id=self.member_id,
-            max_records=max_records if piece is None else min(max_records, piece.max_records),
+            max_records=max_records,
             max_wait_ms=WAIT_MS if asked is None and wait else 0,
             acquire_mode=AcquireMode.RECORD_LIMIT if piece else AcquireMode(self._options.acquire_mode),
             with_records=False,

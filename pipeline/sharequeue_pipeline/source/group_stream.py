@@ -58,7 +58,8 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with GatewayClient(self._options.gateway) as gateway:
-            self._bounded = BoundedRead(bounds_of(gateway, topics_of(self._options, gateway, self._group)))
+            bounds = bounds_of(gateway, topics_of(self._options, gateway, self._group))
+            self._bounded = BoundedRead(bounds, gateway.redelivery_percent(self._group))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Accept the batch of `start`, which Spark has finished, and acquire the next. Returns: `start` if none."""

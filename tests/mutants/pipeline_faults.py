@@ -1,0 +1,93 @@
+"""Faults of the pipeline's pure rules: which records a bounded read of a group has."""
+
+from tests.mutants.mutant import pipeline
+
+MUTANTS = [
+    *pipeline(
+        "source/bounded_read",
+        ("bounded read: an empty partition has nothing to give", "if start < end}", "if start <= end}"),
+        (
+            "bounded read: a partition is done with its last record, not before",
+            "            if entry.last_offset + 1 >= self._ends.get(place, 0):\n",
+            "            if entry.last_offset >= self._ends.get(place, 0):\n",
+        ),
+        (
+            "bounded read: a partition stays open until its last record",
+            "            if entry.last_offset + 1 >= self._ends.get(place, 0):\n",
+            "            if entry.last_offset + 2 >= self._ends.get(place, 0):\n",
+        ),
+        (
+            "bounded read: a record at the end is a later one",
+            "if entry.first_offset < self._ends.get(entry[:2], 0)}",
+            "if entry.first_offset <= self._ends.get(entry[:2], 0)}",
+        ),
+        (
+            "bounded read: a record of the start ends the row of later ones",
+            "            self._late[place] = 0 if place in early else",
+            "            self._late[place] = self._late.get(place, 0) if place in early else",
+        ),
+        (
+            "bounded read: neighbours alone are one range",
+            "had[-1].last_offset + 1 == entry.first_offset",
+            "had[-1].last_offset + 2 >= entry.first_offset",
+        ),
+        (
+            "bounded read: what it had is kept when ranges are joined",
+            "had.append(entry._replace(first_offset=had.pop().first_offset) if follows else entry)",
+            "had.append((had.pop(), entry)[1] if follows else entry)",
+        ),
+        (
+            "bounded read: records behind the end are not asked for",
+            "            last = min(entry.last_offset, self._ends.get(entry[:2], 0) - 1)\n",
+            "            last = entry.last_offset\n",
+        ),
+        (
+            "bounded read: the last record of the start is asked for",
+            "self._ends.get(entry[:2], 0) - 1)\n            if",
+            "self._ends.get(entry[:2], 0) - 2)\n            if",
+        ),
+        (
+            "bounded read: a record behind the end is none that is missing",
+            "            if entry.first_offset <= last:\n",
+            "            if entry.first_offset < last:\n",
+        ),
+        (
+            "bounded read: what it has had is left to the next read",
+            "in divided(below, had)[1]:",
+            "in below:",
+        ),
+        (
+            "bounded read: with a share of the fetches it never gives up",
+            "            if not self._patient and self._late",
+            "            if self._late",
+        ),
+        (
+            "bounded read: without a share it gives up",
+            "            if not self._patient and self._late.get(place, 0) >= LATE_FETCHES:\n",
+            "            if False:\n",
+        ),
+        (
+            "bounded read: 1 percent is a share",
+            "        self._patient = redelivery_percent > 0\n",
+            "        self._patient = redelivery_percent > 1\n",
+        ),
+        ("bounded read: what is given up is told", "                self.given_up.append(entry)\n", ""),
+        ("bounded read: what came after all is not given up", "        self.given_up = []\n", ""),
+        (
+            "bounded read: what is missing is counted over ranges",
+            "            self._missing[place] = self._missing.get(place, 0) + entry.size\n",
+            "            self._missing[place] = entry.size\n",
+        ),
+        (
+            "bounded read: a partition that is done misses nothing",
+            "                self._missing.pop(place, None)\n",
+            "",
+        ),
+        (
+            "bounded read: a partition that has not ended gives as much as it can",
+            "if self._open and self._open == self._missing.keys() else None",
+            "if self._missing else None",
+        ),
+        ("bounded read: nothing is asked of no partition", "if self._open and self._open ==", "if self._open =="),
+    ),
+]
