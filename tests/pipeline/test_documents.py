@@ -3,10 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
@@ -14,49 +14,12 @@ import sharequeue_pipeline
 from sharequeue_pipeline.java import find_java_home
 
 from tests.http.calls import Gateway
+from tests.packages import wheels
 from tests.pipeline.conftest import Pipeline
-from tests.pipeline.test_source import settled
+from tests.system.test_readme import blocks
+from tests.system.up_command import Up
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
-
-
-def test_the_example_runs(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    code = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
-    for written, meant in (
-        ('.format("sharequeue")', f'.format("sharequeue").option("url", "{pipeline.url}")'),
-        ('"orders"', f'"{name}-orders"'),
-        ('"invoices"', f'"{name}-invoices"'),
-        ('"billing"', f'"{name}"'),
-        ("/tmp/billing", str(tmp_path)),
-    ):
-        assert written in code
-        code = code.replace(written, meant)
-    gateway.create_topic(f"{name}-orders")
-    gateway.create_topic(f"{name}-invoices")
-    gateway.produce(f"{name}-orders", {"id": 1, "total": 9.5}, key="c9")
-    variables: dict[str, Any] = {}
-    exec(compile(code, str(DOCUMENT), "exec"), variables)
-    (record,) = gateway.read(f"{name}-invoices")["records"]
-    assert record["value"] == {"order": 1, "vat": 1.9}
-    assert record["key_base64"]
-    assert settled(gateway, name, f"{name}-orders")
-
-
-def test_the_example_of_avro_runs(
-    pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (code,) = [
-        found for found in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL) if "avro" in found
-    ]
-    code = code.replace("/tmp/schemas", str(tmp_path / "schemas")).replace("payments-value", f"{name}-value")
-    code = code.replace('"payments"', f'"{name}"').replace(
-        '{"valueFormat"', f'{{"url": "{pipeline.url}", "valueFormat"'
-    )
-    gateway.create_topic(name)
-    exec(compile(code, str(DOCUMENT), "exec"), {"spark": pipeline.spark})
-    printed = capsys.readouterr().out
-    assert re.findall(r"\| *(\d+)\| *(\d+)\| *(\d+)\|", printed)
-    assert sorted(int(cents) for _, _, cents in re.findall(r"\| *(\d+)\| *(\d+)\| *(\d+)\|", printed)) == [0, 100, 200]
 
 
 def environment(url: str, spark_home: Path) -> dict[str, str]:
@@ -71,6 +34,56 @@ def environment(url: str, spark_home: Path) -> dict[str, str]:
         "SPARK_CONF_DIR": str(spark_home / "conf"),
         **({"JAVA_HOME": java_home} if java_home else {}),
     }
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """An empty directory, and beside it the project's wheel: pip takes it in place of a checkout, and needs no network."""
+    wheels.build(tmp_path)
+    (tmp_path / "empty").mkdir()
+    return tmp_path / "empty"
+
+
+def test_five_minutes_from_an_empty_directory(empty: Path, spark_home: Path) -> None:
+    """Every line runs as written, with another port, and the libraries that are installed here."""
+    text = DOCUMENT.read_text().split("\n## In five minutes\n")[1].split("\n## ")[0]
+    (_, install), (_, up), (_, send), (kind, program), (_, run), (_, shown) = blocks(text)
+    (wheel,) = empty.parent.glob("*.whl")
+    ours = {
+        name: value
+        for name, value in environment("", spark_home).items()
+        if name not in ("PYTHONPATH", "PYSPARK_PYTHON")
+    }
+    ours |= {"PATH": os.environ["PATH"], "PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+    def shell(lines: str, **more: str) -> str:
+        return subprocess.run(
+            ["sh", "-e", "-c", lines],
+            cwd=empty,
+            env={**ours, **more},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=200,
+            check=True,
+        ).stdout
+
+    make, pip = install.splitlines()
+    shell(make.replace("python3", sys.executable))
+    (packages,) = empty.glob(".venv/lib/*/site-packages")
+    (packages / "installed-here.pth").write_text(
+        "".join(f"{path}\n" for path in sys.path if path.endswith("-packages"))
+    )
+    shell(pip.replace("/path/to/sharequeue", str(wheel)))
+    assert up == ".venv/bin/sharequeue up\n"
+    with Up(empty.parent, empty / ".sharequeue", command=(str(empty / ".venv/bin/sharequeue"),)) as stack:
+        url = stack.ready()
+        shell(send, SHAREQUEUE_URL=url)
+        assert (kind, program.splitlines()[0]) == ("python", "# invoices.py")
+        at = f'.format("sharequeue").option("url", "{url}")'
+        (empty / "invoices.py").write_text(program.replace('.format("sharequeue")', at))
+        printed = shell(run, SHAREQUEUE_URL=url)
+        assert printed == shown, f"printed\n{printed}\nand not\n{shown}"
+        assert stack.end(signal.SIGTERM) == 0
 
 
 def printed_by(block: str, topic: str, pipeline: Pipeline, spark_home: Path, name: str, directory: Path) -> str:
