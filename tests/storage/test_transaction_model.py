@@ -39,6 +39,7 @@ TEN_MINUTES_MS = 600_000
 MEMBER = "m"
 gateways = st.integers(0, GATEWAYS - 1)
 partitions = st.integers(0, PARTITIONS - 1)
+places = st.sets(partitions, min_size=1)
 groups = st.sampled_from(sorted(GROUPS))
 
 
@@ -178,9 +179,27 @@ class TransactionsModel(RuleBasedStateMachine):
         begun = self.run(self.log(gateway).transactions.begin(NewTransaction(TEN_MINUTES_MS)))
         self.states[begun.transaction_id] = "open"
 
-    @rule(data=st.data(), gateway=gateways, where=st.sets(partitions, min_size=1), records=st.integers(1, 3))
-    def produce(self, data: st.DataObject, gateway: int, where: set[int], records: int) -> None:
-        transaction = data.draw(st.sampled_from([None, *self.open]))
+    @rule(gateway=gateways, where=places, records=st.integers(1, 3))
+    def produce(self, gateway: int, where: set[int], records: int) -> None:
+        self.append(None, gateway, where, records)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), gateway=gateways, where=places, records=st.integers(1, 3))
+    def produce_in_a_transaction(self, data: st.DataObject, gateway: int, where: set[int], records: int) -> None:
+        self.append(data.draw(st.sampled_from(self.open)), gateway, where, records)
+
+    @rule(gateway=gateways, other=gateways, where=places, ends=st.sampled_from((None, "commit", "abort")))
+    def produce_whole(self, gateway: int, other: int, where: set[int], ends: str | None) -> None:
+        """A transaction with records before and behind it. `ends`: how; None: it stays open."""
+        if len(self.open) < 4:
+            self.begin(gateway)
+            transaction = self.open[-1]
+            self.append(transaction, gateway, where, 2)
+            self.append(None, other, where, 1)
+            if ends is not None:
+                self.note_end(transaction, self.run(self._end(other, transaction, commit=ends == "commit")))
+
+    def append(self, transaction: str | None, gateway: int, where: set[int], records: int) -> None:
         appends = []
         for partition in sorted(where):
             values = range(self.values, self.values + records)
@@ -392,7 +411,7 @@ def check(database_url: str, examples: int, steps: int) -> None:
 
 
 def test_groups_of_both_levels_receive_what_is_theirs(database_url: str) -> None:
-    check(database_url, 25, 30)
+    check(database_url, 20, 40)
 
 
 @pytest.mark.soak
