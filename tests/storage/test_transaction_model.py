@@ -190,12 +190,13 @@ class TransactionsModel(RuleBasedStateMachine):
 
     @rule(gateway=gateways, other=gateways, where=places, ends=st.sampled_from((None, "commit", "abort")))
     def produce_whole(self, gateway: int, other: int, where: set[int], ends: str | None) -> None:
-        """A transaction with records before and behind it. `ends`: how; None: it stays open."""
+        """A transaction of two batches with a plain one between them. `ends`: how; None: it stays open."""
         if len(self.open) < 4:
             self.begin(gateway)
             transaction = self.open[-1]
             self.append(transaction, gateway, where, 2)
             self.append(None, other, where, 1)
+            self.append(transaction, other, where, 1)
             if ends is not None:
                 self.note_end(transaction, self.run(self._end(other, transaction, commit=ends == "commit")))
 
