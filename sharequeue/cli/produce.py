@@ -70,7 +70,7 @@ async def produce(
     near it may have been sent by then, and the message counts the records that were appended. After Ctrl-C the command
     reads nothing more, sends the lines that it has read for at most 3 seconds, reports which lines are appended, and
     exits with 130. With --transaction, a refused line or Ctrl-C aborts: no line is visible to readers of committed
-    records.
+    records. If Ctrl-C comes during the commit, the command finds out whether it happened, and says so.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("give --key or --key-separator, not both")

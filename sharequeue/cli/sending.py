@@ -118,7 +118,13 @@ class Sending:
             ApiError: a record was refused. OSError: the input cannot be read. In each case `where` has the results.
         """
         sending = asyncio.ensure_future(self._send_all(descriptor))
-        with stopping(sending.cancel):
+
+        def stop() -> None:
+            sending.cancel()
+            if self._transaction_timeout_s is not None:  # it aborts, which may take as long
+                asyncio.get_running_loop().call_later(SETTLE_S, sending.cancel)
+
+        with stopping(stop):
             await asyncio.wait([sending])
             with contextlib.suppress(ApiError):  # of requests that are given up now; `_settle` notes them
                 await self._producer.close(timeout_ms=SETTLE_S * 1000)
@@ -129,7 +135,7 @@ class Sending:
         if not sending.cancelled():
             sending.result()
         if self._transaction_timeout_s is not None:
-            return sending.cancelled()
+            return sending.cancelled() and self._where.uncommitted
         return sending.cancelled() and (self.failed is not None or not self._all_read)
 
     async def _send_all(self, descriptor: int) -> None:
@@ -140,16 +146,12 @@ class Sending:
         transaction = self._producer.transaction(timeout_ms=round(self._transaction_timeout_s * 1000))
         try:
             async with transaction:
-                self._where.in_doubt = transaction.transaction_id
                 await self._send(descriptor, transaction)
-            self._where.uncommitted = False
-        except ApiError as error:
-            if error.definite:
-                self._where.in_doubt = None
-            raise
         finally:
-            if transaction.outcome is not None:
-                self._where.in_doubt = None
+            outcome = transaction.outcome
+            self._where.uncommitted = outcome is None or outcome.state != "committed"
+            if transaction.in_doubt:
+                self._where.in_doubt = transaction.transaction_id
 
     async def _send(self, descriptor: int, sender: Producer | Transaction) -> None:
         number = 0

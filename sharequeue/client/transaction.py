@@ -4,8 +4,11 @@ block ends ───────────▶ flush ──▶ commit ──▶
                           │         └──────▶ refused, or unknown: ApiError
 block raises, or a record failed that nobody has seen, or was appended outside
                           └───────▶ abort ──▶ the block's exception, or that of the record
+
+A commit that is cancelled may have happened: an abort decides, and is refused if the commit came first.
 """
 
+import asyncio
 import contextlib
 from dataclasses import replace
 from types import TracebackType
@@ -80,6 +83,7 @@ class Transaction(Sender):
         self._note = note
         self._begun: BegunTransaction | None = None
         self._outcome: EndedTransaction | None = None
+        self._asked = False
         self._closed = True
 
     @property
@@ -96,6 +100,11 @@ class Transaction(Sender):
     def outcome(self) -> EndedTransaction | None:
         """What became of it: when it was committed or aborted. None while it is open, or if that is not known."""
         return self._outcome
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it may have been committed, or not: the answer to its commit was lost."""
+        return self._asked and self._outcome is None
 
     def _known(self) -> BegunTransaction:
         if self._begun is None:
@@ -124,6 +133,17 @@ class Transaction(Sender):
         except BaseException:
             await self._abort()
             raise
+        self._asked = True
+        try:
+            await self._commit()
+        except asyncio.CancelledError:
+            await self._abort()
+            raise
+        except ApiError as error:
+            self._asked = not error.definite
+            raise
+
+    async def _commit(self) -> None:
         self._outcome = await self._client.call(
             apis.COMMIT_TRANSACTION,
             CommitTransactionRequest(note=self._note),
@@ -131,9 +151,18 @@ class Transaction(Sender):
         )
 
     async def _abort(self) -> None:
-        """Send nothing more and abort. If the service cannot be reached, the time-out aborts it."""
+        """Send nothing more and abort. If the service cannot be reached, the time-out aborts it.
+
+        Only one whose commit was cancelled can be committed by now: then the commit is repeated, which tells the outcome.
+        """
         await self._give_up()
         with contextlib.suppress(ApiError):
-            self._outcome = await self._client.call(
-                apis.ABORT_TRANSACTION, EndTransactionRequest(), path={"transaction": self.transaction_id}
-            )
+            try:
+                self._outcome = await self._client.call(
+                    apis.ABORT_TRANSACTION, EndTransactionRequest(), path={"transaction": self.transaction_id}
+                )
+            except ApiError as error:
+                state = None if error.problem is None else error.problem.state
+                self._asked = self._asked and state != "aborted"
+                if state == "committed":
+                    await self._commit()
