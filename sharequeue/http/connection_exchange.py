@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from sharequeue.http.exchange import WITHOUT_LENGTH, ClientGone, Headers, too_large
+from sharequeue.http.exchange import JOINED_BYTES, WITHOUT_LENGTH, ClientGone, Headers, too_large
 from sharequeue.http.paths import Found, split_path
 from sharequeue.http.unsent import Unsent
 from sharequeue.protocol.errors import ApiError
@@ -255,6 +255,8 @@ class ConnectionExchange:
         head = answer_head(status, headers, None if bare else len(body), close=self._closes())
         if bare or not body or self.method == b"HEAD":
             transport.write(head)
+        elif len(body) <= JOINED_BYTES:
+            transport.write(head + body)
         else:
             transport.writelines((head, body))
         self._answered()

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from sharequeue.http.exchange import JOINED_BYTES
+
 IDLE_S: Final = 30.0
 """A connection that was idle for longer is not used again. Services and proxies close theirs later."""
 
@@ -142,10 +144,10 @@ class _Connection(asyncio.Protocol):
         self._answer = self._loop.create_future()
         self._parser = httptools.HttpResponseParser(self)
         self._expect_answer()
-        if body:
+        if body is not None and len(body) > JOINED_BYTES:
             self._transport.writelines((head, body))
         else:
-            self._transport.write(head)
+            self._transport.write(head + body if body else head)
         self._timer = self._loop.call_later(max(deadline - time.monotonic(), 0), self._end, TimeoutError())
         return self._answer
 

@@ -9,6 +9,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 WITHOUT_LENGTH: Final = frozenset({204, 304})
 """Statuses whose answers have neither content nor a Content-Length (RFC 9110 8.6)."""
+JOINED_BYTES: Final = 4096
+"""A body of no more is joined to its head before it is sent: uvloop sends one piece in less time than two."""
 
 
 class ClientGone(Exception):
