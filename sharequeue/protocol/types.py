@@ -125,7 +125,8 @@ def with_reason(earlier: tuple[AnyReason, ...], reason: AnyReason) -> tuple[AnyR
 
 
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Adds to a state batch the end of a delayed release, the reason that a client gave, and the deliveries never begun.
+    """Adds to a state batch the end of a delayed release, the reason that a client gave, the deliveries never begun, and
+    the transaction that decides what becomes of the next delivery.
 
     `forgiven` and `earlier_reasons` stay when the delivery count rises; the other fields do not, but `reason` becomes the
     last of `earlier_reasons`. A new field needs a default that means "nothing".
@@ -147,6 +148,9 @@ class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     """When `reason` was given, in milliseconds since the epoch, rounded down to 100 ms. Absent without one."""
     earlier_reasons: Annotated[tuple[GivenReason, ...], msgspec.Meta(max_length=KEPT_REASONS)] = ()
     """The reasons of the last deliveries before this one that had one, at most five, the oldest first. Absent without one."""
+    transaction_id: str | None = None
+    """The transaction on which the delivery after `delivery_count` is pending: it is settled if that commits. Absent
+    without one."""
 
 
 UNINITIALIZED_START_OFFSET: Final = -1

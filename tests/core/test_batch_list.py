@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from sharequeue_share_coordinator.share_state import batch_list as module
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, batch_list, in_blocks
 from sharequeue_share_coordinator.share_state.notes import Note
@@ -163,6 +164,25 @@ def test_the_reasons_of_the_last_five_deliveries_that_had_one_are_kept_until_the
     assert state.annotations() == [
         StateAnnotation(0, 1, 8, None, Reason("no 8"), 0, 8000, earlier),
         StateAnnotation(2, 4, 9, earlier_reasons=later),
+    ]
+
+
+def test_a_pending_delivery_is_pending_until_it_is_settled_or_let_go() -> None:
+    """It replaces neither the reason of the delivery before it nor what is forgiven."""
+    before = [StateAnnotation(10, 19, 1, reason=Reason("slow"), forgiven=1)]
+    state = batch_list([StateBatch(10, 19, 0, 1)], before)
+    state = state.updated([StateBatch(10, 19, 0, 1)], [StateAnnotation(10, 19, 1, transaction_id="t-1")], -1)
+    pending = StateAnnotation(10, 19, 1, reason=Reason("slow"), forgiven=1, transaction_id="t-1")
+    assert state.annotations() == [pending]
+    settled = state.updated([StateBatch(10, 12, 2, 2), StateBatch(13, 13, 0, 2)], [], -1)
+    slow = (GivenReason(Reason("slow")),)
+    assert settled.annotations() == [
+        StateAnnotation(13, 13, 2, forgiven=1, earlier_reasons=slow),
+        structs.replace(pending, first_offset=14),
+    ]
+    assert settled.updated([], [StateAnnotation(14, 19, 1)], -1).annotations() == [
+        StateAnnotation(13, 13, 2, forgiven=1, earlier_reasons=slow),
+        structs.replace(pending, first_offset=14, transaction_id=None),
     ]
 
 

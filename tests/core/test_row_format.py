@@ -22,6 +22,7 @@ from sharequeue_share_coordinator.share_state.notes import (
 from sharequeue_share_coordinator.share_state.notes import given as given_reason
 from sharequeue_share_coordinator.share_state.row_format import (
     MARK,
+    PENDING_MARK,
     decode_parts,
     decode_row,
     encode_parts,
@@ -65,6 +66,7 @@ def rows(draw: st.DrawFn) -> Row:
                 st.integers(0, 99),
                 reason_times,
                 st.lists(st.builds(GivenReason, st.text().map(Reason), reason_times), max_size=5).map(tuple),
+                st.none() | st.sampled_from(("t-1", "t-2")),
             ),
             max_size=5,
         )
@@ -88,8 +90,9 @@ def rows(draw: st.DrawFn) -> Row:
                 forgiven,
                 None if reason is None else at_ms or None,
                 earlier,
+                transaction_id,
             )
-            for first, length, count, delay, reason, forgiven, at_ms, earlier in notes
+            for first, length, count, delay, reason, forgiven, at_ms, earlier, transaction_id in notes
         ],
         create_timestamp_ms=draw(st.integers(0, NOW_MS)),
         write_timestamp_ms=draw(st.integers(0, NOW_MS)),
@@ -131,7 +134,9 @@ def test_a_reader_that_knows_no_history_reads_the_rest() -> None:
     assert before.annotations == [7, 0, 2, NOW_MS // 100, "no", 1]
 
 
-@pytest.mark.parametrize("record", [b"", b"\x93\x01\x02", MARK, MARK[:1] + b"\x03", encode_row(Row(kind=UPDATE))[:-1]])
+@pytest.mark.parametrize(
+    "record", [b"", b"\x93\x01\x02", MARK, PENDING_MARK, MARK[:1] + b"\x04", encode_row(Row(kind=UPDATE))[:-1]]
+)
 def test_bytes_that_are_no_row_are_refused(record: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_row(record)
@@ -151,6 +156,7 @@ def lists(draw: st.DrawFn) -> BatchList:
                 st.none() | given_reasons,
                 st.integers(0, 9),
                 st.lists(given_reasons, max_size=5).map(tuple),
+                st.none() | st.sampled_from(("t-1", "t-2")),
             )
         )
         found.append(NotedBatch(offset, last, draw(st.sampled_from((0, 2, 3, 4))), draw(st.integers(0, 9)), note))
@@ -160,8 +166,8 @@ def lists(draw: st.DrawFn) -> BatchList:
 
 @given(lists())
 def test_parts_come_back_as_they_went_in(batches: BatchList) -> None:
-    parts, reasons = encode_parts(batches)
-    assert decode_parts(parts, reasons) == batches
+    parts, reasons, transactions = encode_parts(batches)
+    assert decode_parts(parts, reasons, transactions) == batches
 
 
 def delayed(count: int, rng: random.Random) -> BatchList:
@@ -184,7 +190,7 @@ def delayed(count: int, rng: random.Random) -> BatchList:
 
 def test_a_snapshot_of_100_000_delayed_records_is_small() -> None:
     """It was 19.7 MB."""
-    parts, reasons = encode_parts(delayed(100_000, random.Random(7)))
+    parts, reasons, _ = encode_parts(delayed(100_000, random.Random(7)))
     assert len(reasons) == 100
     assert sum(map(len, parts)) < MIB
 
@@ -210,7 +216,7 @@ def test_no_part_is_larger_than_a_mebibyte(
         note = Note(100 * rng.randrange(1 << 52), reason(), rng.randrange(MAX_INT32), earlier(reason))
         found.append(NotedBatch(offset, last, 0, rng.randrange(MAX_INT32), note))
         offset = last + 1
-    parts, _ = encode_parts(in_blocks(found))
+    parts, *_ = encode_parts(in_blocks(found))
     assert len(parts) == number
     assert all(len(part) < MIB for part in parts)
 
@@ -277,8 +283,10 @@ def test_snapshots_at_most_triple_what_is_written() -> None:
         state = replayed
         longest = max(longest, state.updates)
         if snapshot_due(state, 500):
-            parts, reasons = encode_parts(state.batches)
-            published = shard.publish(state, state, shard.large_snapshot(state, 0, 1, parts, reasons), NOW_MS).row
+            parts, reasons, transactions = encode_parts(state.batches)
+            published = shard.publish(
+                state, state, shard.large_snapshot(state, 0, 1, parts, reasons, transactions), NOW_MS
+            ).row
             assert published is not None
             assert published.size > SMALL_BYTES
             snapshots += published.size
@@ -301,8 +309,8 @@ def test_with_kafkas_defaults_the_number_of_updates_decides_alone() -> None:
 
 def test_a_large_snapshot_does_not_count_for_a_state_that_was_replaced() -> None:
     begun = state_of(delayed(2000, random.Random(7)))
-    parts, reasons = encode_parts(begun.batches)
-    row = shard.large_snapshot(begun, 9, 1, parts, reasons)
+    parts, reasons, transactions = encode_parts(begun.batches)
+    row = shard.large_snapshot(begun, 9, 1, parts, reasons, transactions)
     later = replay(begun, Row(kind=UPDATE, delivery_complete_count=0), 500, 30)
     assert shard.publish(later, begun, row, NOW_MS).row is not None
     assert shard.publish(None, begun, row, NOW_MS).row is None
@@ -316,9 +324,9 @@ def test_a_large_snapshot_does_not_count_for_a_state_that_was_replaced() -> None
 
 def test_updates_made_while_a_large_snapshot_was_written_count_for_the_next_one() -> None:
     begun = structs.replace(state_of(delayed(2000, random.Random(7))), updates=700, update_bytes=9000, rows=700)
-    parts, reasons = encode_parts(begun.batches)
+    parts, reasons, transactions = encode_parts(begun.batches)
     later = replay(begun, Row(kind=UPDATE, delivery_complete_count=0), 500, 30)
-    row = shard.publish(later, begun, shard.large_snapshot(begun, 9, 1, parts, reasons), NOW_MS).row
+    row = shard.publish(later, begun, shard.large_snapshot(begun, 9, 1, parts, reasons, transactions), NOW_MS).row
     assert row is not None
     after = replay(later, row, 500, 1)
     assert after is not None
@@ -335,5 +343,16 @@ def test_many_updates_make_a_snapshot_due_at_half_its_bytes() -> None:
 
 def test_a_row_of_a_later_format_is_refused_by_name() -> None:
     record = encode_row(Row(kind=UPDATE))
-    with pytest.raises(ValueError, match="the format 03, which a later release writes"):
-        decode_row(MARK[:1] + b"\x03" + record[len(MARK) :])
+    with pytest.raises(ValueError, match="the format 04, which a later release writes"):
+        decode_row(MARK[:1] + b"\x04" + record[len(MARK) :])
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_a_reader_of_an_earlier_format_refuses_a_row_with_a_pending_delivery(compact: bool) -> None:
+    plain = Row(kind=UPDATE, annotations=[StateAnnotation(0, 9, 1, reason=Reason("slow"))])
+    pending = Row(kind=UPDATE, annotations=[StateAnnotation(0, 9, 1, transaction_id="t-1")])
+    assert not encode_row(plain, compact=compact).startswith(PENDING_MARK)
+    assert encode_row(pending, compact=compact).startswith(PENDING_MARK)
+    large = Row(kind=LARGE_SNAPSHOT, transactions=["t-1"])
+    assert encode_row(large).startswith(PENDING_MARK)
+    assert tuple(decode_row(encode_row(large)).transactions) == ("t-1",)

@@ -70,7 +70,7 @@ async def prepare(settings: Settings) -> Service:
         max_cached=settings.max_cached_share_partitions,
         sized=not settings.kafka_defaults,
     )
-    coordinator.compact = False
+    coordinator.compact = coordinator.keeps_pending = False
     housekeeping = Housekeeping(
         coordinator,
         connect,

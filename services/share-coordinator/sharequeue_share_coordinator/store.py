@@ -175,7 +175,7 @@ def state_of(loaded: LoadedKey, updates_per_snapshot: int, *, sized: bool = True
             row = decode_row(snapshot.record)
             if len(loaded.parts) != row.parts:
                 raise ValueError(f"{row.parts} parts belong to it, but {len(loaded.parts)} are stored")
-            state = restored(row, decode_parts(loaded.parts, row.reasons), sized=sized)
+            state = restored(row, decode_parts(loaded.parts, row.reasons, row.transactions), sized=sized)
             rows = [found for found in rows if found.seq > row.covers and found.seq != snapshot.seq]
         except ValueError as fault:
             raise UnreadableRow(f"row {snapshot.seq} cannot be read: {fault}") from fault

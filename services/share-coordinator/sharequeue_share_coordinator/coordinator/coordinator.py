@@ -54,7 +54,9 @@ class ShareCoordinator:
         )
         self._sized = sized
         self.compact = True
-        """Whether rows are written in the format that only this release and later ones read."""
+        """Whether rows are written in the compact format: every live instance reads it."""
+        self.keeps_pending = True
+        """Whether pending deliveries are stored: every live instance reads rows that have some."""
         self._large: dict[SharePartitionKey, None] = {}
         self._large_due = asyncio.Event()
         self._gathered: list[WaitingRequest] = []

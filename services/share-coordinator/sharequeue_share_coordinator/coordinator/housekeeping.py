@@ -17,7 +17,7 @@ from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.row_format import ROW_FORMAT
+from sharequeue_share_coordinator.share_state.row_format import COMPACT_FORMAT, PENDING_FORMAT, ROW_FORMAT
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decision
 
@@ -118,9 +118,10 @@ class Housekeeping:
         return Decision(shard.done(0), shard.cold_snapshot(state, self._cold_interval_ms, now_ms))
 
     async def agree_on_format(self) -> None:
-        """Write rows in the format that only this release reads once every live instance reads it."""
+        """Write rows in a format only once every live instance reads it."""
         lowest = await store.declare_format(await self._connected(), self._node_id, ROW_FORMAT)
-        self._coordinator.compact = lowest >= ROW_FORMAT
+        self._coordinator.compact = lowest >= COMPACT_FORMAT
+        self._coordinator.keeps_pending = lowest >= PENDING_FORMAT
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

@@ -54,11 +54,11 @@ class LargeSnapshots:
         if entry is None or entry.state is None or entry.key_id is None or not entry.state.large:
             return False
         begun, covers = entry.state, entry.last_seq
-        parts, reasons = await asyncio.to_thread(encode_parts, begun.batches)
+        parts, reasons, transactions = await asyncio.to_thread(encode_parts, begun.batches)
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connect()
         snapshot_id = await store.add_parts(self._connection, entry.key_id, parts)
-        row = shard.large_snapshot(begun, covers, snapshot_id, parts, reasons)
+        row = shard.large_snapshot(begun, covers, snapshot_id, parts, reasons, transactions)
         decide = partial(shard.publish, begun=begun, row=row, now_ms=self._clock.now_ms())
         await self._coordinator.submit([Operation(key, decide, False)])
         now = self._coordinator.states.entries.get(key)

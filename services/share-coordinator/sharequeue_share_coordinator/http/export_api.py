@@ -66,7 +66,7 @@ def _large_snapshot(seq: int, record: bytes, parts: Mapping[int, Sequence[bytes]
         found = parts.get(row.snapshot_id, ())
         if len(found) != row.parts:
             raise ValueError(f"{row.parts} parts belong to it, but {len(found)} are stored")
-        batches = decode_parts(found, row.reasons)
+        batches = decode_parts(found, row.reasons, row.transactions)
     except ValueError as fault:
         return StateRow(seq=seq, kind="snapshot", fault=str(fault))
     snapshot = structs.replace(

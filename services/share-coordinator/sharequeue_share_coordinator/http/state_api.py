@@ -130,7 +130,14 @@ class ShareStateApi:
         return shard.read(state, request, topic, self._updates_per_snapshot, now_ms, page_bytes)
 
     def _decide_write(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
-        return shard.write(state, request, topic, self._updates_per_snapshot, self._clock.now_ms())
+        return shard.write(
+            state,
+            request,
+            topic,
+            self._updates_per_snapshot,
+            self._clock.now_ms(),
+            keeps_pending=self._coordinator.keeps_pending,
+        )
 
     # Requests
 

@@ -106,6 +106,7 @@ class BatchList:
             left -= BATCH_BYTES
             if batch.note is not None:
                 left -= NOTE_BYTES + sum(REASON_BYTES + 2 * len(reason.text) for reason in batch.note.reasons)
+                left -= len(batch.note.transaction_id or "")
         return page, None
 
     def state_batches(self) -> list[StateBatch]:

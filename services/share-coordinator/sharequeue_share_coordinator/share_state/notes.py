@@ -6,6 +6,8 @@ A note has fields of two kinds, and the kind decides how long a field lives:
     lasting           `forgiven`                     until the record is finished; the larger value wins
                       `earlier`                      until the record is finished; a reason joins it when its delivery
                                                      count has risen
+    pending           `transaction_id`               as one of one delivery, but it replaces no other field: the delivery
+                                                     before it has ended, and the transaction decides about the next one
 
 To add a field: add it to `StateAnnotation` (`sharequeue/protocol/types.py`) with a default that means "nothing", then here
 to `Note`, `note_of` and `annotation_of`, and to `combined` beside the fields that live as long.
@@ -54,12 +56,14 @@ def given(text: str, at_ms: int = 0) -> Given:
 
 class Note(Struct, frozen=True, gc=False):
     """`available_at_ms`: the end of a delay, 0 without one. `forgiven`: the deliveries that were never begun. `earlier`:
-    the reasons of earlier deliveries, the oldest first."""
+    the reasons of earlier deliveries, the oldest first. `transaction_id`: the transaction on which the next delivery is
+    pending."""
 
     available_at_ms: int = 0
     reason: Given | None = None
     forgiven: int = 0
     earlier: tuple[Given, ...] = ()
+    transaction_id: str | None = None
 
     @property
     def reasons(self) -> tuple[Given, ...]:
@@ -77,6 +81,7 @@ def note_of(annotation: StateAnnotation) -> Note:
         None if reason is None else given(str(reason), annotation.reason_at_ms or 0),
         annotation.forgiven,
         earlier_of(annotation),
+        None if annotation.transaction_id is None else sys.intern(annotation.transaction_id),
     )
 
 
@@ -95,6 +100,7 @@ def annotation_of(first_offset: int, last_offset: int, delivery_count: int, note
         note.forgiven,
         None if reason is None else reason.at_ms or None,
         tuple(GivenReason(Reason(each.text), each.at_ms) for each in note.earlier),
+        note.transaction_id,
     )
 
 
@@ -117,7 +123,10 @@ def combined(
     forgiven, earlier = max(before.forgiven, after.forgiven), after.earlier or before.earlier
     if before.reason is not None and not kept_lives and not after.earlier:
         earlier = with_reason(earlier, before.reason)
-    note = Note(source.available_at_ms, source.reason, *((0, ()) if finished else (forgiven, earlier)))
+    transaction_id = source.transaction_id
+    if incoming_lives and kept_lives and (before.transaction_id is not None or transaction_id is not None):
+        source = before  # what becomes pending, or is let go, is not delivered in between
+    note = Note(source.available_at_ms, source.reason, *((0, ()) if finished else (forgiven, earlier)), transaction_id)
     if note == NOTHING:
         return None
     return kept if note == kept else note
@@ -163,6 +172,7 @@ def bounded(annotations: list[StateAnnotation], known: Set[str]) -> list[StateAn
                 None if reason is None else Reason(reason),
                 annotation.forgiven,
                 None if reason is None else (annotation.reason_at_ms or 0) // REASON_STEP_MS * REASON_STEP_MS or None,
+                transaction_id=annotation.transaction_id,
             )
         )
     return kept

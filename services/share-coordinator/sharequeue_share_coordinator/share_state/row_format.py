@@ -1,16 +1,19 @@
 """How rows and the parts of a large snapshot are written as bytes, and read. Pure.
 
-Two formats of a row are read:
+Three formats of a row are read:
 
     1   a map of Row's fields, as msgpack: rows of earlier releases, and new ones while an instance runs that reads no other
     2   MARK, then an array, as msgpack. MARK is no msgpack, so a reader of format 1 refuses the row
+    3   PENDING_MARK, then the same array with the transactions on which records are pending: a reader of an earlier format
+        refuses the row, instead of losing them
 
-In format 2 a range is a distance and a length, and a time counts steps of `STEP_MS`. The parts of a large snapshot have one
+In formats 2 and 3 a range is a distance and a length, and a time counts steps of `STEP_MS`. The parts of a large snapshot have one
 column for each field of a batch, compressed. Each part holds at most `BATCHES_PER_PART` batches and earlier reasons, so it
 is at most 1 MiB.
 """
 
 import itertools
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -24,8 +27,12 @@ from sharequeue_share_coordinator.share_state.batch_list import BatchList, Noted
 from sharequeue_share_coordinator.share_state.notes import STEP_MS, Given, Note, earlier_of, given, steps
 from sharequeue_share_coordinator.share_state.rows import Row
 
-ROW_FORMAT: Final = 2
+ROW_FORMAT: Final = 3
+"""The highest format that is read."""
+COMPACT_FORMAT: Final = 2
+PENDING_FORMAT: Final = 3
 MARK: Final = b"\xc1\x02"
+PENDING_MARK: Final = b"\xc1\x03"
 BATCHES_PER_PART: Final = 10_000
 COMPRESSION: Final = 1
 STATES: Final = 8
@@ -62,6 +69,14 @@ class _RowWithHistory(_CompactRow, array_like=True, frozen=True):
     history: _History = _History()
 
 
+class _PendingRow(_RowWithHistory, array_like=True, frozen=True):
+    """A row of format 3. `pending`: for each annotation its transaction. `transactions`: those that the parts of a large
+    snapshot refer to."""
+
+    pending: list[str | None] = []
+    transactions: tuple[str, ...] = ()
+
+
 class _Part(Struct, array_like=True, frozen=True):
     """One entry a batch in each column. `noted`: 0 without a note; the other columns have an entry for each 1 alone."""
 
@@ -75,18 +90,24 @@ class _Part(Struct, array_like=True, frozen=True):
     reasons: list[int]
     forgiven: list[int]
     history: _History = _History()
+    transactions: list[int] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_map = msgspec.msgpack.Decoder(Row, dec_hook=from_builtin).decode
-_decode_compact = msgspec.msgpack.Decoder(_RowWithHistory).decode
+_decode_compact = msgspec.msgpack.Decoder(_PendingRow).decode
 _decode_part = msgspec.msgpack.Decoder(_Part).decode
 _encode_map = msgspec.msgpack.Encoder(enc_hook=to_builtin).encode
 
 
 def encode_row(row: Row, *, compact: bool = True) -> bytes:
-    """The bytes of a row. `compact`: in format 2, which is the only one for a large snapshot."""
-    if not compact:
+    """The bytes of a row. `compact`: in format 2, which is the only one for a large snapshot.
+
+    A row with pending records is in format 3 all the same: in another one these would be lost.
+    """
+    pending = [annotation.transaction_id for annotation in row.annotations]
+    is_pending = bool(row.transactions) or any(transaction_id is not None for transaction_id in pending)
+    if not compact and not is_pending:
         return _encode_map(row)
     base = max(row.start_offset, 0)
     batches: list[int] = []
@@ -124,6 +145,9 @@ def encode_row(row: Row, *, compact: bool = True) -> bytes:
         (row.covers, row.snapshot_id, row.parts, row.size),
         tuple(row.reasons),
     )
+    if is_pending:
+        history = _History(times, earlier, list(texts))
+        return PENDING_MARK + _encode(_PendingRow(*fields, history, pending, tuple(row.transactions)))
     if times or earlier:
         return MARK + _encode(_RowWithHistory(*fields, _History(times, earlier, list(texts))))
     return MARK + _encode(_CompactRow(*fields))
@@ -180,7 +204,7 @@ def decode_row(record: bytes) -> Row:
     """Raises: ValueError: the bytes are no row of a known format."""
     if not record.startswith(MARK[:1]):
         return _decode_map(record)
-    if not record.startswith(MARK):
+    if not record.startswith((MARK, PENDING_MARK)):
         raise ValueError(f"the row has the format {record[1:2].hex()}, which a later release writes")
     row = _decode_compact(record[len(MARK) :])
     base = max(row.start_offset, 0)
@@ -202,7 +226,7 @@ def decode_row(record: bytes) -> Row:
             for first, length, state, count in zip(flat, flat, flat, flat, strict=True)
         ],
         annotations=[
-            _annotation(base, fields, times, earlier.get(place, ()))
+            _annotation(base, fields, times, earlier.get(place, ()), row.pending[place] if row.pending else None)
             for place, fields in enumerate(zip(*[noted] * 6, strict=True))
         ],
         create_timestamp_ms=create_ms,
@@ -212,11 +236,16 @@ def decode_row(record: bytes) -> Row:
         parts=parts,
         size=size,
         reasons=row.reasons,
+        transactions=row.transactions,
     )
 
 
 def _annotation(
-    base: int, fields: Sequence[int | str | None], times: Iterator[int], earlier: tuple[Given, ...]
+    base: int,
+    fields: Sequence[int | str | None],
+    times: Iterator[int],
+    earlier: tuple[Given, ...],
+    transaction_id: str | None,
 ) -> StateAnnotation:
     first, length, count, delay, reason, forgiven = fields
     if not (
@@ -237,28 +266,30 @@ def _annotation(
         forgiven,
         None if reason is None else next(times) or None,
         tuple(GivenReason(Reason(each.text), each.at_ms) for each in earlier),
+        transaction_id,
     )
 
 
-def encode_parts(batches: BatchList) -> tuple[list[bytes], list[str]]:
-    """The parts of a large snapshot, and the reasons that they refer to, in the order of the numbers."""
+def encode_parts(batches: BatchList) -> tuple[list[bytes], list[str], list[str]]:
+    """The parts of a large snapshot, and the reasons and transactions that they refer to, in the order of the numbers."""
     reasons: dict[str, int] = {}
+    transactions: dict[str, int] = {}
     parts: list[bytes] = []
     part: list[NotedBatch] = []
     room = BATCHES_PER_PART
     for batch in batches:
         weight = 1 if batch.note is None else 1 + len(batch.note.earlier)
         if weight > room:
-            parts.append(_encoded_part(part, reasons))
+            parts.append(_encoded_part(part, reasons, transactions))
             part, room = [], BATCHES_PER_PART
         part.append(batch)
         room -= weight
     if part:
-        parts.append(_encoded_part(part, reasons))
-    return parts, list(reasons)
+        parts.append(_encoded_part(part, reasons, transactions))
+    return parts, list(reasons), list(transactions)
 
 
-def _encoded_part(batches: Sequence[NotedBatch], reasons: dict[str, int]) -> bytes:
+def _encoded_part(batches: Sequence[NotedBatch], reasons: dict[str, int], transactions: dict[str, int]) -> bytes:
     notes = [batch.note for batch in batches if batch.note is not None]
     delayed = [steps(note.available_at_ms) for note in notes]
     base_step = min((delay for delay in delayed if delay), default=0) - 1
@@ -278,17 +309,25 @@ def _encoded_part(batches: Sequence[NotedBatch], reasons: dict[str, int]) -> byt
             _times(note.reason.at_ms for note in notes if note.reason is not None),
             _earlier([note.earlier for note in notes], reasons),
         ),
+        _numbers_of([note.transaction_id for note in notes], transactions),
     )
     return zlib.compress(_encode(part), COMPRESSION)
 
 
-def decode_parts(parts: Iterable[bytes], reasons: Sequence[str]) -> BatchList:
+def _numbers_of(names: Sequence[str | None], numbers: dict[str, int]) -> list[int]:
+    """For each name its number, 0 without one. Nothing if there is none."""
+    if all(name is None for name in names):
+        return []
+    return [0 if name is None else numbers.setdefault(name, len(numbers)) + 1 for name in names]
+
+
+def decode_parts(parts: Iterable[bytes], reasons: Sequence[str], transactions: Sequence[str] = ()) -> BatchList:
     """The batches of a large snapshot. Raises: ValueError: the bytes are no parts, or refer to no reason."""
     batches: list[NotedBatch] = []
     for data in parts:
         try:
             part = _decode_part(zlib.decompress(data))
-            notes = _notes(part, reasons)
+            notes = _notes(part, reasons, [None, *map(sys.intern, transactions)])
             last = part.base_offset
             for gap, length, state, noted in zip(part.gaps, part.lengths, part.states, part.noted, strict=True):
                 first = last + gap
@@ -300,7 +339,7 @@ def decode_parts(parts: Iterable[bytes], reasons: Sequence[str]) -> BatchList:
     return in_blocks(batches)
 
 
-def _notes(part: _Part, texts: Sequence[str]) -> Iterator[Note]:
+def _notes(part: _Part, texts: Sequence[str], transactions: Sequence[str | None]) -> Iterator[Note]:
     times = _times_ms(part.history.times, len(part.reasons) - part.reasons.count(0))
     earlier = _earlier_of(part.history.earlier, texts)
     columns = zip(part.delays, part.reasons, part.forgiven, strict=True)
@@ -310,4 +349,5 @@ def _notes(part: _Part, texts: Sequence[str]) -> Iterator[Note]:
             given(texts[reason - 1], next(times)) if reason else None,
             forgiven,
             earlier.get(place, ()),
+            transactions[part.transactions[place]] if part.transactions else None,
         )

@@ -56,6 +56,8 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a large snapshot: the bytes of its parts."""
     reasons: Sequence[str] = ()
     """Of a large snapshot: the reasons that its parts refer to."""
+    transactions: Sequence[str] = ()
+    """Of a large snapshot: the transactions that its parts refer to."""
     covered: Covered | None = None
     """Of a large snapshot that is decided now. It is not stored."""
 

@@ -60,8 +60,8 @@ def fault(partition: int, error: type[ApiError] | ApiError, message: str) -> Dec
     return Decision(result)
 
 
-def done(partition: int) -> PartitionStateResult:
-    return PartitionStateResult(partition=partition, error_code=0, error_message=None)
+def done(partition: int, *, pending: bool = False) -> PartitionStateResult:
+    return PartitionStateResult(partition=partition, error_code=0, error_message=None, pending=pending)
 
 
 def not_served(partition: int, cause: ApiError | None) -> PartitionStateResult:
@@ -182,9 +182,20 @@ def read(
 
 
 def write(
-    state: KeyState | None, request: PartitionState, topic: Decision | None, updates_per_snapshot: int, now_ms: int
+    state: KeyState | None,
+    request: PartitionState,
+    topic: Decision | None,
+    updates_per_snapshot: int,
+    now_ms: int,
+    *,
+    keeps_pending: bool = True,
 ) -> Decision:
-    """Write what changed. The start offset never moves back; the count belongs to the start offset that stays."""
+    """Write what changed. The start offset never moves back; the count belongs to the start offset that stays.
+
+    Args:
+        keeps_pending: every instance reads what is pending on a transaction. Otherwise nothing of it is stored. The answer
+            says whether it was, because an earlier release says nothing and stores nothing.
+    """
     leader_epoch, state_epoch = request.leader_epoch or 0, request.state_epoch or 0
     if state is None:
         return fault(request.partition, InvalidRequest, "the share-partition cannot be written: it is not initialised")
@@ -197,6 +208,10 @@ def write(
     start_offset = max(request.start_offset, state.start_offset)
     count = _delivery_complete_count(state, request)
     annotations = bounded(request.annotations, state.reasons)
+    pending = any(annotation.transaction_id is not None for annotation in annotations)
+    if pending and not keeps_pending:
+        annotations = [structs.replace(annotation, transaction_id=None) for annotation in annotations]
+    result = done(request.partition, pending=pending and keeps_pending)
     if not snapshot_due(state, updates_per_snapshot) or state.large:
         state_batches = combine_state_batches([], request.state_batches, start_offset)
         row = Row(
@@ -207,7 +222,7 @@ def write(
             state_batches=state_batches,
             annotations=annotations,
         )
-        return Decision(done(request.partition), row)
+        return Decision(result, row)
     batches = state.batches.updated(request.state_batches, annotations, start_offset)
     row = Row(
         kind=SNAPSHOT,
@@ -222,7 +237,7 @@ def write(
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,
     )
-    return Decision(done(request.partition), row)
+    return Decision(result, row)
 
 
 def _delivery_complete_count(state: KeyState, request: PartitionState) -> int:
@@ -292,7 +307,12 @@ def is_cold(state: KeyState, interval_ms: int, now_ms: int) -> bool:
 
 
 def large_snapshot(
-    begun: KeyState, covers: int, snapshot_id: int, parts: Sequence[bytes], reasons: Sequence[str]
+    begun: KeyState,
+    covers: int,
+    snapshot_id: int,
+    parts: Sequence[bytes],
+    reasons: Sequence[str],
+    transactions: Sequence[str],
 ) -> Row:
     """The row that makes the parts of a large snapshot count. Its times are set when it is decided.
 
@@ -307,6 +327,7 @@ def large_snapshot(
         parts=len(parts),
         size=sum(map(len, parts)),
         reasons=reasons,
+        transactions=transactions,
         covered=Covered(begun.updates, begun.update_bytes, begun.rows, begun.reasons.difference(reasons)),
     )
 
