@@ -45,6 +45,22 @@ class AcknowledgeType(IntEnum):
 ACKNOWLEDGE_TYPES: Final = {acknowledge_type.name.lower(): acknowledge_type for acknowledge_type in AcknowledgeType}
 
 
+class SettledBatch(NamedTuple):
+    """What a transaction settles: one type for one delivery of first..last, which `member_id` held.
+
+    The log stores it as a JSON array until it is applied. New fields come last and have defaults.
+    """
+
+    first_offset: int
+    last_offset: int
+    type: AcknowledgeType
+    member_id: str
+    delivery_count: int
+    reason: str | None = None
+    delay_ms: int | None = None
+    begun: bool = True
+
+
 class AcquireMode(StrEnum):
     """`record_limit` never acquires more than max_records; `batch_optimized` acquires whole batches. Source: KIP-1206."""
 

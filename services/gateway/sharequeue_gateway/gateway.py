@@ -37,6 +37,7 @@ from sharequeue_gateway.delivery.dead_letters import DeadLetterWriter
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.held_records import HeldRecords
+from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
@@ -55,6 +56,7 @@ from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.redrive_api import Redriving
+from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
@@ -73,6 +75,7 @@ from sharequeue_gateway.leader.load_registry import Loads
 from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.log_news import LogNews
+from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.leader.queue_series import QueueSeries
 from sharequeue_gateway.locks.lock_store import LockTimers
@@ -91,6 +94,8 @@ from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.held import RoutedHeld
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import Sessions
+from sharequeue_gateway.routing.settled_commits import SettledCommits
+from sharequeue_gateway.routing.settling import Settler
 from sharequeue_gateway.routing.stream import Shared
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_gateway.settings import Settings
@@ -131,6 +136,7 @@ class Leading(NamedTuple):
     loads: Loads
     dead_letters: DeadLetterQueue
     persister: Persister
+    pending: PendingTransactions
     activity: Activity
     activity_log: ActivityLog
     readers: Readers
@@ -147,6 +153,8 @@ class Delivering(NamedTuple):
     repeated: RepeatedFetches
     acknowledger: RoutedAcknowledger
     local_acknowledger: Acknowledger
+    holder: Holder
+    commits: SettledCommits
     routed: RoutedFetch
     held: HeldRecords
     streams: Streams
@@ -177,6 +185,7 @@ async def prepare(settings: Settings) -> Service:
     metrics.STREAMS.set_function(delivering.streams.count)
     led_metrics.watch(leader.all, lambda: fetcher.fetches.count, dead_letters.records)
     transaction_metrics.watch(record_log)
+    metrics.PENDING_RECORDS.set_function(leading.pending.records)
     metrics.SHARE_COORDINATORS_FAILING.set_function(lambda: len(leader.failing))
     hand_over.begin(await cluster.register())
     log.info("registered", extra=fields(node_id=cluster.me.node_id, leader_epoch=base.epochs.current))
@@ -186,6 +195,7 @@ async def prepare(settings: Settings) -> Service:
         partial(keep_clock, clock, base.database.now_ms),
         lock_timers.run,
         partial(lock_timers.remind, due_locks),
+        leading.pending.run,
         leading.floors.run,
         partial(unload_idle, leader, leading.led, clock, settings.share_partition_idle_ms),
         due_locks.sweep,
@@ -293,6 +303,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
         loads=loads,
         dead_letters=dead_letters,
         persister=persister,
+        pending=PendingTransactions(leader, led, record_log.settlements, base.metadata, cluster, clock),
         activity=activity,
         activity_log=activity_log,
         readers=readers,
@@ -328,6 +339,8 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     members, fetcher = FetchingMembers(), Fetcher(leader, record_log, repeated, base.cluster, clock)
     local_acknowledger = Acknowledger(leader, metadata, clock)
     acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata, clock)
+    holder = Holder(leader, metadata, clock)
+    settler = Settler(base.routing, holder, leading.pending, metadata, clock)
     routed = RoutedFetch(base.routing, fetcher, repeated, metadata, clock)
     held = HeldRecords(leader, record_log, clock)
     streams = Streams(
@@ -343,6 +356,8 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
         repeated=repeated,
         acknowledger=acknowledger,
         local_acknowledger=local_acknowledger,
+        holder=holder,
+        commits=SettledCommits(settler, record_log.transactions, record_log.appender),
         routed=routed,
         held=held,
         streams=streams,
@@ -372,6 +387,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
         delivering.streams,
     )
     group_use = GroupUse(metadata, leader, fetcher.fetches, members, sessions, streams, base.lock_timers)
+    producer = Producer(metadata, record_log.appender, clock, settings.max_value_depth)
     hosts = [host_of_url(cluster.me.url), *hosts_of(settings.allow_hosts)]
     return create_gateway_app(
         GatewayApis(
@@ -387,9 +403,23 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
                 max_waiting_fetches=settings.max_waiting_fetches,
             ),
             StreamApi(metadata, streams),
-            RecordsApi(metadata, routing, delivering.local_acknowledger, delivering.acknowledger, sessions),
-            ProduceApi(Producer(metadata, record_log.appender, clock, settings.max_value_depth)),
-            TransactionsApi(record_log.transactions, cluster, metadata, settings.transaction_max_timeout_ms),
+            RecordsApi(
+                metadata,
+                routing,
+                delivering.local_acknowledger,
+                delivering.acknowledger,
+                sessions,
+                SettleApi(delivering.commits, producer, metadata),
+            ),
+            ProduceApi(producer),
+            TransactionsApi(
+                record_log.transactions,
+                delivering.commits,
+                record_log.settlements,
+                cluster,
+                metadata,
+                settings.transaction_max_timeout_ms,
+            ),
             LeaderApi(
                 clock=clock,
                 metadata=metadata,
@@ -398,6 +428,8 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
                 fetcher=fetcher,
                 repeated=delivering.repeated,
                 acknowledger=delivering.local_acknowledger,
+                holder=delivering.holder,
+                pending=leading.pending,
                 sessions=sessions,
             ),
             StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),

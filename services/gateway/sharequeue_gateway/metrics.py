@@ -156,6 +156,22 @@ TRANSACTIONS_ENDED = Counts[Labels](
 TRANSACTION_END_SECONDS = Histogram(
     "sharequeue_transaction_end_seconds", "Time to commit or abort a transaction, until the outcome is durable."
 )
+PENDING_RECORDS = Gauge(
+    "sharequeue_pending_records",
+    "Records of share-partitions of this gateway that are [pending on a transaction](transactions.md#settle-and-produce-"
+    "together).",
+)
+RECORDS_SETTLED = Counts[str](
+    "sharequeue_pending_records_resolved",
+    "Records that were pending on a transaction, by what its end made of them: `accept`, `release`, `reject`, `gap`, or "
+    "`none` if it was aborted or did not settle them.",
+    ["ack_type"],
+)
+PENDING_LOADED = Counter(
+    "sharequeue_pending_transactions_loaded",
+    "Transactions with pending records that a load of a share-partition has found, counted for each share-partition: their "
+    "leader has changed.",
+)
 LOCK_TIMERS_DEGRADED = Gauge(
     "sharequeue_lock_timers_degraded", "1 while Redis does not answer, or refuses; `/readyz` says which."
 )

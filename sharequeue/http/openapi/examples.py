@@ -267,6 +267,65 @@ STORY: Final = (
     ),
     Example("transaction-of-another", apis.BEGIN_TRANSACTION, "A transaction without a name", body={}),
     Example("transaction-terminate", apis.TERMINATE_TRANSACTION, "An operator ends it", path=TRANSACTION, body={}),
+    Example(
+        "produce-requests",
+        apis.PRODUCE_RECORDS,
+        "Work for a worker that produces",
+        path={"topic": "requests"},
+        body={"records": [{"value": {"id": 1}}, {"value": {"id": 2}}]},
+    ),
+    Example(
+        "fetch-requests",
+        apis.FETCH_RECORDS,
+        "The worker takes it",
+        path={"group": "pricing"},
+        body={"topics": ["requests"], "member_id": "w-1", "max_records": 10, "max_wait_ms": 5000},
+    ),
+    Example(
+        "settle-and-produce",
+        apis.ACKNOWLEDGE_RECORDS,
+        "Settle a record and produce its result, in one step",
+        path={"group": "pricing"},
+        headers={"Idempotency-Key": "price-of-1"},
+        body={
+            "member_id": "w-1",
+            "acknowledgements": [_settled(0, "accept", topic="requests")],
+            "produce": [{"topic": "prices", "records": [{"value": {"id": 1, "price": 9.5}}]}],
+        },
+    ),
+    Example("transaction-to-settle", apis.BEGIN_TRANSACTION, "A step of several requests", body={}),
+    Example(
+        "transaction-settle",
+        apis.COMMIT_TRANSACTION,
+        "Commit what was produced, and settle what was consumed",
+        path=TRANSACTION,
+        body={
+            "acknowledgements": [
+                {
+                    "group_id": "pricing",
+                    "member_id": "w-1",
+                    "acknowledgements": [_settled(1, "accept", topic="requests")],
+                }
+            ]
+        },
+    ),
+    Example("transaction-to-refuse", apis.BEGIN_TRANSACTION, "One more step", body={}),
+    Example(
+        "transaction-refused",
+        apis.COMMIT_TRANSACTION,
+        "The member does not hold the record: nothing is settled, and the transaction is aborted",
+        path=TRANSACTION,
+        body={
+            "acknowledgements": [
+                {
+                    "group_id": "pricing",
+                    "member_id": "w-2",
+                    "acknowledgements": [_settled(1, "accept", topic="requests")],
+                }
+            ]
+        },
+        status=409,
+    ),
 )
 
 

@@ -11,6 +11,8 @@ from sharequeue.protocol.messages.leaders import (
     GroupTopicsRequest,
     GroupUsageResponse,
     HeldRequest,
+    HoldRequest,
+    HoldResponse,
     LeaderAcknowledgeRequest,
     LeaderFetchRequest,
     LeaderFetchResponse,
@@ -18,6 +20,7 @@ from sharequeue.protocol.messages.leaders import (
     ReleaseMemberResponse,
     TakeStreamRequest,
     TakeStreamResponse,
+    TransactionEndedRequest,
     UnloadGroupRequest,
     YieldRequest,
     YieldResponse,
@@ -85,6 +88,24 @@ ACKNOWLEDGE_AT_LEADER = Api(
     "Apply the acknowledgements of a client's call that concern share-partitions this gateway leads.",
     request=LeaderAcknowledgeRequest,
     response=AcknowledgeResponse,
+)
+HOLD_AT_LEADER = Api(
+    "holdAtLeader",
+    "POST",
+    "/v1/leader/{group}/hold",
+    "Have records of a member wait for a transaction.",
+    request=HoldRequest,
+    response=HoldResponse,
+    idempotent=True,
+)
+TRANSACTION_ENDED = Api(
+    "transactionEnded",
+    "POST",
+    "/v1/led/transactions/{transaction}/ended",
+    "Settle or let go the records here that wait for a transaction.",
+    request=TransactionEndedRequest,
+    response=Empty,
+    idempotent=True,
 )
 AWAIT_RECORDS = Api(
     "awaitRecords",

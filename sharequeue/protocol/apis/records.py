@@ -104,7 +104,16 @@ ACKNOWLEDGE_RECORDS = Api(
     request=AcknowledgeRequest,
     response=AcknowledgeResponse,
     tag="Records",
-    errors=(*GROUP_ERRORS, *_SESSION_ERRORS, "INVALID_RECORD_STATE"),
+    errors=(
+        *GROUP_ERRORS,
+        *_SESSION_ERRORS,
+        "INVALID_RECORD_STATE",
+        "CONCURRENT_TRANSACTIONS",
+        "MESSAGE_TOO_LARGE",
+        "KAFKA_STORAGE_ERROR",
+        "REQUEST_TIMED_OUT",
+    ),
+    headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION),
 )
 READ_RECORDS = Api(
     "readRecords",

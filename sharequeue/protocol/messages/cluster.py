@@ -62,12 +62,14 @@ class Gateway(Struct, frozen=True, kw_only=True):
 
     `keeps_readers`: it gives each group its row among the log's readers, and trims by those rows.
     `takes_transactions`: it knows markers, and ends reads of committed records at the last stable offset.
+    `settles_in_transactions`: it knows records that are pending on a transaction, and hands none of them out.
     """
 
     node_id: str
     url: str
     keeps_readers: bool = False
     takes_transactions: bool = False
+    settles_in_transactions: bool = False
 
 
 class GatewayGeneration(Struct, frozen=True, kw_only=True):
@@ -91,6 +93,7 @@ class RegisterGatewayRequest(Request):
     url: str
     keeps_readers: bool = False
     takes_transactions: bool = False
+    settles_in_transactions: bool = False
 
 
 class RegisterGatewayResponse(Response):
@@ -109,6 +112,7 @@ class RenewGatewayRequest(Request):
     leaving: bool = False
     keeps_readers: bool = False
     takes_transactions: bool = False
+    settles_in_transactions: bool = False
 
 
 class RenewGatewayResponse(Response):

@@ -68,6 +68,8 @@ class InFlightBatch(Response):
     """When it was given, in milliseconds since the epoch, rounded down to 100 ms. Absent without one."""
     earlier_reasons: Annotated[tuple[GivenReason, ...], at_most(KEPT_REASONS)] = ()
     """The last reasons of earlier deliveries, the oldest first. Absent without one, or if the records are finished."""
+    transaction_id: str | None = None
+    """The transaction on which the records are pending: its end settles them, or gives them back. Absent without one."""
 
 
 class DeadLetterStatus(Response):

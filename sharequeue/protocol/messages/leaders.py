@@ -9,7 +9,7 @@ from sharequeue.protocol.messages.cluster import TopicIdPartitions, TopicStartOf
 from sharequeue.protocol.messages.fields import Request, Response
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, PartitionLeader, TopicPartitions
-from sharequeue.protocol.types import AcquireMode
+from sharequeue.protocol.types import AcquireMode, SettledBatch
 
 
 class DeleteTopicRecordsRequest(Request):
@@ -137,6 +137,31 @@ class ChangeReadersResponse(Response):
     topics: list[TopicStartOffsets]
 
 
+class HoldRequest(Request):
+    """Have records of a member wait for a transaction, which settles them if it commits."""
+
+    member_id: str
+    transaction_id: str
+    acknowledgements: list[Acknowledgement]
+
+
+class HeldForTransaction(Struct, kw_only=True):
+    """What waits in one share-partition, and the epochs under which it does."""
+
+    topic_id: str
+    partition: int
+    state_epoch: int
+    leader_epoch: int
+    batches: list[SettledBatch]
+
+
+class HoldResponse(Response):
+    """Whether each acknowledgement waits (`applied`), in order; and all that waits."""
+
+    results: list[AcknowledgementResult]
+    held: list[HeldForTransaction]
+
+
 class ReleaseMemberRequest(Request):
     """Release a member's records in these partitions."""
 
@@ -148,6 +173,12 @@ class SharePartitionName(Struct, kw_only=True):
     group_id: str
     topic_id: str
     partition: int
+
+
+class TransactionEndedRequest(Request):
+    """A transaction has ended on which records of these share-partitions waited: the log says how."""
+
+    share_partitions: list[SharePartitionName]
 
 
 class YieldRequest(Request):

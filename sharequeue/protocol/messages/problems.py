@@ -33,7 +33,11 @@ TransactionState = Annotated[
 ]
 TransactionReason = Annotated[
     str,
-    open_word("TransactionReason", "Who ended a transaction.", ("client", "timed_out", "fenced", "administrator")),
+    open_word(
+        "TransactionReason",
+        "Who ended a transaction. `refused`: an acknowledgement of its commit was refused.",
+        ("client", "timed_out", "fenced", "administrator", "refused"),
+    ),
 ]
 
 

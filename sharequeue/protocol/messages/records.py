@@ -44,6 +44,8 @@ from sharequeue.protocol.types import (
     Int32,
 )
 
+MAX_TOPICS_PRODUCED: Final = 100
+"""In one acknowledgement with `produce`."""
 MAX_RECORDS_READ: Final = 100_000
 """In one answer of readRecords."""
 
@@ -275,6 +277,24 @@ class FetchResponse(Response):
     """How many partitions failed besides those in `errors`."""
 
 
+class ProduceTo(Request):
+    """Records for one topic."""
+
+    topic: TopicName
+    """Where the records go: the name of a topic, each once in a request."""
+    records: Annotated[list[ProduceRecord], Meta(min_length=1, max_length=MAX_RECORDS)]
+    """1 to 10,000 records, as in produceRecords."""
+
+
+class ProducedTo(Response):
+    """Where the records of one topic are."""
+
+    topic: str
+    """The name of the topic, as the request has it."""
+    records: Annotated[list[ProducedRecord], at_most(MAX_RECORDS)]
+    """The place of each record, in request order."""
+
+
 class AcknowledgeRequest(Request):
     """What a member does with records that it holds."""
 
@@ -286,6 +306,9 @@ class AcknowledgeRequest(Request):
     """True: the acknowledgements of one share-partition must ascend, and succeed or fail together."""
     share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] | None = None
     """Absent: no session. n continues the session, −1 closes it after the acknowledgements."""
+    produce: Annotated[list[ProduceTo], Meta(max_length=MAX_TOPICS_PRODUCED)] = []
+    """Records to append in the same step, to at most 100 topics: all acknowledgements are applied and all records are
+    stored, or nothing happens. Not within a share session, without `renew`, and refused with `kafka_defaults`."""
 
 
 class AcknowledgeResponse(Response):
@@ -297,6 +320,8 @@ class AcknowledgeResponse(Response):
     """How many acknowledgements failed or are unknown. The header `Acknowledge-Failed` says it too."""
     acquisition_lock_timeout_ms: Int32
     """How long locks of this group last, in milliseconds. A lock of a fetch with `lock_duration_ms` keeps its own length."""
+    produced: Annotated[list[ProducedTo], at_most(MAX_TOPICS_PRODUCED)] = []
+    """Where the records of `produce` are, in request order."""
 
 
 # Read by offset

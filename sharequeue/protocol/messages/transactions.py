@@ -5,6 +5,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from sharequeue.protocol.messages.fields import (
+    GroupId,
+    MemberId,
     NonNegative,
     PageSize,
     PageToken,
@@ -16,10 +18,13 @@ from sharequeue.protocol.messages.fields import (
     at_most,
 )
 from sharequeue.protocol.messages.problems import TransactionReason, TransactionState
+from sharequeue.protocol.messages.records import Acknowledgements
 from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_PAGE_SIZE, Int32, Int64
 
 TransactionalId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 MAX_NOTE_LENGTH = 256
+MAX_MEMBERS = 1000
+"""Of one commit: entries with acknowledgements."""
 MAX_PARTS = 1000
 """Parts that one commit may name."""
 
@@ -58,8 +63,19 @@ class BegunTransaction(Response):
     """The `note` of the last commit with this `transactional_id`, for at least 7 days. Absent if there is none."""
 
 
+class MemberAcknowledgements(Request):
+    """What a member of a group does with records that it holds, as in acknowledgeRecords."""
+
+    group_id: GroupId
+    """The group that the records were fetched for."""
+    member_id: MemberId
+    """The member that holds the records, as the fetch answered it."""
+    acknowledgements: Acknowledgements
+    """Ranges and what becomes of them: `accept`, `release` or `reject`. At most 10,000 in the whole request."""
+
+
 class CommitTransactionRequest(Request):
-    """The end of a transaction whose records become visible."""
+    """The end of a transaction whose records become visible, and which settles what its client consumed."""
 
     note: Annotated[str, Meta(max_length=MAX_NOTE_LENGTH)] | None = None
     """A text that the next begin with the same `transactional_id` answers, to find out after a crash whether this commit
@@ -67,6 +83,9 @@ class CommitTransactionRequest(Request):
     parts: Annotated[list[Uuid], at_most(MAX_PARTS)] = []
     """The parts of this transaction whose records become visible with its own. Its other parts are aborted. If one of
     them is not open, nothing is committed, and the transaction stays open."""
+    acknowledgements: Annotated[list[MemberAcknowledgements], Meta(max_length=MAX_MEMBERS)] = []
+    """What the commit settles: records of any groups and topics, in at most 1,000 share-partitions. All of them are
+    settled and the records of the transaction become visible, or neither. Refused with `kafka_defaults`."""
 
 
 class EndTransactionRequest(Request):
@@ -101,6 +120,19 @@ class TransactionPartition(Response):
     """The name of the topic. Absent if this gateway does not know it."""
 
 
+class UnappliedSettlement(Response):
+    """A share-partition whose leader has not applied yet what a committed transaction settled there."""
+
+    group_id: str
+    """The group whose records were settled."""
+    topic_id: Uuid
+    """The id of the topic, which stays the same while the topic exists."""
+    partition: Int32
+    """The number of the partition, from 0."""
+    topic: str | None = None
+    """The name of the topic. Absent if this gateway does not know it."""
+
+
 class TransactionDescription(Response):
     """What is known of a transaction, open or ended."""
 
@@ -124,6 +156,8 @@ class TransactionDescription(Response):
     """After which time it is aborted. Absent once it has ended with records."""
     ended_at_ms: TimestampMs | None = None
     """When it ended, in milliseconds since the epoch. Absent while it is open."""
+    unapplied: Annotated[list[UnappliedSettlement], at_most(1000)] = []
+    """Where its acknowledgements are decided, but their leader has not applied them yet. Nobody gets these records."""
 
 
 class ListTransactionsQuery(Request):

@@ -110,4 +110,5 @@ def _gateway_of(request: RegisterGatewayRequest | RenewGatewayRequest) -> Gatewa
         url=request.url,
         keeps_readers=request.keeps_readers,
         takes_transactions=request.takes_transactions,
+        settles_in_transactions=request.settles_in_transactions,
     )

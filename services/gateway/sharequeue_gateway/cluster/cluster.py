@@ -158,7 +158,11 @@ class Cluster:
         """Report to the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
         asked_s = time.monotonic()
         request = RegisterGatewayRequest(
-            node_id=self.me.node_id, url=self.me.url, keeps_readers=True, takes_transactions=True
+            node_id=self.me.node_id,
+            url=self.me.url,
+            keeps_readers=True,
+            takes_transactions=True,
+            settles_in_transactions=True,
         )
         response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
         self._keep_lease(asked_s, response.lease_ms)
@@ -238,6 +242,7 @@ class Cluster:
                 leaving=self._leaving,
                 keeps_readers=True,
                 takes_transactions=True,
+                settles_in_transactions=True,
             )
             response: RenewGatewayResponse = await self._coordinator.call(
                 apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
@@ -291,4 +296,5 @@ class Cluster:
     def _generation_of(self, learned: GatewayGeneration) -> Generation:
         nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in learned.gateways)
         takes_transactions = all(gateway.takes_transactions for gateway in learned.gateways)
-        return Generation(learned.number, nodes or (self.me,), learned.readers_since, takes_transactions)
+        settles = all(gateway.settles_in_transactions for gateway in learned.gateways)
+        return Generation(learned.number, nodes or (self.me,), learned.readers_since, takes_transactions, settles)

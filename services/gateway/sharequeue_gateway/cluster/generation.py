@@ -29,10 +29,19 @@ class Node(NamedTuple):
 class Generation:
     """The live gateways. `number`: rises with each change of the set. `readers_since`: see GatewayGeneration.
 
-    `takes_transactions`: all of them do, so a transaction may begin.
+    `takes_transactions`: all of them do, so a transaction may begin. `settles_in_transactions`: all of them do, so a
+    commit may have acknowledgements.
     """
 
-    __slots__ = ("_keyed", "_remembered", "nodes", "number", "readers_since", "takes_transactions")
+    __slots__ = (
+        "_keyed",
+        "_remembered",
+        "nodes",
+        "number",
+        "readers_since",
+        "settles_in_transactions",
+        "takes_transactions",
+    )
 
     def __init__(
         self,
@@ -40,8 +49,10 @@ class Generation:
         nodes: tuple[Node, ...],
         readers_since: int = 0,
         takes_transactions: bool = False,
+        settles_in_transactions: bool = False,
     ) -> None:
         self.takes_transactions = takes_transactions
+        self.settles_in_transactions = settles_in_transactions
         self.number = number
         self.readers_since = readers_since
         self.nodes = nodes

@@ -8,6 +8,7 @@ call this room; it calls the leader and the record log.
     repeated_fetches          a fetch that is repeated by `fetch_id`       fetch_call           with acknowledgements
     acknowledging             applies acknowledgements                     dead_letters         writes dead letters
     fetching_members          who fetched in the last minute         held_records         what a member still holds
+    holding                   has records wait for a transaction
 
     fetch ──▶ OPEN ──▶ acquires ──▶ locks in Redis ──▶ answered
                │ nothing                                ▲

@@ -89,6 +89,8 @@ class GatewayApis(NamedTuple):
             (apis.LIST_IN_FLIGHT_RECORDS, self.in_flight.in_flight),
             (apis.FETCH_IN_SESSION, self.fetch.fetch_here),
             (apis.ACKNOWLEDGE_IN_SESSION, self.records.acknowledge_here),
+            (apis.HOLD_AT_LEADER, self.leader.hold),
+            (apis.TRANSACTION_ENDED, self.leader.transaction_ended),
             (apis.AWAIT_RECORDS, self.leader.await_records),
             (apis.HELD_AT_LEADER, self.stream_leader.held),
             (apis.TAKE_STREAM, self.stream_leader.take_stream),

@@ -35,6 +35,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import DeadLetterLog, Parked
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.bounds import limited_by
+from sharequeue_gateway.share_partition.runs import Hold
 
 LOADED_AT_ONCE: Final = 100
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
@@ -157,6 +158,7 @@ class InFlightApi:
                     reason=None if run.reason is None else str(run.reason.reason),
                     reason_at_ms=None if run.reason is None else run.reason.at_ms or None,
                     earlier_reasons=run.earlier,
+                    transaction_id=run.write.transaction_id if isinstance(run.write, Hold) else None,
                 )
                 for run in machine.in_flight()
             ],

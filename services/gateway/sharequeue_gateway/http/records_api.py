@@ -10,6 +10,7 @@ from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
+from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import Sessions
@@ -25,7 +26,9 @@ class RecordsApi:
         acknowledger: Acknowledger,
         routed_acknowledger: RoutedAcknowledger,
         sessions: Sessions,
+        settle: SettleApi,
     ) -> None:
+        self._settle = settle
         self._metadata = metadata
         self._cluster = routing.cluster
         self._routing = routing
@@ -36,6 +39,8 @@ class RecordsApi:
     async def acknowledge_records(self, call: Call) -> Answer:
         """Acknowledgements of a client. If they are in a share session, the gateway that keeps it gets them."""
         request: AcknowledgeRequest = call.request
+        if request.produce:
+            return await self._settle.acknowledge_and_produce(call)
         group_id = call.group_id()
         if request.share_session_epoch is not None:
             home = self._routing.home_elsewhere(group_id, request.member_id)
@@ -57,7 +62,7 @@ class RecordsApi:
     async def acknowledge_here(self, call: Call) -> Answer:
         """As `acknowledge_records`; a share session is kept by this gateway."""
         request: AcknowledgeRequest = call.request
-        if request.share_session_epoch is None:
+        if request.share_session_epoch is None or request.produce:
             return await self.acknowledge_records(call)
         group_id = call.group_id()
         session = self._sessions.acknowledge(group_id, request.member_id, request.share_session_epoch)

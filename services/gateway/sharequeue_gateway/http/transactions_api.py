@@ -18,10 +18,12 @@ from sharequeue.protocol.messages.transactions import (
     TransactionList,
     TransactionListing,
     TransactionPartition,
+    UnappliedSettlement,
 )
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.page_tokens import page_token, place_of
+from sharequeue_gateway.record_log.settlements import Settlements
 from sharequeue_gateway.record_log.transaction_rules import (
     ABORT,
     COMMIT,
@@ -32,6 +34,8 @@ from sharequeue_gateway.record_log.transaction_rules import (
     end_answer,
 )
 from sharequeue_gateway.record_log.transactions import NewTransaction, PostgresTransactions
+from sharequeue_gateway.routing.settled_commits import SettledCommits
+from sharequeue_gateway.routing.settling import Wanted
 
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 _place: Final = msgspec.json.Decoder(tuple[_Moment, Annotated[str, msgspec.Meta(max_length=64)]])
@@ -42,9 +46,17 @@ class TransactionsApi:
     """The handlers of the calls of transactions."""
 
     def __init__(
-        self, transactions: PostgresTransactions, cluster: Cluster, metadata: Metadata, max_timeout_ms: int
+        self,
+        transactions: PostgresTransactions,
+        commits: SettledCommits,
+        settlements: Settlements,
+        cluster: Cluster,
+        metadata: Metadata,
+        max_timeout_ms: int,
     ) -> None:
         self._transactions = transactions
+        self._commits = commits
+        self._settlements = settlements
         self._cluster = cluster
         self._metadata = metadata
         self._max_timeout_ms = max_timeout_ms
@@ -91,7 +103,16 @@ class TransactionsApi:
 
     async def commit(self, call: Call) -> EndedTransaction:
         request: CommitTransactionRequest = call.request or CommitTransactionRequest()
-        return await self._end(call, COMMIT, request.note, request.parts)
+        if not request.acknowledgements:
+            return await self._end(call, COMMIT, request.note, request.parts)
+        transaction_id = call.path["transaction"]
+        check_transaction_id(transaction_id)
+        wanted = [
+            Wanted(entry.group_id, entry.member_id, item)
+            for entry in request.acknowledgements
+            for item in entry.acknowledgements
+        ]
+        return _ended(await self._commits.commit(transaction_id, wanted, request.note, request.parts))
 
     async def abort(self, call: Call) -> EndedTransaction:
         return await self._end(call, ABORT)
@@ -115,6 +136,7 @@ class TransactionsApi:
             raise AssertionError("not reached")
         found, places = described
         known = found.known()
+        unapplied = [] if found.settled is None else await self._settlements.of_transaction(transaction_id)
         return TransactionDescription(
             transaction_id=transaction_id,
             transactional_id=found.transactional_id,
@@ -134,6 +156,15 @@ class TransactionsApi:
             reason=known.get("reason"),
             timeout_ms=found.timeout_ms,
             ended_at_ms=found.ended_at_ms,
+            unapplied=[
+                UnappliedSettlement(
+                    group_id=key.group_id,
+                    topic=self._metadata.name_of(key.topic_id),
+                    topic_id=key.topic_id,
+                    partition=key.partition,
+                )
+                for key in unapplied
+            ],
         )
 
     async def list_open(self, call: Call) -> TransactionList:

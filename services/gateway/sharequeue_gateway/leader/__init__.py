@@ -10,6 +10,7 @@ Decides: when a share-partition is loaded and unloaded, and what the outcome of 
     floors                                    what groups have finished, told to the log's readers
     dead_letter_queue                         ranges that are ARCHIVING   activity, led_metrics, queue_series, backlog    reports, metrics
     crowding                                  bounds the runs of all share-partitions
+    pending_transactions                      applies what transactions settled
 
            load                        unload: another leads, a write's outcome is unknown,
     away ─────────▶ led ─────────────▶ idle, deleted, reset

@@ -131,6 +131,11 @@ class Leader:
             led.machine.config = config
             led.wake()
 
+    def pending(self, led: LedSharePartition) -> None:
+        """Records of it are pending on a transaction from now on: see `PendingTransactions`."""
+        if not led.fenced:
+            self._led.pending[led] = None
+
     # Persist, then commit
 
     def persist(
@@ -163,7 +168,7 @@ class Leader:
             led.note_stored(write)
             self.activity.settled(led, write, now_ms)
         else:
-            self._unload_after(led, error)
+            self._unload_after(led, error, decided=write.decided)
         if not led.fenced:
             members = None if led.holders is None else {run.member_id for run in write.runs}
             self._completed(led, led.machine.complete_write(write, ok=error is None, now_ms=now_ms), now_ms)
@@ -179,15 +184,19 @@ class Leader:
             led.halted = False
             led.wake_turned_away(now_ms)
 
-    def _unload_after(self, led: LedSharePartition, error: ApiError) -> None:
-        """A write failed: fence it if its outcome is unknown. Unload, unless the write alone was refused."""
+    def _unload_after(self, led: LedSharePartition, error: ApiError, *, decided: bool) -> None:
+        """A write failed: fence it if its outcome is unknown. Unload, unless the write alone was refused.
+
+        What a transaction `decided` is never rolled back: the next load decides it again.
+        """
         if led.fenced:
             if not error.definite:
                 self._loads.fence(led)
         elif error.error.kafka_code in UNLOADING:
             self.unload(led)
-        elif not error.definite:
-            self._loads.fence(led)
+        elif not error.definite or decided:
+            if not error.definite:
+                self._loads.fence(led)
             self.unload(led)
             self._loads.kept_locks.keep(led)
 

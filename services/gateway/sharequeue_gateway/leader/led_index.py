@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.readers_store import Floor
@@ -20,13 +21,15 @@ NOTHING: Final[Mapping[int, LedSharePartition]] = MappingProxyType({})
 class LedIndex:
     """The cost of a look-up follows the number found, not the number led.
 
-    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay. `left`: how far
-    groups had finished what was unloaded, where the log's readers do not say so yet.
+    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay. `pending`: those that
+    may have records pending on a transaction. `left`: how far groups had finished what was unloaded, where the log's
+    readers do not say so yet.
     """
 
     def __init__(self) -> None:
         self.by_key: dict[SharePartitionKey, LedSharePartition] = {}
         self.timed: dict[LedSharePartition, None] = {}
+        self.pending: dict[LedSharePartition, None] = {}
         self.left: dict[SharePartitionKey, Floor] = {}
         self._by_group: dict[str, dict[str, dict[int, LedSharePartition]]] = {}
         self._by_topic: dict[str, dict[int, Leds]] = {}
@@ -72,6 +75,9 @@ class LedIndex:
         self._by_group.setdefault(key.group_id, {}).setdefault(key.topic_id, {})[key.partition] = led
         self._by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
         self.timed[led] = None
+        if led.machine.holds:
+            self.pending[led] = None
+            metrics.PENDING_LOADED.inc(len(led.machine.holds))
 
     def note_left(self, led: LedSharePartition) -> None:
         """It is unloaded: keep how far its group has finished it, for the next raise of floors."""
@@ -85,6 +91,7 @@ class LedIndex:
             return False
         del self.by_key[key]
         self.timed.pop(led, None)
+        self.pending.pop(led, None)
         of_group = self._by_group[key.group_id]
         _remove(of_group, key.topic_id, key.partition)
         if not of_group:

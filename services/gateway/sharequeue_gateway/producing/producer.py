@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from sharequeue.clock import Clock
 from sharequeue.http.answer import JSON, Answer
@@ -32,6 +32,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Places = list[tuple[int, int]] | None
 """For each record: its append, and its position there. None: one append has all records, in order."""
+
+
+class Prepared(NamedTuple):
+    """The appends of records for one topic."""
+
+    topic: KnownTopic
+    appends: list[PartitionAppend]
+    places: Places
 
 
 class Producer:
@@ -102,7 +110,7 @@ class Producer:
                 idempotency_key,
                 fingerprint,
                 lambda base_offsets: _answer(base_offsets, appends, places),
-                _lasting(idempotency_key, retention),
+                lasting(idempotency_key, retention),
             )
         elif retention is not None:
             raise InvalidRequest("Idempotency-Retention-Ms goes with an Idempotency-Key")
@@ -115,6 +123,23 @@ class Producer:
         if transaction_id is None:
             return Answer(answer)
         return Answer(answer, headers=(JSON, (b"transaction-id", transaction_id.encode())))
+
+    async def prepare(self, topic_name: str, records: Sequence[ProduceRecord], size: int) -> Prepared:
+        """The appends of records that another commit appends. `size`: of the request. Raises: as `produce`."""
+        timestamp_ms = time.time_ns() // 1_000_000
+        large = size > LARGE_BYTES
+        tails, plain = await _aside(large, record_tails, records, timestamp_ms)
+        largest = max(map(len, tails))
+        if largest > 2 * self._max_value_depth + AROUND_VALUE:
+            await self._check_depths(records, tails)
+        topic = self._metadata.known_topic(topic_name) or await self._metadata.topic_to_produce(topic_name)
+        if largest > topic.max_message_bytes:
+            raise _too_large(topic, tails)
+        if plain:
+            partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
+            return Prepared(topic, [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms)], None)
+        appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
+        return Prepared(topic, appends, places)
 
     async def _check_depths(self, records: Sequence[ProduceRecord], tails: Sequence[bytes]) -> None:
         most = self._max_value_depth
@@ -238,6 +263,11 @@ def _group(
     return appends, places
 
 
+def produced_by(prepared: Prepared, base_offsets: Sequence[int]) -> bytes:
+    """The body of a ProduceResponse."""
+    return _answer(base_offsets, prepared.appends, prepared.places)
+
+
 def _fingerprint(body: bytes, raw_value: bytes | None, transaction_id: str | None) -> bytes:
     digest = hashlib.sha256()
     if transaction_id is not None:
@@ -249,7 +279,7 @@ def _fingerprint(body: bytes, raw_value: bytes | None, transaction_id: str | Non
     return digest.digest()
 
 
-def _lasting(name: str, retention: str | None) -> bool:
+def lasting(name: str, retention: str | None) -> bool:
     """Whether an idempotency key must be known for more than a day.
 
     Raises: InvalidRequest: the key has a wrong length, or its retention is not a number of ms in bounds.

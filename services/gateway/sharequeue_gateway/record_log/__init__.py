@@ -19,6 +19,7 @@ A batch is one row: flags, record count, end positions, then the records as the 
     retaining, retention_rule               up to where retention removes records
     transactions, ending                    begin, end and sweep transactions; transaction_rules: what they answer;
                                             transaction_store: their SQL; transaction_sizes: their bytes
+    settlements                             what they settle, until the leaders have applied it
     readers, readers_store                  the groups that read each partition, and how far they have finished it
     dead_letter_log, dead_letter_sources, open_dead_letters, activity_store, audit_store    tables beside the log
 """

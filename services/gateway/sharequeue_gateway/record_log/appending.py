@@ -28,7 +28,14 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.known_log import KnownLog
-from sharequeue_gateway.record_log.locked_append import AT_ONCE_BYTES, AppendRequest, LockedAppend, not_in_time
+from sharequeue_gateway.record_log.locked_append import (
+    AT_ONCE_BYTES,
+    AppendRequest,
+    LockedAppend,
+    Settles,
+    answer_of,
+    not_in_time,
+)
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
 from sharequeue_gateway.record_log.transaction_sizes import TransactionSizes
@@ -105,6 +112,22 @@ class Appender:
         if transaction_id is not None and result.repeated:
             self.transaction_sizes.give_back(transaction_id, size)
         return result
+
+    async def append_and_settle(
+        self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None, settles: Settles
+    ) -> AppendResult:
+        """As `append`; the same commit ends an open transaction and settles what is pending on it.
+
+        Raises: also InvalidTxnState: the transaction is not open any more, so nothing was appended or settled.
+        """
+        size = sum([sum(map(len, append.tails)) for append in appends])
+        request = AppendRequest(appends, idempotency_key, store.new_append_id(), size, settles)
+        return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
+
+    async def first_answer(self, key: IdempotencyKey) -> bytes | None:
+        """The answer that is kept with a key. Raises: InvalidRequest (422): the key belongs to another request."""
+        found: AppendResult | None = await self._database.query(answer_of, key)
+        return None if found is None else found.answer
 
     async def run(self) -> None:
         """Commit gathered appends. Never returns."""

@@ -22,11 +22,12 @@ from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import key_store, transaction_store
+from sharequeue_gateway.record_log import key_store, settlements, transaction_store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.settlements import Settling
 from sharequeue_gateway.record_log.transaction_rules import (
     ABORT,
     TIME_OUT,
@@ -51,7 +52,7 @@ class End(NamedTuple):
     """How to end a transaction.
 
     `note`: kept with the producer if this commits. `parts`: those to commit with it. `principal`: of the caller; None: it
-    may end any. `skip_locked`: leave a transaction that another one uses.
+    may end any. `skip_locked`: leave a transaction that another one uses. `settling`: what it settles if it commits.
     """
 
     wish: Wish
@@ -59,6 +60,7 @@ class End(NamedTuple):
     parts: Sequence[str] = ()
     principal: str | None = None
     skip_locked: bool = False
+    settling: Settling | None = None
 
 
 class Ended(NamedTuple):
@@ -106,6 +108,7 @@ class Ending:
         parts: Sequence[str] = (),
         principal: str | None = None,
         skip_locked: bool = False,
+        settling: Settling | None = None,
     ) -> Transaction | None:
         """End a transaction if it is open. One whose time has passed is aborted, whatever the wish.
 
@@ -114,11 +117,12 @@ class Ending:
             parts: those that are committed with it.
             principal: of the caller; None: it may end any.
             skip_locked: leave a transaction that another one uses.
+            settling: what it settles if this commits. All of it is pending on this transaction, durably.
         Returns: what became of it, durable; None: nothing is known of it, or another one uses it.
         Raises: InvalidTxnState, InvalidRequest: see `check_commit`; ConcurrentTransactions: it was in use for too long;
             StorageError; RequestTimedOut: it may have ended, and a repeat tells.
         """
-        work = self._end_all(transaction_id, End(wish, note, parts, principal, skip_locked))
+        work = self._end_all(transaction_id, End(wish, note, parts, principal, skip_locked, settling))
         return await asyncio.shield(background.start(self._tasks, work))
 
     async def _end_all(self, transaction_id: str, end: End) -> Transaction | None:
@@ -221,7 +225,8 @@ class Ending:
             own = await transaction_store.places_of(connection, transaction_id)
             parts, places = [], [(topic_id, partition) for topic_id, partition, _ in own]
         ended = found._replace(state=state, reason=reason, ended_at_ms=now_ms)
-        if not places:
+        settling = end.settling if state == State.COMMITTED else None
+        if not places and settling is None:
             await transaction_store.end_empty(connection, transaction_id, state, reason, now, end.note, parts)
             return Ended(ended, [], here=True, has_parts=has_parts)
         if len(places) > LARGE_PARTITIONS and not large:
@@ -229,8 +234,20 @@ class Ending:
         await transaction_store.lock_places(connection, places, large=large)
         timestamp_ms = time.time_ns() // 1_000_000
         markers = await transaction_store.end_with_records(
-            connection, self._database.outcomes, transaction_id, state, reason, now, timestamp_ms, end.note, parts
+            connection,
+            self._database.outcomes,
+            transaction_id,
+            state,
+            reason,
+            now,
+            timestamp_ms,
+            end.note,
+            parts,
+            None if settling is None else settling.digest,
         )
+        if settling is not None:
+            await settlements.add(connection, transaction_id, settling.settlements)
+            ended = ended._replace(settled=settling.digest)
         return Ended(
             ended._replace(partitions=len(markers)),
             [

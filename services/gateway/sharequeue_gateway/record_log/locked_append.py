@@ -26,14 +26,15 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import key_store, store, transaction_store
+from sharequeue_gateway.record_log import key_store, settlements, store, transaction_store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.ending import Ending
 from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
-from sharequeue_gateway.record_log.transaction_rules import TIME_OUT, append_refusal
+from sharequeue_gateway.record_log.settlements import Settling
+from sharequeue_gateway.record_log.transaction_rules import COMMIT, TIME_OUT, State, Transaction, append_refusal
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class AppendRequest(NamedTuple):
     key: IdempotencyKey | None
     append_id: str
     size: int
+    settles: "Settles | None" = None
 
     @property
     def places(self) -> list[TopicIdPartition]:
@@ -67,6 +69,14 @@ class AppendRequest(NamedTuple):
     @property
     def large(self) -> bool:
         return self.size > AT_ONCE_BYTES or len(self.appends) > LARGE_PARTITIONS
+
+
+class Settles(NamedTuple):
+    """An append that commits a transaction with acknowledgements. The transaction has no records of its own: those of the
+    append are plain ones, which nobody ever sees uncommitted."""
+
+    transaction_id: str
+    settling: Settling
 
 
 class LockedAppend:
@@ -183,13 +193,21 @@ class LockedAppend:
         `tried_at`: the base offsets, by partition, of the first try that may have happened. The look-up begins there,
         under the same locks. Empty: there was none, and this try notes its own offsets.
         """
-        key, transaction_id = request.key, request.transaction_id
+        key, transaction_id, began = request.key, request.transaction_id, time.monotonic()
+        decided = None
         async with connection.transaction():
-            first_answer = None if key is None else await _answer_of(connection, key)
+            first_answer = None if key is None else await answer_of(connection, key)
             if transaction_id is not None:
                 await _share(connection, transaction_id)
             if first_answer is not None:
                 return first_answer
+            if request.settles is not None:
+                decided = await self._decide(connection, request.settles)
+                if decided is None:  # an earlier try has committed it, or it was aborted
+                    happened = await self._look_up(connection, request, tried_at) if tried_at else None
+                    if happened is None:
+                        raise _NotOpen(request.settles.transaction_id, past=False)
+                    return happened
             if key is None and tried_at:  # a request with a key is found by its key
                 happened = await self._look_up(connection, request, tried_at)
                 if happened is not None:
@@ -200,7 +218,28 @@ class LockedAppend:
                 await _register(connection, transaction_id, request.places, base_offsets)
             kept = None if key is None else await _keep(connection, key, base_offsets)
         self.publish(inserted)
+        if decided is not None:
+            self._ending.count(decided, time.monotonic() - began)
         return AppendResult(base_offsets, kept)
+
+    async def _decide(self, connection: Any, settles: Settles) -> Transaction | None:
+        """Commit a transaction within that of the append. Returns: None if it is not open. Raises: _NotOpen: its time has
+        passed."""
+        await connection.execute("SET LOCAL lock_timeout = '10s'")
+        transaction_id = settles.transaction_id
+        found = await transaction_store.lock_to_end(connection, transaction_id, skip_locked=False)
+        if found is None or found.state != State.OPEN:
+            return None
+        now, now_ms, past, *_ = await transaction_store.look_to_end(connection, transaction_id)
+        if past:
+            raise _NotOpen(transaction_id, past=True)
+        state, reason = COMMIT
+        digest = settles.settling.digest
+        await transaction_store.end_with_records(
+            connection, self._database.outcomes, transaction_id, state, reason, now, now_ms, None, (), digest
+        )
+        await settlements.add(connection, transaction_id, settles.settling.settlements)
+        return found._replace(state=state, reason=reason, ended_at_ms=now_ms)
 
     async def _look_up(self, connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> AppendResult | None:
         """The result of an earlier try, if it happened. The locks wait for a statement that the server still runs."""
@@ -305,7 +344,7 @@ def not_in_time() -> StorageError:
     return StorageError("the record log did not start this append in time; send it again", definite=True)
 
 
-async def _answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None:
+async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None:
     """Take the key for this transaction. Returns: the first answer, if the key was used before."""
     used = await key_store.find_key(connection, _table_of(key), key.caller, key.path, key.topic_id, key.key)
     if used is None:

@@ -33,6 +33,7 @@ from sharequeue_gateway.record_log.read_room import ReadRoom
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.retaining import Removed, Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
+from sharequeue_gateway.record_log.settlements import Settlements
 from sharequeue_gateway.record_log.transactions import PostgresTransactions
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class PostgresRecordLog:
         self.appender = Appender(database, self._known, locked_append, deadline_s)
         self.dead_letters = PostgresDeadLetterLog(database, locked_append, deadline_s)
         self.transactions = PostgresTransactions(database, ending)
+        self.settlements = Settlements(database.query)
         self._retaining = Retaining(database.query)
         self.compaction = Compaction(database.query, self._cache)
         self.committed_reads = CommittedReads(database.query, self._known)

@@ -45,6 +45,7 @@ class Reason(IntEnum):
     TIMED_OUT = 1
     FENCED = 2
     ADMINISTRATOR = 3
+    REFUSED = 4
 
 
 class Wish(NamedTuple):
@@ -59,12 +60,14 @@ ABORT: Final = Wish(State.ABORTED, Reason.CLIENT)
 TIME_OUT: Final = Wish(State.ABORTED, Reason.TIMED_OUT)
 FENCE: Final = Wish(State.ABORTED, Reason.FENCED)
 TERMINATE: Final = Wish(State.ABORTED, Reason.ADMINISTRATOR)
+REFUSE: Final = Wish(State.ABORTED, Reason.REFUSED)
 
 _WHY: Final = {
     Reason.CLIENT: "its client aborted it",
     Reason.TIMED_OUT: "it was open for longer than its timeout_ms",
     Reason.FENCED: "a newer producer has its transactional id",
     Reason.ADMINISTRATOR: "an operator ended it",
+    Reason.REFUSED: "an acknowledgement of its commit was refused",
 }
 
 
@@ -72,7 +75,8 @@ class Transaction(NamedTuple):
     """What is known of a transaction. Times are of PostgreSQL's clock, in ms.
 
     `partitions`: those that it wrote to; of an open one it is not known here. `timeout_ms` and `part_of`, the transaction
-    that it is a part of, are not kept with an outcome.
+    that it is a part of, are not kept with an outcome. `settled`: the digest of the acknowledgements that it committed;
+    None: it had none.
     """
 
     transaction_id: str
@@ -86,6 +90,7 @@ class Transaction(NamedTuple):
     ended_at_ms: int | None = None
     partitions: int = 0
     part_of: str | None = None
+    settled: bytes | None = None
 
     def known(self) -> dict[str, Any]:
         """What an error says about it."""
@@ -97,14 +102,22 @@ class Transaction(NamedTuple):
         return said
 
 
-def end_answer(wish: Wish, transaction_id: str, found: Transaction | None) -> Transaction:
+def end_answer(wish: Wish, transaction_id: str, found: Transaction | None, settled: bytes | None = None) -> Transaction:
     """The answer to a call that ends a transaction. `found`: what is durable after the call has done what it could.
 
+    Args:
+        settled: the digest of the acknowledgements of a commit.
     Raises: TransactionalIdNotFound: the outcome is not known any more, so it is not definite;
-        InvalidTxnState, ProducerFenced: it ended in another way.
+        InvalidTxnState, ProducerFenced: it ended in another way, or was committed with other acknowledgements.
     """
     if found is None:
         raise _not_found(transaction_id, definite=False)
+    if wish == COMMIT and found.state == State.COMMITTED and found.settled != settled:
+        raise InvalidTxnState(
+            f"transaction {transaction_id} was committed with other acknowledgements than those of this request, which"
+            " settled nothing",
+            extra=found.known(),
+        )
     if found.state == wish.state and not (wish == ABORT and found.reason == Reason.FENCED):
         return found
     raise _ended(found)

@@ -54,9 +54,10 @@ aborted AS (
   SELECT topic_id, partition, $1, first_offset, marker_offset FROM places WHERE NOT $4),
 outcome AS (
   INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, transactional_id, producer_epoch, principal,
-    committed, reason, partitions, began_at, ended_at)
+    committed, reason, partitions, began_at, ended_at, settled)
   SELECT {{period}}, e.transaction_id, e.transactional_id, e.producer_epoch, e.principal, $4, $5::smallint,
-    (SELECT count(*) FROM places), e.began_at, $7::timestamptz FROM ended e),
+    (SELECT count(*) FROM places), e.began_at, $7::timestamptz,
+    CASE WHEN e.transaction_id = $1 THEN $9::bytea END FROM ended e),
 noted AS (
   UPDATE log.transactional_producers w
   SET committed_note = CASE WHEN $4 THEN coalesce($6::text, w.committed_note) ELSE w.committed_note END,
@@ -349,8 +350,9 @@ async def end_with_records(
     timestamp_ms: int,
     note: str | None,
     parts: Sequence[str] = (),
+    settled: bytes | None = None,
 ) -> dict[TopicIdPartition, int]:
-    """See END_TRANSACTION. Returns: the marker's offset in each partition."""
+    """See END_TRANSACTION. `settled`: as in Transaction. Returns: the marker's offset in each partition."""
     rows = await connection.fetch(
         END_TRANSACTION.format(period=outcomes.period),
         transaction_id,
@@ -361,6 +363,7 @@ async def end_with_records(
         note,
         now,
         [transaction_id, *parts],
+        settled,
     )
     return {(str(row[0]), row[1]): row[2] for row in rows}
 
@@ -369,7 +372,7 @@ async def outcome(connection: Connection, transaction_id: str) -> Transaction | 
     """What became of a transaction that wrote. To miss nothing, look for its row first."""
     row = await connection.fetchrow(
         f"""SELECT transactional_id, producer_epoch, principal, committed, reason, {_MS.format("began_at")},
-              {_MS.format("ended_at")}, partitions
+              {_MS.format("ended_at")}, partitions, settled
             FROM log.transaction_outcomes WHERE transaction_id = $1""",
         transaction_id,
     )
@@ -385,6 +388,7 @@ async def outcome(connection: Connection, transaction_id: str) -> Transaction | 
         began_at_ms=row[5],
         ended_at_ms=row[6],
         partitions=row[7],
+        settled=row[8],
     )
 
 

@@ -22,6 +22,7 @@ from sharequeue.protocol.errors import (
 from sharequeue_gateway.record_log import transaction_store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.ending import Ending
+from sharequeue_gateway.record_log.settlements import Settling
 from sharequeue_gateway.record_log.transaction_rules import (
     FENCE,
     TERMINATE,
@@ -174,17 +175,22 @@ class PostgresTransactions:
         note: str | None = None,
         parts: Sequence[str] = (),
         principal: str = "",
+        settling: Settling | None = None,
     ) -> Transaction:
         """Commit or abort. The outcome is durable when it returns, and a repeat is answered the same.
 
         Args:
-            parts: those to commit with it; the others are aborted.
+            parts: those to commit with it; the others are aborted. settling: the acknowledgements of a commit; see Ending.
 
         Raises: TransactionalIdNotFound, InvalidTxnState, ProducerFenced: see `transaction_rules`; and those of Ending.
         """
         owner = None if wish == TERMINATE else principal
-        found = await self._ending.end(transaction_id, wish, note=note, parts=parts, principal=owner)
-        return end_answer(wish, transaction_id, found)
+        found = await self._ending.end(transaction_id, wish, note=note, parts=parts, principal=owner, settling=settling)
+        return end_answer(wish, transaction_id, found, None if settling is None else settling.digest)
+
+    async def find(self, transaction_id: str) -> Transaction | None:
+        """What is known of a transaction."""
+        return await self._database.query(transaction_store.find, transaction_id)  # type: ignore[no-any-return]
 
     async def describe(self, transaction_id: str) -> tuple[Transaction, list[tuple[str, int, int]]] | None:
         """A transaction; and if it is open, topic id, partition and first offset of where it wrote."""

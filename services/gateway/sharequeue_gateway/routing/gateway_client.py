@@ -22,11 +22,14 @@ from sharequeue.protocol.messages.leaders import (
     AwaitRecordsRequest,
     HeldRequest,
     HeldSharePartition,
+    HoldRequest,
+    HoldResponse,
     LeaderFetchRequest,
     ReleaseMemberRequest,
     SharePartitionName,
     TakeStreamRequest,
     TakeStreamResponse,
+    TransactionEndedRequest,
     YieldRequest,
     YieldResponse,
 )
@@ -137,6 +140,18 @@ class GatewayClient:
             retry=False,
         )
         return body
+
+    async def hold(self, node: Node, group_id: str, request: HoldRequest) -> HoldResponse:
+        answer: HoldResponse = await self._cluster.client(node).call(
+            apis.HOLD_AT_LEADER, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
+        )
+        return answer
+
+    async def transaction_ended(self, node: Node, transaction_id: str, keys: Sequence[SharePartitionKey]) -> None:
+        request = TransactionEndedRequest(share_partitions=[_name(key) for key in keys])
+        await self._cluster.client(node).call(
+            apis.TRANSACTION_ENDED, request, path={"transaction": transaction_id}, deadline_s=ANSWER_S, retry=False
+        )
 
     async def take_stream(self, node: Node, group_id: str, member_id: str) -> TakeStreamResponse:
         answer: TakeStreamResponse = await self._cluster.client(node).call(

@@ -26,6 +26,7 @@ from sharequeue_gateway.share_partition.outcomes import (
     Expired,
     not_held,
 )
+from sharequeue_gateway.share_partition.pending import PendingRecords
 from sharequeue_gateway.share_partition.restoring import InvalidState, Restoring
 from sharequeue_gateway.share_partition.runs import (
     ACKNOWLEDGED,
@@ -40,11 +41,11 @@ from sharequeue_gateway.share_partition.runs import (
     TERMINAL,
     UNSEEN,
     DeadLetter,
+    Hold,
     RestoredLock,
     Run,
     StateWrite,
 )
-from sharequeue_gateway.share_partition.transitions import Transitions
 
 EXPIRED_AT_ONCE: Final = 1000
 """The most runs that one call of `expire` looks at: about 5 ms."""
@@ -57,7 +58,7 @@ class Loaded(NamedTuple):
     dead_letters: Sequence[DeadLetter]
 
 
-class SharePartition(Transitions):
+class SharePartition(PendingRecords):
     """The state machine of one share-partition. Each method is one event; the window has the data.
 
     One object in three layers: `Window` counts, `Transitions` changes states under a write, this class decides. A layer
@@ -71,6 +72,7 @@ class SharePartition(Transitions):
     | `load` | this gateway begins to lead it |
     | `can_acquire`, `acquisition` | a fetch |
     | `acknowledge`, `release_member` | a member settles records, or leaves |
+    | `hold`, `resolve` | a transaction settles records; it has ended |
     | `complete_write` | the outcome of a state write is known |
     | `expire` | locks or delays are due |
     | `move_log_start`, `complete_dead_letter` | the log lost records; dead letters are written |
@@ -153,18 +155,18 @@ class SharePartition(Transitions):
         """Apply one batch, above the start offset. Source: KIP-932."""
         first, last = max(batch.first_offset, self.start_offset), batch.last_offset
         runs = list(self.overlapping(first, last))
-        self._check_fetched(batch, runs)
+        self.check_fetched(batch, runs)
         if len(batch.types) == 1:
-            self._settle(call, batch, batch.types[0], runs, first, last)
+            self.settle(call, batch, batch.types[0], runs, first, last)
             return
         offset = batch.first_offset
         for acknowledge_type, same in groupby(batch.types):
             begin, offset = offset, offset + sum(1 for _ in same)
             if offset > first:
                 begin, end = max(begin, first), offset - 1
-                self._settle(call, batch, acknowledge_type, list(self.overlapping(begin, end)), begin, end)
+                self.settle(call, batch, acknowledge_type, list(self.overlapping(begin, end)), begin, end)
 
-    def _check_fetched(self, batch: AcknowledgementBatch, runs: Sequence[Run]) -> None:
+    def check_fetched(self, batch: AcknowledgementBatch, runs: Sequence[Run]) -> None:
         """Refuse offsets outside the window: 121 below it or if it is empty, 42 behind it or in a hole."""
         window_first = self.runs[0].first if self.runs else batch.last_offset + 1
         begins_inside = window_first <= batch.first_offset or batch.first_offset < self.start_offset
@@ -173,7 +175,7 @@ class SharePartition(Transitions):
         if not runs or runs[-1].last < batch.last_offset:
             raise InvalidRequest(f"offset {batch.last_offset} was never fetched by this group")
 
-    def _settle(
+    def settle(
         self,
         call: AcknowledgeCall,
         batch: AcknowledgementBatch,
@@ -265,6 +267,8 @@ class SharePartition(Transitions):
 
     def complete_write(self, write: StateWrite, *, ok: bool, now_ms: int) -> Completed:
         """Commit the changes of a durable write, or roll them back: to ACQUIRED, or further if the lock has ended."""
+        if isinstance(write, Hold):
+            return self.end_hold(write, ok=ok)
         made_available = self.commit(write) if ok else self.roll_back(write, now_ms)
         if ok and not write.runs:
             self._note_durable(write)

@@ -8,7 +8,7 @@ import msgspec
 from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.types import AcknowledgeType, Reason
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange
-from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, DeadLetter, Run, StateWrite
+from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, DeadLetter, Hold, Run, StateWrite
 
 
 class AcknowledgementBatch(NamedTuple):
@@ -75,6 +75,8 @@ class AcknowledgeCall(msgspec.Struct, frozen=True):
 def not_held(run: Run, member_id: str, delivery_count: int | None) -> InvalidRecordState:
     """The error for a member that may not settle the records of a run."""
     where = f"offsets {run.first}-{run.last}" if run.last > run.first else f"offset {run.first}"
+    if isinstance(run.write, Hold):
+        return InvalidRecordState(f"{where}: pending on transaction {run.write.transaction_id}, which settles it")
     if run.write is not None:
         return InvalidRecordState(f"{where}: another acknowledgement is being made durable")
     if run.state is not ACQUIRED:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import MAX_INT64, DeliveryState, StateAnnotation, StateBatch
-from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, RestoredLock, Run
+from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, Hold, RestoredLock, Run
 from sharequeue_gateway.share_partition.window import Window
 
 Part = TypeVar("Part", StateBatch, StateAnnotation)
@@ -199,6 +199,8 @@ def _add(
         _note(window, run, note, now_ms)
     window.insert(run)
     window.count(run, 1)
+    if not run.delivery_count:
+        window.new_from = min(window.new_from, first)
     if state in TERMINAL:
         window.count_terminal(run, 1)
 
@@ -263,6 +265,30 @@ def _note(window: Window, run: Run, note: StateAnnotation, now_ms: int) -> None:
         run.released = reason is not None  # a lock that ends has none
         if run.state is AVAILABLE:
             _delay(window, run, note.available_at_ms or 0, now_ms)
+    if note.transaction_id is not None and run.state not in TERMINAL:
+        _hold(window, run, note.delivery_count + 1, note.transaction_id, now_ms)
+
+
+def _hold(window: Window, run: Run, delivery_count: int, transaction_id: str, now_ms: int) -> None:
+    """Restore a pending delivery: with its lock, or with one that has ended if there is none. The caller counts the run.
+
+    A lock of another delivery is later than the transaction, whose outcome cannot concern it.
+    """
+    if run.delivery_count != (delivery_count - 1 if run.durable else delivery_count):
+        return
+    if run.state is AVAILABLE:
+        run.become(ACQUIRED)
+        if run.reason is not None:
+            run.earlier, run.reason = window.reasons.history(run.earlier, run.reason), None
+        run.delivery_count = delivery_count
+        run.durable = False
+        run.available_at_ms = 0
+        run.lock_expires_at_ms = now_ms
+    window.holds = window.holds or {}
+    holds = window.holds.setdefault(transaction_id, {})
+    if not holds:
+        holds[Hold(window.start_offset, transaction_id, durable=True)] = None
+    next(iter(holds)).add(run)
 
 
 def _delay(window: Window, run: Run, available_at_ms: int, now_ms: int) -> None:

@@ -19,11 +19,11 @@ While the write of a change is under way the run is flagged (`Run.write`) and it
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from msgspec import Struct
 
-from sharequeue.protocol.types import DeliveryState, GivenReason, StateAnnotation, StateBatch
+from sharequeue.protocol.types import DeliveryState, GivenReason, OffsetRange, StateAnnotation, StateBatch
 
 AVAILABLE: Final = DeliveryState.AVAILABLE
 ACQUIRED: Final = DeliveryState.ACQUIRED
@@ -67,8 +67,12 @@ class StateWrite:
     """The state to persist after one event. Until `complete_write`, the changed runs are flagged and refuse other
     events.
 
-    `start_offset`: the start offset when the event happened. `runs`: those to commit or roll back.
+    `start_offset`: the start offset when the event happened. `runs`: those to commit or roll back. `pends`: it is a Hold.
+    `decided`: it is a DecidedWrite.
     """
+
+    pends: ClassVar[bool] = False
+    decided: ClassVar[bool] = False
 
     __slots__ = ("annotations", "delivery_complete_count", "runs", "start_offset", "state_batches")
 
@@ -96,6 +100,44 @@ class StateWrite:
                 self.annotations.append(
                     StateAnnotation(first, run.last, run.delivery_count, delayed_to_ms, reason, forgiven, at_ms)
                 )
+
+
+class Hold(StateWrite):
+    """A write after which records are pending on a transaction. They stay flagged until it has ended.
+
+    `ranges`: the offsets of these records. It has no `runs`, because it lives for longer than a write: see Run. `durable`:
+    the write is.
+    """
+
+    pends = True
+
+    __slots__ = ("durable", "ranges", "transaction_id")
+
+    def __init__(self, start_offset: int, transaction_id: str, *, durable: bool = False) -> None:
+        super().__init__(start_offset)
+        self.transaction_id = transaction_id
+        self.durable = durable
+        self.ranges: list[OffsetRange] = []
+
+    def add(self, run: "Run") -> None:
+        """Flag a run, and have the state say that it is pending: with the delivery before this one."""
+        run.write = self
+        self.ranges.append(OffsetRange(run.first, run.last))
+        if not self.durable:
+            before = run.delivery_count - 1
+            self.state_batches.append(StateBatch(run.first, run.last, int(AVAILABLE), before))
+            self.annotations.append(
+                StateAnnotation(run.first, run.last, before, forgiven=run.forgiven, transaction_id=self.transaction_id)
+            )
+
+
+class DecidedWrite(StateWrite):
+    """A write of what a transaction decided. It is never rolled back: if it is refused, the share-partition is loaded
+    again, and decided again."""
+
+    decided = True
+
+    __slots__ = ()
 
 
 class Run(Struct, gc=False, eq=False):
@@ -185,7 +227,7 @@ class Run(Struct, gc=False, eq=False):
         right.earlier = self.earlier
         right.cause = self.cause
         right.write = self.write
-        if self.write is not None:
+        if self.write is not None and not self.write.pends:
             self.write.runs.append(right)
         self.last = offset - 1 if offset - 1 > self.first else self.first  # a single record has one number in memory
         return right

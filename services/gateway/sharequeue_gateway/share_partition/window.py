@@ -15,7 +15,7 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import MAX_INT64
 from sharequeue_gateway.share_partition import backoff
 from sharequeue_gateway.share_partition.reasons import Reasons
-from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTED, DeadLetter, Run
+from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTED, DeadLetter, Hold, Run
 
 _first = attrgetter("first")
 _HEAP_SLACK = 64
@@ -39,6 +39,7 @@ class Window:
         "gap_end",
         "gap_start",
         "held_count",
+        "holds",
         "jitter_seed",
         "memory_start",
         "new_from",
@@ -57,6 +58,8 @@ class Window:
         self.memory_start = start_offset
         """Ends below it may stand in memory alone, until a start offset of at least this is durable."""
         self.runs: list[Run] = []
+        self.holds: dict[str, dict[Hold, None]] | None = None
+        """The holds by their transaction: see `pending.py`."""
         self.delivery_complete_count = 0
         self.held_count = 0
         """Records that a member holds, that are ARCHIVING, or whose change of state is not durable yet."""

@@ -12,11 +12,15 @@ from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
     ENDED,
     AwaitRecordsRequest,
+    HeldForTransaction,
     HeldLock,
     HeldSharePartition,
+    HoldRequest,
+    HoldResponse,
     LeaderAcknowledgeRequest,
     LeaderFetchRequest,
     ReleaseMemberRequest,
+    TransactionEndedRequest,
     YieldRequest,
     YieldResponse,
 )
@@ -33,10 +37,12 @@ from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
 from sharequeue_gateway.delivery.fetch_call import acknowledge_and_fetch
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
 from sharequeue_gateway.http.fetch_answer import fetch_answer
 from sharequeue_gateway.leader.hand_over import HandOver
+from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.routing.sessions import Sessions
 
 _WELL: Final = (JSON, (ALL_WELL.encode(), b"1"))
@@ -44,7 +50,8 @@ _ENDED: Final = (JSON, (ENDED.encode(), b"1"))
 
 
 class LeaderApi:
-    """The handlers of fetchFromLeader, acknowledgeAtLeader, awaitRecords, releaseAtLeader, yieldSharePartitions."""
+    """The handlers of fetchFromLeader, acknowledgeAtLeader, holdAtLeader, transactionEnded, awaitRecords, releaseAtLeader,
+    yieldSharePartitions."""
 
     def __init__(
         self,
@@ -56,6 +63,8 @@ class LeaderApi:
         fetcher: Fetcher,
         repeated: RepeatedFetches,
         acknowledger: Acknowledger,
+        holder: Holder,
+        pending: PendingTransactions,
         sessions: Sessions,
     ) -> None:
         self._clock = clock
@@ -65,6 +74,8 @@ class LeaderApi:
         self._fetcher = fetcher
         self._repeated = repeated
         self._acknowledger = acknowledger
+        self._holder = holder
+        self._pending = pending
         self._sessions = sessions
 
     async def fetch(self, call: Call) -> Answer:
@@ -161,6 +172,31 @@ class LeaderApi:
         group_id = call.path["group"]
         partitions, _ = await self._led(group_id, request.topic_partitions)
         await self._sessions.release_here(group_id, request.member_id, partitions)
+        return Empty()
+
+    async def hold(self, call: Call) -> HoldResponse:
+        request: HoldRequest = call.request
+        results, held = await self._holder.hold(
+            call.path["group"], request.member_id, request.transaction_id, request.acknowledgements
+        )
+        return HoldResponse(
+            results=results,
+            held=[
+                HeldForTransaction(
+                    topic_id=each.key.topic_id,
+                    partition=each.key.partition,
+                    state_epoch=each.state_epoch,
+                    leader_epoch=each.leader_epoch,
+                    batches=each.batches,
+                )
+                for each in held
+            ],
+        )
+
+    async def transaction_ended(self, call: Call) -> Empty:
+        request: TransactionEndedRequest = call.request
+        keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
+        await self._pending.ended(call.path["transaction"], keys)
         return Empty()
 
     async def yield_share_partitions(self, call: Call) -> YieldResponse:

@@ -1,0 +1,107 @@
+"""An acknowledgement that carries records: both happen, or neither."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sharequeue.http.answer import Answer
+from sharequeue.http.endpoint import Call
+from sharequeue.protocol.codec import encode
+from sharequeue.protocol.errors import ApiError, InvalidRequest, TooLarge
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import (
+    AcknowledgeRequest,
+    AcknowledgeResponse,
+    ProducedTo,
+    ProduceResponse,
+    ProduceTo,
+)
+from sharequeue.protocol.types import MAX_RECORDS
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.delivery.acknowledging import APPLIED
+from sharequeue_gateway.producing.producer import Prepared, Producer, lasting, produced_by
+from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey
+from sharequeue_gateway.routing.settled_commits import SettledCommits
+from sharequeue_gateway.routing.settling import Wanted
+
+_decode: Final = msgspec.json.Decoder(ProduceResponse).decode
+
+
+class SettleApi:
+    """Handles acknowledgeRecords with `produce`."""
+
+    def __init__(self, commits: SettledCommits, producer: Producer, metadata: Metadata) -> None:
+        self._commits = commits
+        self._producer = producer
+        self._metadata = metadata
+
+    async def acknowledge_and_produce(self, call: Call) -> Answer:
+        """Raises: InvalidRecordState: a record is not held by the member; InvalidRequest; TooLarge; StorageError and others,
+        as an append."""
+        request: AcknowledgeRequest = call.request
+        group_id = call.group_id()
+        _check(request)
+        prepared = await self._prepare(request.produce, len(call.raw))
+        appends = [append for each in prepared for append in each.appends]
+        if len(appends) > MOST_PARTITIONS:
+            raise TooLarge(
+                f"the records go to {len(appends)} partitions; one request appends to {MOST_PARTITIONS} at most",
+                limit=MOST_PARTITIONS,
+            )
+        lock_ms = self._metadata.lock_duration_ms(group_id)
+        count = len(request.acknowledgements)
+
+        def answer(base_offsets: Sequence[int]) -> bytes:
+            return _answer(count, lock_ms, prepared, base_offsets)
+
+        key = None
+        name, retention = call.header("idempotency-key"), call.header("idempotency-retention-ms")
+        if name is not None:
+            fingerprint = hashlib.sha256(call.raw).digest()
+            topic_id = prepared[0].topic.topic_id
+            path = call.exchange.path
+            key = IdempotencyKey("", path, topic_id, name, fingerprint, answer, lasting(name, retention))
+        elif retention is not None:
+            raise InvalidRequest("Idempotency-Retention-Ms goes with an Idempotency-Key")
+        wanted = [Wanted(group_id, request.member_id, item) for item in request.acknowledgements]
+        call.raw = b""  # a large request is not kept until it is durable
+        result = await self._commits.append(wanted, appends, key)
+        return Answer(answer(result.base_offsets) if result.answer is None else result.answer)
+
+    async def _prepare(self, produce: Sequence[ProduceTo], size: int) -> list[Prepared]:
+        prepared = []
+        for index, each in enumerate(produce):
+            try:
+                prepared.append(await self._producer.prepare(each.topic, each.records, size))
+            except ApiError as error:
+                error.pointers = tuple((f"/produce/{index}{pointer}", detail) for pointer, detail in error.pointers)
+                raise
+        return prepared
+
+
+def _check(request: AcknowledgeRequest) -> None:
+    if request.share_session_epoch is not None:
+        raise InvalidRequest("produce does not go with share_session_epoch: send them in two requests")
+    records = sum(len(each.records) for each in request.produce)
+    if records > MAX_RECORDS:
+        raise TooLarge(f"{records} records; one request has {MAX_RECORDS} at most", limit=MAX_RECORDS)
+    topics = [each.topic for each in request.produce]
+    doubled = next((topic for index, topic in enumerate(topics) if topic in topics[:index]), None)
+    if doubled is not None:
+        raise InvalidRequest(f"produce names the topic {doubled!r} twice: put its records into one entry")
+
+
+def _answer(count: int, lock_ms: int, prepared: Sequence[Prepared], base_offsets: Sequence[int]) -> bytes:
+    """The body of the answer, in which everything has happened."""
+    produced, position = [], 0
+    for each in prepared:
+        bases = base_offsets[position : position + len(each.appends)]
+        position += len(each.appends)
+        places = _decode(produced_by(each, bases)).records
+        produced.append(ProducedTo(topic=each.topic.name, records=places))
+    results: list[AcknowledgementResult] = [APPLIED] * count
+    return encode(
+        AcknowledgeResponse(results=results, failed_count=0, acquisition_lock_timeout_ms=lock_ms, produced=produced)
+    )

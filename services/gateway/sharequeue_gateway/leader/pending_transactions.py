@@ -1,0 +1,194 @@
+"""Finds out what became of the transactions on which records are pending, and applies it.
+
+    hold, or a load that found pending records ──▶ `LedIndex.pending`
+         every second, and when a gateway says that a transaction has ended:
+         ask the log ─┬─ open ───────────▶ they stay pending
+                      ├─ a settlement ───▶ settle them ──state durable──▶ remove the settlement
+                      └─ neither ────────▶ let them go: to their holder, or if the lock has ended to the group
+
+Nobody acts on a hint: only the log says that a transaction has ended. While the log does not answer, pending records stay
+pending and the others are served. The sweep loads what nobody has loaded, so that each settlement is applied in the end.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from sharequeue.clock import Clock
+from sharequeue.log import Rarely, fields
+from sharequeue.protocol.errors import ApiError, InvalidRecordState, StorageError
+from sharequeue.protocol.types import SettledBatch, SharePartitionKey
+from sharequeue.slices import Slices
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_index import LedIndex
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.record_log.settlements import Pending, Settlement, Settlements, Unapplied
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+SWEEP_S: Final = 5.0
+SWEPT_AFTER_S: Final = 5.0
+"""How old a settlement is before the sweep looks at it: until then the leader that held the records applies it."""
+GONE_AFTER_S: Final = 60.0
+"""How old a settlement of a topic that nobody knows is before it is removed."""
+ASKED_AT_ONCE: Final = 1000
+
+Outcome = asyncio.Future[ApiError | None]
+
+_decode_batches: Final = msgspec.json.Decoder(list[SettledBatch]).decode
+
+
+class PendingTransactions:
+    """Applies the outcomes of transactions to the share-partitions that this gateway leads. `run` must be running."""
+
+    def __init__(
+        self,
+        leader: Leader,
+        led_index: LedIndex,
+        settlements: Settlements,
+        metadata: Metadata,
+        cluster: Cluster,
+        clock: Clock,
+    ) -> None:
+        self._leader = leader
+        self._led = led_index
+        self._settlements = settlements
+        self._metadata = metadata
+        self._cluster = cluster
+        self._clock = clock
+        self._applied: list[Pending] = []
+        """Settlements whose state is durable, to be removed."""
+        self._failed = Rarely(lines=1, seconds=10.0)
+
+    def records(self) -> int:
+        """How many records are pending."""
+        return sum(led.machine.pending_count for led in list(self._led.pending))
+
+    async def run(self) -> None:
+        """Look again and again. Never returns."""
+        swept = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+                if time.monotonic() - swept >= SWEEP_S:
+                    swept = time.monotonic()
+                    await self.sweep()
+            except StorageError as error:
+                missed = self._failed.allows(time.monotonic())
+                if missed is not None:
+                    log.warning("cannot learn what became of transactions", extra=fields(cause=error.detail))
+
+    async def look(self) -> None:
+        """Ask for every pending record of this gateway, and apply what has been decided."""
+        await self._apply(self._led.pending)
+        while self._applied:
+            rows = self._applied[:ASKED_AT_ONCE]
+            await self._settlements.applied(rows)
+            del self._applied[: len(rows)]
+
+    async def ended(self, transaction_id: str, keys: Iterable[SharePartitionKey]) -> None:
+        """A transaction has ended: ask for it now. Returns when what it settled here is durable, or not known to be."""
+        leds = [led for key in keys if (led := self._leader.loaded(key)) is not None]
+        for outcome in await self._apply(leds, transaction_id):
+            await outcome
+        if self._applied:
+            with contextlib.suppress(StorageError):  # `look` tries again
+                await self.look()
+
+    async def _apply(self, leds: Iterable[LedSharePartition], only: str | None = None) -> list[Outcome]:
+        asked: list[tuple[LedSharePartition, Pending]] = []
+        for led in list(leds):
+            holds = led.machine.holds
+            if not holds:
+                self._led.pending.pop(led, None)
+                continue
+            names = holds if only is None else [only]
+            asked += [
+                (led, Pending(name, led.key)) for name in names if any(hold.durable for hold in holds.get(name, ()))
+            ]
+        outcomes: list[Outcome] = []
+        slices = Slices()
+        for start in range(0, len(asked), ASKED_AT_ONCE):
+            some = asked[start : start + ASKED_AT_ONCE]
+            decided = await self._settlements.decided([pending for _, pending in some])
+            for (led, pending), became in zip(some, decided, strict=True):
+                if slices.over():
+                    await slices.pause()
+                outcome = None if became.open or led.fenced else self._resolve(led, pending, became.settlement)
+                if outcome is not None:
+                    outcomes.append(outcome)
+        return outcomes
+
+    def _resolve(self, led: LedSharePartition, pending: Pending, settlement: Settlement | None) -> Outcome | None:
+        """Apply what was decided. Rows of a state that was replaced settle nothing."""
+        machine, now_ms = led.machine, self._clock.now_ms()
+        applies = settlement is not None and settlement.state_epoch == machine.state_epoch
+        settled = _decode_batches(settlement.batches) if settlement is not None and applies else []
+        resolved = machine.resolve(pending.transaction_id, settled, now_ms)
+        if resolved is None:
+            return None
+        for acknowledge_type, records in resolved.settled.items():
+            metrics.RECORDS_SETTLED[acknowledge_type.name.lower()].inc(records)
+        if resolved.let_go:
+            metrics.RECORDS_SETTLED["none"].inc(resolved.let_go)
+
+        def ended(error: ApiError | None) -> None:
+            if error is None and settlement is not None:
+                self._applied.append(pending)
+
+        outcome = self._leader.persist(led, resolved.write, ended)
+        self._leader.expire_if_due(led, now_ms)
+        return outcome
+
+    # Sweep
+
+    async def sweep(self) -> None:
+        """Look at settlements that nobody has applied: load their share-partitions, and remove those that have no use."""
+        after: datetime | None = None
+        while True:
+            rows = await self._settlements.unapplied(SWEPT_AFTER_S, after, ASKED_AT_ONCE)
+            useless = [
+                Pending(row.transaction_id, row.settlement.key)
+                for row in rows
+                if self._cluster.leads(row.settlement.key) and await self._useless(row)
+            ]
+            if useless:
+                await self._settlements.applied(useless)
+            if len(rows) < ASKED_AT_ONCE:
+                return
+            after = rows[-1].settled_at
+
+    async def _useless(self, row: Unapplied) -> bool:
+        """Whether a settlement has nothing to settle: it was applied, or its state is gone. Loads the share-partition.
+
+        Only a leader that loaded after the records became pending, or the one that held them, can tell: an earlier one
+        does not know of them.
+        """
+        key = row.settlement.key
+        led = self._leader.loaded(key)
+        if led is None:
+            try:
+                await self._metadata.topics_by_id([key.topic_id])
+                topic = self._metadata.known_topic_id(key.topic_id)
+                if topic is None:
+                    return row.settled_at < datetime.now(UTC) - timedelta(seconds=GONE_AFTER_S)
+                (loaded,) = await self._leader.get(key.group_id, [(topic, key.partition)], initialize=False)
+            except ApiError:
+                return False
+            if isinstance(loaded, ApiError):
+                return isinstance(loaded, InvalidRecordState)  # the group, or its state, was deleted
+            led = loaded
+        if led.fenced or led.writes or row.transaction_id in (led.machine.holds or {}):
+            return False
+        return led.machine.leader_epoch >= row.settlement.leader_epoch

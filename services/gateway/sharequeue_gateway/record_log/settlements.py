@@ -1,0 +1,156 @@
+"""What transactions settled: rows that their commits write, and that the leaders of the share-partitions apply.
+
+    commit of T ──▶ a row for each share-partition, in the one database transaction that decides T
+    leader      ──▶ asks what became of T ──▶ writes the state ──durable──▶ removes the row
+
+The row, and not what happens to be pending, says what was settled. A leader asks with one statement, so it sees T open, or
+T's row here, or neither: then T was aborted, or was committed without these records.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.record_log.store import Connection
+
+Query = Callable[..., Awaitable[Any]]
+
+
+class Settlement(NamedTuple):
+    """What a transaction settles in one share-partition.
+
+    `state_epoch`, `leader_epoch`: those under which the records became pending. `batches`: for the leader alone.
+    """
+
+    key: SharePartitionKey
+    state_epoch: int
+    leader_epoch: int
+    batches: bytes
+
+
+class Settling(NamedTuple):
+    """The acknowledgements of a commit. `digest`: of what the client sent; a repeat has the same."""
+
+    digest: bytes
+    settlements: Sequence[Settlement]
+
+
+class Pending(NamedTuple):
+    """A share-partition in which records are pending on a transaction."""
+
+    transaction_id: str
+    key: SharePartitionKey
+
+
+class Decided(NamedTuple):
+    """What became of a transaction, as a share-partition sees it. `settlement`: None if nothing of it was settled."""
+
+    open: bool
+    settlement: Settlement | None
+
+
+class Unapplied(NamedTuple):
+    """A row that nobody has removed yet."""
+
+    transaction_id: str
+    settlement: Settlement
+    settled_at: datetime
+
+
+DECIDED: Final = """
+SELECT EXISTS (SELECT FROM log.transactions t WHERE t.transaction_id = a.transaction_id AND t.state = 0),
+  s.state_epoch, s.leader_epoch, s.batches
+FROM unnest($1::text[], $2::text[], $3::uuid[], $4::int[]) WITH ORDINALITY
+  AS a(transaction_id, group_id, topic_id, partition, place)
+LEFT JOIN log.settlements s USING (transaction_id, group_id, topic_id, partition) ORDER BY a.place
+"""
+
+
+class Settlements:
+    """The rows of settlements. Each coroutine may raise StorageError."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
+    async def decided(self, pending: Sequence[Pending]) -> list[Decided]:
+        """What became of transactions, in order, all from one snapshot."""
+        return await self._query(_decided, pending)  # type: ignore[no-any-return]
+
+    async def applied(self, rows: Sequence[Pending]) -> None:
+        """The state of these is durable: remove their rows."""
+        await self._query(_remove, rows)
+
+    async def unapplied(self, older_than_s: float, after: datetime | None, most: int) -> list[Unapplied]:
+        """Rows that are older, the oldest first. `after`: only those behind this time."""
+        return await self._query(_unapplied, older_than_s, after, most)  # type: ignore[no-any-return]
+
+    async def of_transaction(self, transaction_id: str) -> list[SharePartitionKey]:
+        """The share-partitions in which a committed transaction is not applied yet."""
+        return await self._query(_of_transaction, transaction_id)  # type: ignore[no-any-return]
+
+
+def _columns(rows: Sequence[Pending]) -> tuple[list[str], list[str], list[str], list[int]]:
+    keys = [row.key for row in rows]
+    return (
+        [row.transaction_id for row in rows],
+        [key.group_id for key in keys],
+        [key.topic_id for key in keys],
+        [key.partition for key in keys],
+    )
+
+
+async def _decided(connection: Connection, pending: Sequence[Pending]) -> list[Decided]:
+    rows = await connection.fetch(DECIDED, *_columns(pending))
+    return [
+        Decided(row[0], None if row[1] is None else Settlement(asked.key, row[1], row[2], row[3]))
+        for asked, row in zip(pending, rows, strict=True)
+    ]
+
+
+async def _remove(connection: Connection, rows: Sequence[Pending]) -> None:
+    await connection.execute(
+        """DELETE FROM log.settlements s USING unnest($1::text[], $2::text[], $3::uuid[], $4::int[])
+             AS a(transaction_id, group_id, topic_id, partition)
+           WHERE s.transaction_id = a.transaction_id AND s.group_id = a.group_id AND s.topic_id = a.topic_id
+             AND s.partition = a.partition""",
+        *_columns(rows),
+    )
+
+
+async def _unapplied(connection: Connection, older_than_s: float, after: datetime | None, most: int) -> list[Unapplied]:
+    rows = await connection.fetch(
+        """SELECT transaction_id, group_id, topic_id, partition, state_epoch, leader_epoch, batches, settled_at
+           FROM log.settlements
+           WHERE settled_at < (SELECT clock_timestamp()) - make_interval(secs => $1) AND settled_at > $2
+           ORDER BY settled_at LIMIT $3""",
+        older_than_s,
+        datetime.fromtimestamp(0, UTC) if after is None else after,
+        most,
+    )
+    return [
+        Unapplied(row[0], Settlement(SharePartitionKey(row[1], str(row[2]), row[3]), *row[4:7]), row[7]) for row in rows
+    ]
+
+
+async def _of_transaction(connection: Connection, transaction_id: str) -> list[SharePartitionKey]:
+    rows = await connection.fetch(
+        "SELECT group_id, topic_id, partition FROM log.settlements WHERE transaction_id = $1 ORDER BY 1, 2, 3",
+        transaction_id,
+    )
+    return [SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows]
+
+
+async def add(connection: Connection, transaction_id: str, settlements: Sequence[Settlement]) -> None:
+    """Add the rows of a transaction, within the database transaction that commits it."""
+    await connection.execute(
+        """INSERT INTO log.settlements (transaction_id, group_id, topic_id, partition, state_epoch, leader_epoch, batches)
+           SELECT $1, t.* FROM unnest($2::text[], $3::uuid[], $4::int[], $5::bigint[], $6::bigint[], $7::bytea[]) AS t""",
+        transaction_id,
+        [each.key.group_id for each in settlements],
+        [each.key.topic_id for each in settlements],
+        [each.key.partition for each in settlements],
+        [each.state_epoch for each in settlements],
+        [each.leader_epoch for each in settlements],
+        [each.batches for each in settlements],
+    )

@@ -1,0 +1,110 @@
+"""Commits that settle: of a client's transaction, and of one acknowledgement that carries records.
+
+    commit with acknowledgements      T of the client        find ─▶ hold ─▶ commit ─▶ tell
+    acknowledge with `produce`        T of its own: begin ─▶ hold ─▶ append, settle and end T in one commit ─▶ tell
+
+A refused acknowledgement aborts T: its records came from what the member does not hold any more.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidTxnState
+from sharequeue_gateway.record_log.appending import Appender
+from sharequeue_gateway.record_log.locked_append import Settles
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.settlements import Settling
+from sharequeue_gateway.record_log.transaction_rules import (
+    ABORT,
+    COMMIT,
+    REFUSE,
+    State,
+    Transaction,
+    check_commit,
+    end_answer,
+)
+from sharequeue_gateway.record_log.transactions import NewTransaction, PostgresTransactions
+from sharequeue_gateway.routing.settling import Refused, Settler, Wanted, digest_of
+
+TIMEOUT_MS: Final = 30_000
+"""Of the transaction of one acknowledgement: if its gateway dies, its records are let go after this time."""
+
+
+class SettledCommits:
+    """Commits transactions together with acknowledgements."""
+
+    def __init__(self, settler: Settler, transactions: PostgresTransactions, appender: Appender) -> None:
+        self._settler = settler
+        self._transactions = transactions
+        self._appender = appender
+
+    async def commit(
+        self, transaction_id: str, wanted: Sequence[Wanted], note: str | None, parts: Sequence[str]
+    ) -> Transaction:
+        """Commit a transaction, and settle what its client acknowledges. A repeat is answered the same.
+
+        Raises: InvalidTxnState: it is not open; or an acknowledgement was refused, so it is aborted: `results` say why.
+            ConcurrentTransactions, CoordinatorNotAvailable, RequestTimedOut: repeat the request. Others as of an end.
+        """
+        self._settler.check(wanted)
+        digest = digest_of(wanted)
+        found = await self._transactions.find(transaction_id)
+        if found is None or found.state != State.OPEN:
+            return end_answer(COMMIT, transaction_id, found, digest)
+        check_commit(found, (), (), 0)  # a part settles nothing
+        try:
+            settlements = await self._settler.hold(transaction_id, wanted)
+            settling = Settling(digest, settlements)
+            return await self._transactions.end(transaction_id, COMMIT, note=note, parts=parts, settling=settling)
+        except Refused as refused:
+            aborted = await self._transactions.end(transaction_id, REFUSE)
+            raise InvalidTxnState(
+                f"nothing is settled and the transaction is aborted, because {refused.first.detail}",
+                extra=aborted.known() | refused.extra(),
+            ) from None
+        finally:
+            await self._settler.tell(transaction_id, self._settler.keys_of(wanted))
+
+    async def append(
+        self, wanted: Sequence[Wanted], appends: Sequence[PartitionAppend], key: IdempotencyKey | None
+    ) -> AppendResult:
+        """Append records and settle what a member acknowledges: all of it, or nothing.
+
+        Returns: the result; the first one, if a request with this key has happened.
+        Raises: InvalidRecordState (121): an acknowledgement was refused: `results` say why. Others as of an append.
+        """
+        self._settler.check(wanted)
+        first = await self._first(key)
+        if first is not None:
+            return first
+        begun = await self._transactions.begin(NewTransaction(TIMEOUT_MS))
+        transaction_id = begun.transaction_id
+        try:
+            settlements = await self._settler.hold(transaction_id, wanted)
+            settles = Settles(transaction_id, Settling(digest_of(wanted), settlements))
+            result = await self._appender.append_and_settle(appends, key, settles)
+        except (Refused, ApiError) as fault:
+            await self._abort(transaction_id)
+            first = await self._first(key)  # an earlier try may have happened since, and settled these
+            if first is not None:
+                return first
+            if isinstance(fault, Refused):
+                raise InvalidRecordState(
+                    f"nothing is settled or stored, because {fault.first.detail}", extra=fault.extra()
+                ) from None
+            raise
+        else:
+            if result.repeated:
+                await self._abort(transaction_id)
+            return result
+        finally:
+            await self._settler.tell(transaction_id, self._settler.keys_of(wanted))
+
+    async def _first(self, key: IdempotencyKey | None) -> AppendResult | None:
+        answer = None if key is None else await self._appender.first_answer(key)
+        return None if answer is None else AppendResult((), answer, repeated=True)
+
+    async def _abort(self, transaction_id: str) -> None:
+        with contextlib.suppress(ApiError):  # it was committed, or its time-out aborts it
+            await self._transactions.end(transaction_id, ABORT)
