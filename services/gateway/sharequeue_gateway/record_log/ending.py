@@ -75,6 +75,19 @@ class Ended(NamedTuple):
     has_parts: bool = False
 
 
+@asynccontextmanager
+async def _locking(connection: Any, lock_timeout_ms: int) -> AsyncIterator[None]:
+    """As `connection.transaction()`, with a lock timeout and one round trip less."""
+    await connection.execute(f"BEGIN; SET LOCAL lock_timeout = {lock_timeout_ms}")
+    try:
+        yield
+    except BaseException:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
+
+
 class _LargeEnd(Exception):
     """The transaction has many partitions: it needs the turn of large ends."""
 
@@ -197,8 +210,7 @@ class Ending:
     async def _transaction(
         self, connection: Any, transaction_id: str, end: End, large: bool, remaining_s: float
     ) -> Ended:
-        async with connection.transaction():
-            await connection.execute(f"SET LOCAL lock_timeout = {max(int(remaining_s * 800), 100)}")
+        async with _locking(connection, max(int(remaining_s * 800), 100)):
             found = await transaction_store.lock_to_end(connection, transaction_id, end.skip_locked)
             if found is not None:
                 return await self._end(connection, found, end, large)
