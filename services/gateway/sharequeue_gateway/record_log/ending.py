@@ -44,6 +44,8 @@ LARGE_PARTITIONS: Final = 64
 """An end of more partitions is large. Large ends run one after another, over all gateways."""
 AT_ONCE: Final = 4
 """The most connections of the pool that ends use."""
+PUBLISHED_AT_ONCE: Final = 100
+"""Markers that are reported before other requests run."""
 AGAIN_S: Final = 0.1
 AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 
@@ -163,7 +165,7 @@ class Ending:
                     remaining_s = until - time.monotonic()
                     async with self._database.connections.lend(remaining_s) as connection:
                         ended = await self._with_period(connection, transaction_id, end, large, remaining_s)
-                self._known.publish(ended.markers)
+                await self._publish(ended.markers)
                 if ended.here and ended.transaction is not None:
                     self.count(ended.transaction, time.monotonic() - began)
                 return ended
@@ -177,6 +179,13 @@ class Ending:
                     raise self._not_ended(transaction_id, in_doubt, fault) from fault
                 log.info("trying to end a transaction again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(AGAIN_S)
+
+    async def _publish(self, markers: Sequence[tuple[TopicIdPartition, RecordBatch]]) -> None:
+        """Report the markers; other requests run between those of a large end."""
+        for first in range(0, len(markers), PUBLISHED_AT_ONCE):
+            if first:
+                await asyncio.sleep(0)
+            self._known.publish(markers[first : first + PUBLISHED_AT_ONCE])
 
     @asynccontextmanager
     async def _turn(self, until: float, large: bool) -> AsyncIterator[None]:
