@@ -135,48 +135,57 @@ def run(pipeline: Pipeline, frame: Any) -> int:
     raise AssertionError("the query fails again and again")
 
 
-def dies(poison: int) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """A function for mapInArrow: the Python worker dies at one record."""
+def dies(poison: set[bytes]) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """A function for mapInArrow: the Python worker dies at some records."""
 
     def records(batches: Iterable[Any]) -> Iterable[Any]:
         for batch in batches:
-            if str(poison).encode() in batch.column("value").to_pylist():
+            if poison & set(batch.column("value").to_pylist()):
                 os._exit(1)
             yield batch
 
     return records
 
 
-def failing(stream: DataFrame, kind: str, poison: int) -> DataFrame:
+def failing(stream: DataFrame, kind: str, poison: Iterable[int]) -> DataFrame:
     stream = stream.select("value")
+    texts = [str(number) for number in poison]
     if kind == "worker":
-        return stream.mapInArrow(dies(poison), "value binary")  # type: ignore[arg-type]
-    return stream.selectExpr(f"if(CAST(value AS STRING) = '{poison}', raise_error('no use'), value) AS value")
+        return stream.mapInArrow(dies({text.encode() for text in texts}), "value binary")  # type: ignore[arg-type]
+    bad = ", ".join(f"'{text}'" for text in texts)
+    return stream.selectExpr(f"if(CAST(value AS STRING) IN ({bad}), raise_error('no use'), value) AS value")
+
+
+CELLS = [(kind, on_error) for kind in ("jvm", "worker") for on_error in ("release", "reject")]
 
 
 @pytest.mark.parametrize(
-    ("kind", "on_error", "records", "limit"),
+    ("records", "limit", "partitions", "poison"),
     [
-        ("jvm", "release", 6, 2),
-        ("worker", "reject", 6, 2),
-        *(
-            pytest.param(kind, on_error, 100, 5, marks=pytest.mark.soak)
-            for kind in ("jvm", "worker")
-            for on_error in ("release", "reject")
-        ),
+        pytest.param(6, 2, 2, [0, 5], id="several of 6"),
+        pytest.param(100, 5, 1, [51], id="one of 100", marks=pytest.mark.soak),
+        pytest.param(100, 5, 4, [3, 4, 50, 99], id="several of 100", marks=pytest.mark.soak),
     ],
 )
-def test_a_task_that_one_record_kills(
-    pipeline: Pipeline, gateway: Gateway, name: str, kind: str, on_error: str, records: int, limit: int
+@pytest.mark.parametrize(("kind", "on_error"), CELLS)
+def test_a_task_that_records_kill(
+    pipeline: Pipeline,
+    gateway: Gateway,
+    name: str,
+    kind: str,
+    on_error: str,
+    records: int,
+    limit: int,
+    partitions: int,
+    poison: list[int],
 ) -> None:
-    """Spark's tasks fail with an error in the JVM, or their Python worker dies."""
-    poison = records // 2 + 1
+    """Spark's tasks fail with an error in the JVM, or their Python worker dies. All other records arrive."""
     gateway.configure(name, share_delivery_count_limit=limit)
-    produce(gateway, name, records)
+    produce(gateway, name, records, partitions=partitions)
     run(pipeline, failing(pipeline.stream(group=name, topics=name, onError=on_error, parallelism=2), kind, poison))
-    assert dead_letters(gateway, name) == [(0, poison)]
-    assert numbers(pipeline.out()) == [number for number in range(records) if number != poison]
-    assert settled(gateway, name, name)
+    wait_for(lambda: settled(gateway, name, name), "every record is settled")
+    assert dead_letters(gateway, name) == sorted((number % partitions, number // partitions) for number in poison)
+    assert numbers(pipeline.out()) == [number for number in range(records) if number not in poison]
 
 
 @pytest.mark.soak
@@ -187,7 +196,7 @@ def test_one_poison_in_8000_records_at_default_settings(
     gateway.configure(name, share_delivery_count_limit=limit)
     produce(gateway, name, 8000, partitions=4)
     began = time.monotonic()
-    batches = run(pipeline, failing(pipeline.stream(group=name, topics=name), "jvm", 5557))
+    batches = run(pipeline, failing(pipeline.stream(group=name, topics=name), "jvm", [5557]))
     print(f"limit {limit}: {batches} micro-batches, {time.monotonic() - began:.0f} s")
     assert dead_letters(gateway, name) == [(1, 5557 // 4)]
     assert numbers(pipeline.out()) == [number for number in range(8000) if number != 5557]
