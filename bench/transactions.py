@@ -1,0 +1,275 @@
+"""`python -m bench.transactions`: what transactions cost, on a stack of its own, each with its bar.
+
+    produce     10 requests of 100 records each, in a transaction and without one, in turns
+    commit      appends to another topic, while a transaction over 1,000 partitions commits and while nothing else happens
+    W2, W3      of a read_committed and of a read_uncommitted group, without any transaction, in turns
+
+The rows are Markdown, for docs/benchmarks.md. Exits 1 if a bar does not hold. The load of the machine hits both sides of a
+row alike; still, believe only a run on a quiet machine.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final, NamedTuple
+
+import click
+import msgspec
+import uvloop
+
+from bench.processes import cpu_seconds
+from bench.queues import ShareQueue, new_name
+from bench.workloads import end_to_end
+from sharequeue.http.caller import Client
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.groups import UpdateShareGroupConfigRequest
+from sharequeue.protocol.messages.topics import CreateTopicRequest
+from sharequeue.protocol.messages.transactions import BeginTransactionRequest, CommitTransactionRequest
+from sharequeue.stack.stack import Stack, temporary_stack
+
+REQUESTS: Final = 10
+RECORDS: Final = 100
+VALUE: Final = "v" * 98
+APPENDERS: Final = 4
+PACE_S: Final = 0.02
+"""From the end of an append to the next one of the same client: the machine is not busy with appends alone."""
+CALM_S: Final = 0.5
+"""How long appends are measured alone, before each commit."""
+LEVELS: Final = ("read_uncommitted", "read_committed")
+
+
+class Report:
+    """The rows of the table."""
+
+    def __init__(self) -> None:
+        self.held = True
+        click.echo("| measured | without | with | ratio | bar |\n| --- | ---: | ---: | ---: | --- |")
+
+    def at_most(self, what: str, without: float, with_it: float, most: float) -> None:
+        self._row(what, without, with_it, with_it / without, f"at most {most:g}", with_it / without <= most)
+
+    def at_least(self, what: str, without: float, with_it: float, ratio: float, least: float) -> None:
+        self._row(what, without, with_it, ratio, f"at least {least:g}", ratio >= least)
+
+    def told(self, what: str, without: float, with_it: float) -> None:
+        self._row(what, without, with_it, with_it / without, "", held=True)
+
+    def _row(self, what: str, without: float, with_it: float, ratio: float, bar: str, held: bool) -> None:
+        self.held &= held
+        digits = 0 if without > 1000 else 2
+        missed = "" if held else " **missed**"
+        row = f"| {what} | {without:,.{digits}f} | {with_it:,.{digits}f} | {ratio:.3f} | {bar}{missed} |"
+        click.echo(row)
+
+
+def body(values: Sequence[str], partitions: int = 0) -> bytes:
+    """A produce request. With `partitions`, the records go to one after another."""
+    records: list[dict[str, Any]] = [{"value": value} for value in values]
+    if partitions:
+        records = [{**record, "partition": number % partitions} for number, record in enumerate(records)]
+    return msgspec.json.encode({"records": records})
+
+
+class Transactional:
+    """One client that produces to one topic, in transactions or not."""
+
+    def __init__(self, url: str) -> None:
+        self._client = Client(url, deadline_s=60)
+        self._path = {"topic": new_name()}
+
+    async def create(self, partitions: int) -> None:
+        await self._client.call(apis.CREATE_TOPIC, CreateTopicRequest(name=self._path["topic"], partitions=partitions))
+
+    async def begin(self) -> str:
+        begun = await self._client.call(apis.BEGIN_TRANSACTION, BeginTransactionRequest())
+        return str(begun.transaction_id)
+
+    async def produce(self, request: bytes, transaction_id: str | None = None) -> None:
+        headers = {"Transaction-Id": transaction_id} if transaction_id else {}
+        await self._client.relay(apis.PRODUCE_RECORDS, request, path=self._path, headers=headers)
+
+    async def commit(self, transaction_id: str) -> None:
+        path = {"transaction": transaction_id}
+        await self._client.call(apis.COMMIT_TRANSACTION, CommitTransactionRequest(), path=path)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+# 10 × 100 records
+
+
+async def produces(url: str, rounds: int) -> tuple[float, float]:
+    """Milliseconds for REQUESTS × RECORDS records, the medians: without a transaction, and in one."""
+    client = Transactional(url)
+    await client.create(1)
+    request = body([VALUE] * RECORDS)
+
+    async def without() -> None:
+        for _ in range(REQUESTS):
+            await client.produce(request)
+
+    async def within() -> None:
+        transaction_id = await client.begin()
+        for _ in range(REQUESTS):
+            await client.produce(request, transaction_id)
+        await client.commit(transaction_id)
+
+    times: tuple[list[float], list[float]] = ([], [])
+    for turn in range(rounds + 2):
+        for kind, work in enumerate((without, within)):
+            took = await milliseconds(work)
+            if turn > 1:  # the first ones warm up
+                times[kind].append(took)
+    await client.close()
+    return median(times[0]), median(times[1])
+
+
+async def milliseconds(work: Callable[[], Awaitable[Any]]) -> float:
+    began = time.perf_counter()
+    await work()
+    return 1000 * (time.perf_counter() - began)
+
+
+# A commit of many partitions
+
+
+class Commits(NamedTuple):
+    """Milliseconds: p99 of appends alone and beside a commit, and the median of a commit."""
+
+    alone: float
+    beside: float
+    commit: float
+    appends_beside: int
+
+
+async def commits(url: str, rounds: int, partitions: int) -> Commits:
+    """Appends of one record to topics of their own, while transactions over `partitions` partitions commit."""
+    client = Transactional(url)
+    await client.create(partitions)
+    appends: list[tuple[float, float]] = []
+    tasks = [asyncio.create_task(append_for_ever(url, appends)) for _ in range(APPENDERS)]
+    request = body([VALUE] * partitions, partitions)
+    alone: list[float] = []
+    beside: list[float] = []
+    commit_times = []
+    for turn in range(rounds + 1):
+        transaction_id = await client.begin()
+        await client.produce(request, transaction_id)
+        calm = time.perf_counter()
+        await asyncio.sleep(CALM_S)
+        began = time.perf_counter()
+        await client.commit(transaction_id)
+        ended = time.perf_counter()
+        await asyncio.sleep(CALM_S)  # those that began beside the commit have ended, too
+        if turn:  # the first one warms up
+            commit_times.append(1000 * (ended - began))
+            alone += [1000 * (end - start) for start, end in appends if start >= calm and end <= began]
+            beside += [1000 * (end - start) for start, end in appends if end > began and start < ended]
+        appends.clear()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await client.close()
+    return Commits(quantiles(alone, n=100)[98], quantiles(beside, n=100)[98], median(commit_times), len(beside))
+
+
+async def append_for_ever(url: str, appends: list[tuple[float, float]]) -> None:
+    """Note when each append began and ended."""
+    client = Transactional(url)
+    await client.create(1)
+    request = body([VALUE])
+    try:
+        while True:
+            began = time.perf_counter()
+            await client.produce(request)
+            appends.append((began, time.perf_counter()))
+            await asyncio.sleep(PACE_S)
+    finally:
+        await client.close()
+
+
+# Groups that meet no transaction
+
+
+class Rates(NamedTuple):
+    """Records per second, CPU microseconds of the gateway for a record, and the median ratio of two turns side by side."""
+
+    rates: tuple[float, float]
+    cpu: tuple[float, float]
+    ratio: float
+
+
+async def groups(stack: Stack, name: str, rounds: int, scale: float) -> Rates:
+    """W2 or W3, for each of LEVELS in turns; each round begins with the other one."""
+    found: dict[str, list[tuple[float, float]]] = {level: [] for level in LEVELS}
+    for turn in range(rounds + 1):
+        for level in LEVELS if turn % 2 else reversed(LEVELS):
+            measured = await cycle(stack, name, level, scale)
+            if turn:  # the first round warms up
+                found[level].append(measured)
+    rates = [median(rate for rate, _ in found[level]) for level in LEVELS]
+    cpu = [median(cpu for _, cpu in found[level]) for level in LEVELS]
+    ratio = median(with_it[0] / without[0] for without, with_it in zip(*found.values(), strict=True))
+    return Rates((rates[0], rates[1]), (cpu[0], cpu[1]), ratio)
+
+
+async def cycle(stack: Stack, name: str, level: str, scale: float) -> tuple[float, float]:
+    """One run with a new topic and group. Returns: records per second, and CPU microseconds for a record."""
+    topic = new_name()
+    client = Client(stack.url, deadline_s=60)
+    settings = UpdateShareGroupConfigRequest(config={"share.isolation.level": level})
+    await client.call(apis.UPDATE_SHARE_GROUP_CONFIG, settings, path={"group": topic})
+    await client.close()
+
+    async def connect() -> ShareQueue:
+        return await ShareQueue.connect(stack.url, topic)
+
+    pid = stack.service("gateway").pid
+    used = cpu_seconds(pid)
+    if name == "W3":
+        records = round(20_000 * scale)
+        rate = await end_to_end(connect, VALUE, records, batch=10, producers=4, consumers=8)
+    else:
+        records = round(60_000 * scale)
+        rate = await end_to_end(connect, VALUE, records, batch=100)
+    return rate, 1e6 * (cpu_seconds(pid) - used) / records
+
+
+@click.command()
+@click.option("--rounds", default=100, show_default=True, help="Of produce, each way.")
+@click.option("--commits", "commit_rounds", default=40, show_default=True, help="Transactions over --partitions.")
+@click.option("--partitions", default=1000, show_default=True)
+@click.option("--turns", default=12, show_default=True, help="Of W2 and W3, each level.")
+@click.option("--scale", default=1.0, show_default=True, help="Of W2 and W3: 1 is 60,000 and 20,000 records.")
+@click.option("--only", type=click.Choice(["produce", "commit", "W2", "W3"]), help="One measurement alone.")
+def main(rounds: int, commit_rounds: int, partitions: int, turns: int, scale: float, only: str | None) -> None:
+    """Measure what transactions cost."""
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="sharequeue-bench-") as home:
+        Path(home).chmod(0o755)
+        with temporary_stack(Path(home) / "stack") as stack:
+            if only in (None, "produce"):
+                without, within = uvloop.run(produces(stack.url, rounds))
+                report.at_most(f"{REQUESTS} × {RECORDS} records in a transaction, ms", without, within, 1.5)
+            if only in (None, "commit"):
+                found = uvloop.run(commits(stack.url, commit_rounds, partitions))
+                what = f"append, p99, while a transaction over {partitions:,} partitions commits, ms"
+                report.at_most(what, found.alone, found.beside, 1.5)
+            for name in ("W2", "W3"):
+                if only in (None, name):
+                    rates = uvloop.run(groups(stack, name, turns, scale))
+                    what = f"{name} of a read_committed group, no transaction"
+                    report.at_least(f"{what}, records/s", *rates.rates, rates.ratio, 0.98)
+                    report.told(f"{what}, gateway's CPU for a record, µs", *rates.cpu)
+    if only in (None, "commit"):
+        click.echo(f"\nA commit took {found.commit:.0f} ms; {found.appends_beside:,} appends ran beside one.")
+    if not report.held:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
