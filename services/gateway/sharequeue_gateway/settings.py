@@ -15,7 +15,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """Durations in milliseconds, sizes in bytes."""
 
     database_url: str
-    """PostgreSQL with the schema `log`: `postgresql://user:password@host:port/database`. Tested on 16 and 18."""
+    """PostgreSQL with the schema `log`: `postgresql://user:password@host:port/database`. Version 16 to 18. The
+    tests run on 16 and 18, and not on 17, which `docker-compose.yml` runs."""
     redis_url: str
     """Redis: `redis://:password@host:port/number`. Tested on Redis 7, Valkey 8 and Valkey 9."""
     coordinator_url: str
