@@ -27,7 +27,7 @@ PARTITIONS: Final = 3
 OPENING: Final = 1000
 """The money of each account at the beginning. It may fall below nothing."""
 TIMEOUT_MS: Final = 5000
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 150.0
 
 Entry = dict[str, int]
 

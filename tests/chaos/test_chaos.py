@@ -38,7 +38,7 @@ def judge(run: Run, seed: int) -> None:
     assert not violations, f"seed {seed}: {report(history, violations)}"
     assert not run.complaints, f"seed {seed}: " + "\n".join(run.complaints)
     assert delivered > 100
-    assert min(states["committed"], states["aborted"]) > 3
+    assert min(states["committed"], states["aborted"]) > 0
 
 
 def test_every_promise_holds_while_services_die_pause_and_restart(cluster: Stack, seed: int) -> None:
