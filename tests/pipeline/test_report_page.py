@@ -24,7 +24,8 @@ from sharequeue_pipeline.jobs.reporting.figures import (
 )
 from sharequeue_pipeline.jobs.reporting.findings import findings
 from sharequeue_pipeline.jobs.reporting.markdown import markdown
-from sharequeue_pipeline.jobs.reporting.page import MOST_LAGS, page
+from sharequeue_pipeline.jobs.reporting.overview import MOST_LAGS
+from sharequeue_pipeline.jobs.reporting.page import page
 from sharequeue_pipeline.jobs.reporting.texts import duration, share, short, text_of, visible
 
 FROM_MS = 1_795_219_200_000
