@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep
-from sharequeue.client.outcomes import GAP, GIVEN_BACK, NEVER_BEGUN, Outcome
+from sharequeue.client.outcomes import ACCEPT, GAP, GIVEN_BACK, NEVER_BEGUN, RELEASE, Outcome
 from sharequeue.protocol.messages import records as record_messages
 from sharequeue.protocol.messages.records import Acknowledgement, FetchedBatch
 from sharequeue.protocol.types import Reason
@@ -109,7 +109,8 @@ class Delivery:
     """One acquired range of offsets.
 
     `undecided`: offsets of records without an outcome. `chosen`: outcomes that were chosen and not sent yet.
-    `in_flight`: how many acknowledgements were sent, or wait to be sent, and have no result.
+    `in_flight`: how many acknowledgements were sent, or wait to be sent, and have no result. `in_transactions`: offsets
+    that a transaction settles when it commits; until then they are held. `group`, `member_id`: who holds it.
     """
 
     __slots__ = (
@@ -118,10 +119,14 @@ class Delivery:
         "deadline",
         "delivery_count",
         "first_offset",
+        "group",
         "in_flight",
+        "in_transactions",
         "last_offset",
         "lock_duration_s",
         "lost",
+        "member_id",
+        "not_settled",
         "partition",
         "records",
         "renew_at",
@@ -129,7 +134,9 @@ class Delivery:
         "undecided",
     )
 
-    def __init__(self, batch: FetchedBatch) -> None:
+    def __init__(self, batch: FetchedBatch, group: str = "", member_id: str = "") -> None:
+        self.group = group
+        self.member_id = member_id
         self.topic = batch.topic
         self.partition = batch.partition
         self.first_offset = batch.first_offset
@@ -143,6 +150,9 @@ class Delivery:
         self.records = {message.offset: Record(message, self) for message in batch.records or ()}
         self.undecided = set(self.records)
         self.chosen: dict[int, Outcome] = {}
+        self.in_transactions: set[int] = set()
+        self.not_settled: set[int] = set()
+        """Offsets whose transaction was aborted."""
         self.lost: set[int] = set()
         """Offsets whose lock has ended."""
         if len(self.records) <= self.last_offset - self.first_offset:
@@ -153,7 +163,7 @@ class Delivery:
     @property
     def settled(self) -> bool:
         """Whether every offset has its result."""
-        return not (self.undecided or self.chosen or self.in_flight)
+        return not (self.undecided or self.chosen or self.in_flight or self.in_transactions)
 
     def choose(self, offset: int, outcome: Outcome) -> None:
         """Choose the outcome of one record, in place of an earlier choice. Raises: IllegalState: it was sent."""
@@ -161,6 +171,32 @@ class Delivery:
             raise IllegalState(f"{self.topic}-{self.partition} offset {offset} is already acknowledged")
         self.chosen[offset] = outcome
         self.undecided.discard(offset)
+
+    def give_to_transaction(self, offset: int) -> None:
+        """A transaction settles this record when it commits. Raises: IllegalState: it is acknowledged otherwise."""
+        if offset not in self.undecided:
+            raise IllegalState(f"{self.topic}-{self.partition} offset {offset} is already acknowledged")
+        self.undecided.discard(offset)
+        self.in_transactions.add(offset)
+
+    def take_from_transaction(self, offsets: Iterable[int], *, settled: bool) -> None:
+        """The transaction has ended. If it did not settle them, the records are held, and need an outcome."""
+        for offset in offsets:
+            self.in_transactions.discard(offset)
+            if not settled:
+                self.undecided.add(offset)
+                self.not_settled.add(offset)
+
+    def accept(self, offset: int) -> None:
+        """Accept a record that has no outcome; release it if its transaction was aborted: its work was not done."""
+        if offset in self.undecided or offset in self.chosen:
+            self.choose(offset, RELEASE if offset in self.not_settled else ACCEPT)
+
+    def accept_all(self) -> None:
+        """As `accept`, for all records that have no outcome."""
+        for offset in self.not_settled & self.undecided:
+            self.choose(offset, RELEASE)
+        self.choose_all(ACCEPT)
 
     def choose_all(self, outcome: Outcome) -> None:
         """Choose the outcome of all records that have none."""
@@ -175,13 +211,13 @@ class Delivery:
     def take_chosen(self) -> list["OutcomeRun"]:
         """The chosen outcomes as acknowledgements to send: one for each run of offsets with the same outcome."""
         chosen, self.chosen = self.chosen, {}
-        taken = [OutcomeRun(self, *run) for run in _outcome_runs(chosen)]
+        taken = [OutcomeRun(self, *run) for run in outcome_runs(chosen)]
         self.in_flight += len(taken)
         return taken
 
     def held_runs(self) -> list[tuple[int, int]]:
         """The runs of offsets whose locks the consumer needs, as (first, last)."""
-        return list(_runs(sorted((self.undecided | set(self.chosen)) - self.lost)))
+        return list(_runs(sorted((self.undecided | set(self.chosen) | self.in_transactions) - self.lost)))
 
     def hand_out_again(self, first_offset: int, last_offset: int) -> list[Record]:
         """The user renewed these records: they need another outcome."""
@@ -197,6 +233,20 @@ def releases(held: Iterable[Delivery]) -> list["OutcomeRun"]:
         delivery.choose_all(GIVEN_BACK)
         taken += delivery.take_chosen()
     return taken
+
+
+def acknowledgement_of(delivery: Delivery, first_offset: int, last_offset: int, outcome: Outcome) -> Acknowledgement:
+    return Acknowledgement(
+        topic=delivery.topic,
+        partition=delivery.partition,
+        first_offset=first_offset,
+        last_offset=last_offset,
+        delivery_count=delivery.delivery_count,
+        type=outcome.type,
+        reason=None if outcome.reason is None else Reason(outcome.reason),
+        delay_ms=outcome.delay_ms,
+        begun=outcome.begun,
+    )
 
 
 class OutcomeRun:
@@ -215,17 +265,7 @@ class OutcomeRun:
         """Whether it was sent before and its answer was lost: the service may have applied it."""
 
     def message(self) -> Acknowledgement:
-        return Acknowledgement(
-            topic=self.delivery.topic,
-            partition=self.delivery.partition,
-            first_offset=self.first_offset,
-            last_offset=self.last_offset,
-            delivery_count=self.delivery.delivery_count,
-            type=self.outcome.type,
-            reason=None if self.outcome.reason is None else Reason(self.outcome.reason),
-            delay_ms=self.outcome.delay_ms,
-            begun=self.outcome.begun,
-        )
+        return acknowledgement_of(self.delivery, self.first_offset, self.last_offset, self.outcome)
 
     @property
     def released_before(self) -> bool:
@@ -260,7 +300,7 @@ def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def _outcome_runs(chosen: dict[int, Outcome]) -> list[tuple[int, int, Outcome]]:
+def outcome_runs(chosen: dict[int, Outcome]) -> list[tuple[int, int, Outcome]]:
     """Cut offsets into runs with one outcome, as (first, last, outcome), ascending."""
     if not chosen:
         return []

@@ -85,6 +85,8 @@ class Fetching:
         self._following = client if isinstance(client, FollowingClient) else None
         self._path = {"group": group}
         self._member_id = member_id
+        self.holder: Final = (group, member_id)
+        """Who holds what is fetched."""
         self._limits = limits
         self._topics: list[str] = []
         self._partitions: Mapping[str, list[int]] | None = None

@@ -134,7 +134,7 @@ class Polling:
         self._settling.take_results(fetched.acknowledgements, response.acknowledgement_results)
         received_at = time.monotonic()
         for batch in response.batches:
-            delivery = Delivery(batch)
+            delivery = Delivery(batch, *self._fetching.holder)
             self._settling.hold(delivery)
             self._ready.extend(delivery.records.values())
             self._renewing.held(delivery, received_at, urgent=fetched.repeated)

@@ -203,8 +203,10 @@ class RecordStream:
             return
         if event.kind == "message":
             received_at = time.monotonic()
+            for settled in [held for held in self._held if held.settled]:  # by transactions
+                del self._held[settled]
             for batch in nesting.decode(_decoder, event.data).batches:
-                delivery = Delivery(batch)
+                delivery = Delivery(batch, self.group, self.member_id)
                 delivery.deadline = received_at + delivery.lock_duration_s
                 self._held[delivery] = None
                 self._ready.extend(delivery.records.values())

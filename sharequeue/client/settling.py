@@ -61,10 +61,18 @@ class Settling:
         self.held[delivery] = None
 
     def collect(self) -> bool:
-        """Turn chosen outcomes into acknowledgements to send. Returns: whether records are to be renewed."""
+        """Turn chosen outcomes into acknowledgements to send. Returns: whether records are to be renewed.
+
+        Deliveries that transactions have settled are let go.
+        """
+        done = []
         for delivery in self.held:
             if delivery.chosen:
                 self._unsent += delivery.take_chosen()
+            elif delivery.settled:
+                done.append(delivery)
+        for delivery in done:
+            del self.held[delivery]
         return any(run.outcome.type == "renew" for run in self._unsent)
 
     def take_unsent(self) -> list[OutcomeRun]:

@@ -18,7 +18,7 @@ from sharequeue.client.errors import AcknowledgementError, IllegalState
 from sharequeue.client.fetching import Fetching, FetchLimits
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.membership import Membership
-from sharequeue.client.outcomes import ACCEPT, NEVER_BEGUN, outcome_of
+from sharequeue.client.outcomes import NEVER_BEGUN, outcome_of
 from sharequeue.client.polling import Polling
 from sharequeue.client.renewing import Renewing
 from sharequeue.client.settling import CommitCallback, Committed, Settling
@@ -211,11 +211,11 @@ class ShareConsumer:
         if not self._implicit:
             return
         for delivery in self._returned:
-            delivery.choose_all(ACCEPT)
+            delivery.accept_all()
         self._returned = []
         current, self._current = self._current, None
         if current is not None:
-            current.delivery.choose(current.offset, ACCEPT)
+            current.delivery.accept(current.offset)
 
     # Settling
 

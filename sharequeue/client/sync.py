@@ -163,6 +163,7 @@ class Transaction(_Sending):
         with producer.transaction() as t:
             t.send("orders", {"id": 1})
             t.send("payments", {"order": 1})
+            t.acknowledge(record)              # of a ShareConsumer or RecordStream: settled by the commit
     """
 
     def __init__(self, thread: LoopThread, transaction: client.Transaction) -> None:
@@ -183,6 +184,20 @@ class Transaction(_Sending):
     def outcome(self) -> EndedTransaction | None:
         """What became of it: when it was committed or aborted. None while it is open, or if that is not known."""
         return self._transaction.outcome
+
+    def acknowledge(
+        self,
+        record: Record,
+        type: Literal["accept", "release", "reject"] = "accept",
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+        begun: bool = True,
+    ) -> None:
+        """Have the commit settle a record that a consumer holds; see `sharequeue.client.Transaction.acknowledge`."""
+        self._transaction.acknowledge(
+            record, type, reason=reason, delay_ms=delay_ms, begun=begun
+        )  # needs no event loop
 
     def __enter__(self) -> Self:
         self._thread.wait_for(self._transaction.__aenter__)

@@ -1,5 +1,7 @@
 """A transaction of a producer: begun, its records sent, then committed or aborted. The block that uses it decides.
 
+A commit also settles the records of consumers that were acknowledged with it. Until then these consumers hold them.
+
 block ends ───────────▶ flush ──▶ commit ──▶ committed: `outcome` says when
                           │         └──────▶ refused, or unknown: ApiError
 block raises, or a record failed that nobody has seen, or was appended outside
@@ -12,19 +14,23 @@ import asyncio
 import contextlib
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
+from sharequeue.client.deliveries import Delivery, Record, acknowledgement_of, outcome_runs
 from sharequeue.client.errors import IllegalState
+from sharequeue.client.outcomes import RENEW, Outcome, outcome_of
 from sharequeue.client.sending import Options, Sender
 from sharequeue.http.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidTxnState
+from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
     BegunTransaction,
     CommitTransactionRequest,
     EndedTransaction,
     EndTransactionRequest,
+    MemberAcknowledgements,
 )
 
 BEGIN: Final = replace(apis.BEGIN_TRANSACTION, idempotent=True)
@@ -72,6 +78,7 @@ class Transaction(Sender):
         async with producer.transaction() as t:
             await t.send("orders", {"id": 1})
             await t.send("payments", {"order": 1})
+            t.acknowledge(record)              # of a ShareConsumer or RecordStream: settled by the commit
     """
 
     _name = "transaction"
@@ -81,6 +88,8 @@ class Transaction(Sender):
         self._owner = owner
         self._timeout_ms = timeout_ms
         self._note = note
+        self._acknowledged: dict[Delivery, dict[int, Outcome]] = {}
+        self._commit_request: CommitTransactionRequest | None = None
         self._begun: BegunTransaction | None = None
         self._outcome: EndedTransaction | None = None
         self._asked = False
@@ -111,6 +120,31 @@ class Transaction(Sender):
             raise IllegalState("the transaction has not begun: use it with `async with`")
         return self._begun
 
+    def acknowledge(
+        self,
+        record: Record,
+        type: Literal["accept", "release", "reject"] = "accept",
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+        begun: bool = True,
+    ) -> None:
+        """Have the commit settle a record that a consumer holds; the arguments are ShareConsumer.acknowledge's.
+
+        The consumer keeps its lock alive until then. If the transaction is aborted, it still holds the record, which
+        needs another outcome. If it does not hold it any more, nothing of the transaction happens, and the end of the
+        block raises an ApiError whose `problem` has `results`.
+
+        Raises: IllegalState: the transaction is not open, or the record has an outcome. ValueError: as there, or renew.
+        """
+        if self._closed:
+            raise IllegalState("the transaction is not open: use it with `async with`")
+        outcome = outcome_of(type, reason, delay_ms, begun)
+        if outcome is RENEW:
+            raise ValueError("a transaction does not renew locks")
+        record.delivery.give_to_transaction(record.offset)
+        self._acknowledged.setdefault(record.delivery, {})[record.offset] = outcome
+
     async def __aenter__(self) -> Self:
         if self._begun is not None:
             raise IllegalState("a transaction is used once: make one more with producer.transaction()")
@@ -122,6 +156,21 @@ class Transaction(Sender):
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            await self._end(fault)
+        finally:
+            self._tell_consumers()
+
+    def _tell_consumers(self) -> None:
+        """Their records are settled, or held as before. If the outcome is not known, they are neither."""
+        if self.in_doubt:
+            return
+        settled = self._outcome is not None and self._outcome.state == "committed"
+        for delivery, outcomes in self._acknowledged.items():
+            delivery.take_from_transaction(outcomes, settled=settled)
+        self._acknowledged = {}
+
+    async def _end(self, fault: BaseException | None) -> None:
         if fault is not None:
             await self._abort()
             return
@@ -144,11 +193,23 @@ class Transaction(Sender):
             raise
 
     async def _commit(self) -> None:
+        if self._commit_request is None:  # a repeat sends the same one
+            self._commit_request = CommitTransactionRequest(note=self._note, acknowledgements=self._settling())
         self._outcome = await self._client.call(
-            apis.COMMIT_TRANSACTION,
-            CommitTransactionRequest(note=self._note),
-            path={"transaction": self.transaction_id},
+            apis.COMMIT_TRANSACTION, self._commit_request, path={"transaction": self.transaction_id}
         )
+
+    def _settling(self) -> list[MemberAcknowledgements]:
+        """What the commit settles, by member."""
+        members: dict[tuple[str, str], list[Acknowledgement]] = {}
+        for delivery, outcomes in self._acknowledged.items():
+            members.setdefault((delivery.group, delivery.member_id), []).extend(
+                acknowledgement_of(delivery, *run) for run in outcome_runs(outcomes)
+            )
+        return [
+            MemberAcknowledgements(group_id=group, member_id=member_id, acknowledgements=acknowledgements)
+            for (group, member_id), acknowledgements in members.items()
+        ]
 
     async def _abort(self) -> None:
         """Send nothing more and abort. If the service cannot be reached, the time-out aborts it.

@@ -1,11 +1,13 @@
 """The Python client's transactions: committed or aborted at the end of their block, also through a network that loses answers."""
 
+import contextlib
 import uuid
+from typing import Literal
 
 import httpx
 import pytest
 
-from sharequeue.client import ApiError, IllegalState, Producer, sync
+from sharequeue.client import ApiError, IllegalState, Producer, RecordStream, ShareConsumer, sync
 from sharequeue.protocol.errors import BY_NUMBER
 from sharequeue.stack.stack import Stack
 from tests.http.client_calls import Network, in_event_loop, port_of
@@ -184,3 +186,109 @@ def test_the_client_without_async_has_transactions(stack: Stack, name: str) -> N
             block()
         assert told(stack, aborted.transaction_id) == ("aborted", "client")
     assert committed(stack, name) == [1, 2]
+
+
+@pytest.mark.parametrize("acknowledgement", ["implicit", "explicit"])
+@in_event_loop
+async def test_a_worker_settles_what_it_consumed_with_what_it_produced(
+    stack: Stack, name: str, acknowledgement: Literal["implicit", "explicit"]
+) -> None:
+    async with Producer(stack.url) as producer:
+        await producer.send_many(name, [1, 2, 3])
+        async with ShareConsumer(stack.url, f"{name}-group", [name], acknowledgement=acknowledgement) as consumer:
+            async for record in consumer:
+                async with producer.transaction() as t:
+                    await t.send(f"{name}-out", record.value * 10)
+                    t.acknowledge(record)
+                    with pytest.raises(IllegalState, match="already acknowledged"):
+                        t.acknowledge(record)
+                assert t.outcome is not None
+                assert t.outcome.state == "committed"
+                assert record.delivery.settled or record.value < 3
+                if record.value == 3:
+                    break
+        assert committed(stack, f"{name}-out") == [10, 20, 30]
+        async with ShareConsumer(stack.url, f"{name}-group", [name]) as consumer:
+            assert await consumer.poll(timeout_ms=100) == []
+
+
+@in_event_loop
+async def test_a_consumer_keeps_what_an_aborted_transaction_did_not_settle(stack: Stack, name: str) -> None:
+    async with Producer(stack.url) as producer:
+        await producer.send_many(name, [1, 2])
+        async with ShareConsumer(stack.url, f"{name}-group", [name], acknowledgement="explicit") as consumer:
+            first, second = await consumer.poll(timeout_ms=5000)
+
+            async def block() -> None:
+                async with producer.transaction() as t:
+                    await t.send(f"{name}-out", 1)
+                    t.acknowledge(first)
+                    raise RuntimeError("no")
+
+            with pytest.raises(RuntimeError):
+                await block()
+            consumer.acknowledge(first)
+            consumer.acknowledge(second, "release", delay_ms=0)
+            assert await consumer.commit() == {(name, 0): 2}
+            (again,) = await consumer.poll(timeout_ms=5000)
+            assert (again.offset, again.delivery_count) == (1, 2)
+
+            async def too_late() -> None:
+                async with producer.transaction() as t:
+                    await t.send(f"{name}-out", 2)
+                    t.acknowledge(again)
+                    path = f"/v1/share-groups/{name}-group/acknowledge"
+                    entry = {"topic": name, "partition": 0, "first_offset": 1, "last_offset": 1, "type": "accept"}
+                    post(stack, path, {"member_id": consumer.member_id, "acknowledgements": [entry]})
+
+            with pytest.raises(ApiError) as caught:
+                await too_late()
+            assert caught.value.problem is not None
+            assert caught.value.problem.reason == "refused"
+            assert [result.code for result in caught.value.problem.results] == ["INVALID_RECORD_STATE"]
+        assert committed(stack, f"{name}-out") == []
+
+
+@in_event_loop
+async def test_an_implicit_consumer_releases_what_an_aborted_transaction_did_not_settle(
+    stack: Stack, name: str
+) -> None:
+    """Asking for the next record accepts the one before, but here its work was not done."""
+    async with Producer(stack.url) as producer:
+        await producer.send_many(name, [1, 2])
+        async with ShareConsumer(stack.url, f"{name}-group", [name]) as consumer:
+            seen: list[tuple[int, int]] = []
+            async for record in consumer:
+                seen.append((record.value, record.delivery_count))
+                with contextlib.suppress(RuntimeError):
+                    async with producer.transaction() as t:
+                        t.acknowledge(record)
+                        if record.delivery_count == 1:
+                            raise RuntimeError("try again")
+                if len(seen) == 4:
+                    break
+    assert sorted(seen) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+def test_the_client_without_async_settles_in_a_transaction(stack: Stack, name: str) -> None:
+    with sync.Producer(stack.url) as producer, sync.ShareConsumer(stack.url, f"{name}-group", [name]) as consumer:
+        producer.send_many(name, ["a", "b"])
+        for record in consumer.poll(timeout_ms=5000):
+            with producer.transaction() as t:
+                t.send(f"{name}-out", record.value)
+                t.acknowledge(record)
+        assert consumer.poll(timeout_ms=100) == []
+    assert committed(stack, f"{name}-out") == ["a", "b"]
+
+
+@in_event_loop
+async def test_a_stream_settles_in_a_transaction(stack: Stack, name: str) -> None:
+    async with Producer(stack.url) as producer:
+        await producer.send(name, 1)
+        async with RecordStream(stack.url, f"{name}-group", [name]) as stream:
+            record = await anext(stream)
+            async with producer.transaction() as t:
+                await t.send(f"{name}-out", 2)
+                t.acknowledge(record)
+            assert record.delivery.settled
+    assert committed(stack, f"{name}-out") == [2]
