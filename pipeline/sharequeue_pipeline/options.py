@@ -51,7 +51,7 @@ class SourceOptions:
     raise_record_locks: bool = False
     parallelism: int = 1
     acquire_mode: str = AcquireMode.RECORD_LIMIT.value
-    isolation: IsolationLevel = "read_uncommitted"
+    isolation: IsolationLevel | None = None
     lock_renew: bool = True
     on_error: str = "release"
     key_format: str = "binary"
@@ -215,7 +215,7 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "raiseRecordLocks": ("raise_record_locks", _flag),
     "parallelism": ("parallelism", _number(1, 100_000)),
     "acquireMode": ("acquire_mode", _choice(*(mode.value for mode in AcquireMode))),
-    "isolation": ("isolation", _choice("read_uncommitted", "read_committed")),
+    "isolationLevel": ("isolation", _choice("read_uncommitted", "read_committed")),
     "lockRenew": ("lock_renew", _flag),
     "onError": ("on_error", _choice("release", "reject")),
     "keyFormat": ("key_format", _choice("binary", "string")),
@@ -254,7 +254,7 @@ KAFKA: Final[Mapping[str, str]] = {
     "maxrecordsperpartition": "parallelism is the number of tasks",
     "kafka.group.id": "group names the share group; mode=log reads without one",
     "groupidprefix": "group names the share group; mode=log reads without one",
-    "kafka.isolation.level": "isolation is read_committed or read_uncommitted",
+    "kafka.isolation.level": "isolationLevel is read_committed or read_uncommitted",
     "includeheaders": "the column headers is always there",
     "fetchoffset.numretries": "timeoutMs is the time for all tries of a call",
     "kafkaconsumer.polltimeoutms": "timeoutMs is the time for all tries of a call",

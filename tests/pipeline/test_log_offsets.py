@@ -9,6 +9,7 @@ from sharequeue_pipeline.source import log_offsets
 from sharequeue_pipeline.source.log_offsets import Bounds
 
 BOUNDS: Bounds = {("t", 0): (0, 50), ("t", 1): (20, 50)}
+ENDS = {place: end for place, (_, end) in BOUNDS.items()}
 
 
 def offsets(first: int, second: int) -> Offsets:
@@ -72,14 +73,14 @@ def test_deleted_offsets_are_left_out_if_data_may_be_lost() -> None:
 
 
 def test_deleted_offsets_are_those_between_the_checkpoint_and_the_log_start() -> None:
-    assert log_offsets.deleted({("t", 0): 0, ("t", 1): 20}, BOUNDS) == []
-    assert log_offsets.deleted({("t", 0): 50, ("t", 1): 7}, BOUNDS) == [("t", 1, 7, 19)]
-    assert log_offsets.deleted({("t", 0): 3}, BOUNDS) == [("t", 1, 0, 19)]  # a partition that was added
+    assert log_offsets.deleted({("t", 0): 0, ("t", 1): 20}, BOUNDS, ENDS) == []
+    assert log_offsets.deleted({("t", 0): 50, ("t", 1): 7}, BOUNDS, ENDS) == [("t", 1, 7, 19)]
+    assert log_offsets.deleted({("t", 0): 3}, BOUNDS, ENDS) == [("t", 1, 0, 19)]  # a partition that was added
 
 
 def test_a_log_that_ends_before_the_checkpoint_is_refused() -> None:
     with pytest.raises(PipelineError, match="t-0 ends at offset 50, before the offset 51 of the checkpoint"):
-        log_offsets.deleted({("t", 0): 51}, BOUNDS)
+        log_offsets.deleted({("t", 0): 51}, BOUNDS, ENDS)
 
 
 def test_an_offset_of_a_stream_is_read_back() -> None:
@@ -87,3 +88,9 @@ def test_an_offset_of_a_stream_is_read_back() -> None:
     encoded = log_offsets.encode(places, {"t": "id"}, 5)
     assert log_offsets.decode(json.loads(json.dumps(encoded))) == places
     assert encoded["lost"] == 5
+
+
+def test_what_is_not_stable_yet_is_not_taken_for_a_lost_log() -> None:
+    """A query that read all records before reads committed ones now."""
+    stable: Bounds = {("t", 0): (0, 10), ("t", 1): (20, 30)}
+    assert log_offsets.deleted({("t", 0): 50, ("t", 1): 30}, stable, ENDS) == []

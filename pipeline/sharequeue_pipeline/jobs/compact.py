@@ -254,7 +254,7 @@ class Compactor:
             "timeoutMs": self._target.timeout_ms,
             "topics": self._topic.name,
             "mode": "log",
-            "isolation": "read_committed",
+            "isolationLevel": "read_committed",
             "startingOffsets": json.dumps({self._topic.name: starts}),
             "endingOffsets": json.dumps({self._topic.name: ends}),
             "failOnDataLoss": False,  # what was deleted since needs no compaction

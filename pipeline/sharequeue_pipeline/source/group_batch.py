@@ -19,7 +19,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.source.bounded_read import BoundedRead, passed_over
-from sharequeue_pipeline.source.group_member import topics_of
+from sharequeue_pipeline.source.group_member import check_level, topics_of
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.log_readers import bounds_of
 from sharequeue_pipeline.source.range_reads import reject
@@ -47,6 +47,7 @@ class GroupBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with GatewayClient(self._options.gateway) as gateway:
+            check_level(self._options, self._group, gateway.group_config(self._group))
             bounds = bounds_of(gateway, topics_of(self._options, gateway, self._group))
             percent = gateway.redelivery_percent(self._group)
             if percent == 0:
@@ -105,7 +106,7 @@ class GroupBatchReader(DataSourceReader):
             if renewal is not None:
                 renewal.hold(number, found, lock_ms)
             for entry in found:
-                for arrow in gateway.read(entry, options.isolation):
+                for arrow in gateway.read(entry, "read_uncommitted"):
                     for batch in columns.batches(entry, arrow):
                         if columns.rejected:
                             reject(gateway, self._group, member_id, columns)

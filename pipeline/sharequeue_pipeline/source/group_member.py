@@ -6,12 +6,13 @@ It knows batches by their number and ranges by their offsets, and nothing of Spa
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline import ranges
+from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
@@ -24,6 +25,7 @@ from sharequeue_pipeline.source.topic_names import TopicNames
 
 log = logging.getLogger(__name__)
 
+LEVEL: Final = "share.isolation.level"
 LOCKS: Final = "share.partition.max.record.locks"
 MAX_LOCKS: Final = 1_000_000
 """The highest value of that setting."""
@@ -49,6 +51,15 @@ def topics_of(options: SourceOptions, gateway: GatewayClient, group: str) -> Top
     return TopicNames(options, [own])
 
 
+def check_level(options: SourceOptions, group: str, config: Mapping[str, str]) -> None:
+    """Raises: PipelineError: the query wants another isolation level than its group has."""
+    if options.isolation not in (None, config[LEVEL]):
+        raise PipelineError(
+            f"isolationLevel is {options.isolation}, and {LEVEL} of group {group} is {config[LEVEL]}: it holds for all members "
+            f"of the group; set it with: sharequeue groups config {group} --set {LEVEL}={options.isolation}"
+        )
+
+
 class GroupMember:
     """One member of the group. It holds the records of one batch at a time."""
 
@@ -70,6 +81,7 @@ class GroupMember:
         self._isolation: Isolation | None = None
         """What to read in pieces, as this process found it when it began."""
         config = self._gateway.group_config(group)
+        check_level(options, group, config)
         may_renew = config["share.renew.acknowledge.enable"] == "true"
         self._renewal = LockRenewal(options.gateway, group, member_id) if options.lock_renew and may_renew else None
         if options.lock_renew and not may_renew:

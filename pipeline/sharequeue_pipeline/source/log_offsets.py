@@ -22,10 +22,14 @@ Bounds = dict[Place, tuple[int, int]]
 
 
 class Log(NamedTuple):
-    """The topics of a read: their ids, and the bounds of every partition."""
+    """The topics of a read: their ids, and the bounds of every partition.
+
+    `bounds`: up to the last stable offset for a read of committed records; `log_ends`: up to the log end.
+    """
 
     topic_ids: dict[str, str]
     bounds: Bounds
+    log_ends: Mapping[Place, int]
 
 
 class Deleted(NamedTuple):
@@ -117,17 +121,17 @@ def _shown(place: Place) -> str:
 # What was deleted
 
 
-def deleted(begun: Mapping[Place, int], bounds: Bounds) -> list[Deleted]:
+def deleted(begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place, int]) -> list[Deleted]:
     """What left the log before it was read. Raises: PipelineError: the log ends before an offset that was read.
 
     `begun`: the next offsets to read. A partition that they lack was made since, so it is read from offset 0 on.
     """
     found = []
-    for place, (start, end) in sorted(bounds.items()):
+    for place, (start, _) in sorted(bounds.items()):
         at = begun.get(place, 0)
-        if at > end:
+        if at > log_ends[place]:
             raise PipelineError(
-                f"{_shown(place)} ends at offset {end}, before the offset {at} of the checkpoint: its log was put back "
+                f"{_shown(place)} ends at offset {log_ends[place]}, before the offset {at} of the checkpoint: its log was put back "
                 "from a backup? Start the query with a new checkpoint"
             )
         if at < start:

@@ -33,7 +33,8 @@ LOOKS: Final = 4
 """A stream looks for records so many times, `LOOK_S` apart, before Spark hears that there are none."""
 
 
-def log_of(gateway: GatewayClient, topics: TopicNames) -> Log:
+def log_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = False) -> Log:
+    """`committed`: the bounds end at the last stable offset."""
     found_now = {topic: gateway.find(topic) for topic in topics.names(gateway)}
     if topics.of_pattern:
         described = {topic: found for topic, found in found_now.items() if found is not None}
@@ -42,16 +43,24 @@ def log_of(gateway: GatewayClient, topics: TopicNames) -> Log:
     return Log(
         {topic: found.topic_id for topic, found in described.items()},
         {
-            (topic, entry.partition): (entry.log_start_offset, entry.log_end_offset)
+            (topic, entry.partition): (
+                entry.log_start_offset,
+                entry.last_stable_offset if committed else entry.log_end_offset,
+            )
+            for topic, found in described.items()
+            for entry in found.partitions
+        },
+        {
+            (topic, entry.partition): entry.log_end_offset
             for topic, found in described.items()
             for entry in found.partitions
         },
     )
 
 
-def bounds_of(gateway: GatewayClient, topics: TopicNames) -> Bounds:
-    """Log start and log end of every partition of the topics."""
-    return log_of(gateway, topics).bounds
+def bounds_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = False) -> Bounds:
+    """Log start and log end of every partition of the topics; `committed`: the last stable offset in place of the end."""
+    return log_of(gateway, topics, committed=committed).bounds
 
 
 def _starts(gateway: GatewayClient, options: SourceOptions, bounds: Bounds) -> dict[Place, int]:
@@ -74,7 +83,7 @@ class LogBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with GatewayClient(options.gateway) as gateway:
-            bounds = bounds_of(gateway, TopicNames(options))
+            bounds = bounds_of(gateway, TopicNames(options), committed=options.isolation == "read_committed")
             starts = _starts(gateway, options, bounds)
             ending = options.ending
             if options.ending_at is not None:
@@ -148,10 +157,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         begun, lost = log_offsets.decode(start), start.get("lost", 0)
         for look in range(LOOKS):
-            topic_ids, bounds = self._log()
+            topic_ids, bounds, log_ends = self._log()
             log_offsets.check_topics(start, topic_ids)
             begun = self._still_there(begun, bounds)
-            for entry in self._lost(begun, bounds):
+            for entry in self._lost(begun, bounds, log_ends):
                 begun[entry.topic, entry.partition] = entry.last_offset + 1
                 lost += entry.last_offset - entry.first_offset + 1
             ends = self._targets or {place: end for place, (_, end) in bounds.items()}
@@ -174,10 +183,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._ends is None else {"log": ranges.by_topic(self._ends)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        topic_ids, bounds = self._log()
+        topic_ids, bounds, log_ends = self._log()
         log_offsets.check_topics(end, topic_ids)
         begun, reached = log_offsets.decode(start), self._still_there(log_offsets.decode(end), bounds)
-        for entry in self._lost({place: begun.get(place, 0) for place in reached}, bounds):
+        for entry in self._lost({place: begun.get(place, 0) for place in reached}, bounds, log_ends):
             begun[entry.topic, entry.partition] = entry.last_offset + 1
         wanted = [Range(*place, begun.get(place, 0), offset - 1) for place, offset in sorted(reached.items())]
         return [TaskRanges(share) for share in ranges.split(wanted, self._options.parallelism)]
@@ -190,7 +199,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._gateway.close()
 
     def _log(self) -> Log:
-        found = log_of(self._client(), self._topics)
+        found = log_of(self._client(), self._topics, committed=self._options.isolation == "read_committed")
         self._ends = {place: end for place, (_, end) in found.bounds.items()}
         return found
 
@@ -214,9 +223,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("the topic %s was deleted, and is not read any more", topic)
         return {place: offset for place, offset in places.items() if place[0] in there}
 
-    def _lost(self, begun: Mapping[Place, int], bounds: Bounds) -> list[Deleted]:
+    def _lost(self, begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place, int]) -> list[Deleted]:
         """What left the log before it was read. Raises: PipelineError: it must not (failOnDataLoss)."""
-        lost = log_offsets.deleted(begun, bounds)
+        lost = log_offsets.deleted(begun, bounds, log_ends)
         if lost and self._options.fail_on_data_loss:
             raise data_loss(*lost[0])
         for topic, partition, first, last in lost:

@@ -35,9 +35,11 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
         return  # Spark passes a partition of its own if `partitions` gave none
     columns = RecordColumns(options, schema)
     skip_deleted = options.group is not None or not options.fail_on_data_loss
+    # of a group's records the group's own level decided when they were acquired
+    level = "read_uncommitted" if options.group is not None or options.isolation is None else options.isolation
     with GatewayClient(options.gateway) as gateway:
         for entry in partition.ranges:
-            for arrow in gateway.read(entry, options.isolation, skip_deleted=skip_deleted):
+            for arrow in gateway.read(entry, level, skip_deleted=skip_deleted):
                 for batch in columns.batches(entry, arrow):
                     if columns.rejected and options.group is not None and partition.member_id is not None:
                         reject(gateway, options.group, partition.member_id, columns)
