@@ -36,6 +36,12 @@ from sharequeue.protocol.messages.records import (
     ReadRecordsQuery,
 )
 from sharequeue.protocol.messages.topics import ListTopicsQuery, TopicDescription, TopicList
+from sharequeue.protocol.messages.transactions import (
+    BeginTransactionRequest,
+    BegunTransaction,
+    CommitTransactionRequest,
+    EndTransactionRequest,
+)
 from sharequeue.protocol.types import Reason
 from sharequeue_pipeline.errors import PipelineError, data_loss, refused
 from sharequeue_pipeline.options import GatewayOptions
@@ -46,6 +52,8 @@ log = logging.getLogger(__name__)
 FETCH: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
+BEGIN: Final = replace(apis.BEGIN_TRANSACTION, idempotent=True)
+"""Without an epoch a second begin ends the first, whose answer was lost; a lost part ends with its whole."""
 MAX_ACKNOWLEDGEMENTS: Final = 1000
 """Of one call."""
 READ_RECORDS: Final = 10_000
@@ -368,16 +376,40 @@ class GatewayClient:
     def _log_start(self, entry: Range) -> int:
         return self.describe(entry.topic).partitions[entry.partition].log_start_offset
 
-    def produce(self, topic: str, body: bytes, idempotency_key: str) -> bytes:
+    def produce(self, topic: str, body: bytes, idempotency_key: str, transaction_id: str | None = None) -> bytes:
         """Append the records of a request body, once. It waits and repeats while the gateway is busy or away.
 
         Returns: the answer. If the key is known, it has the offsets of the first time.
         """
-        headers = {"Idempotency-Key": idempotency_key, "Idempotency-Retention-Ms": str(KEY_RETENTION_MS)}
+        headers = {"Idempotency-Key": idempotency_key}
+        if transaction_id is None:
+            headers["Idempotency-Retention-Ms"] = str(KEY_RETENTION_MS)
+        else:
+            headers["Transaction-Id"] = transaction_id
         try:
             return self._exchange(PRODUCE, body, headers, topic=topic)
         except ApiError as error:
             raise refused(error, self._options.url) from None
+
+    def begin_transaction(self, transactional_id: str | None, timeout_ms: int) -> BegunTransaction:
+        """Begin a transaction. A producer that had the transactional id before is fenced."""
+        request = BeginTransactionRequest(transactional_id=transactional_id, timeout_ms=timeout_ms)
+        begun: BegunTransaction = self.ask(BEGIN, request)
+        return begun
+
+    def begin_part(self, transaction_id: str) -> str:
+        """Begin a part of an open transaction. Returns: its id."""
+        begun: BegunTransaction = self.ask(BEGIN, BeginTransactionRequest(part_of=transaction_id))
+        return begun.transaction_id
+
+    def commit_transaction(self, transaction_id: str, parts: list[str], note: str | None) -> None:
+        """Commit a transaction with those of its parts that count."""
+        request = CommitTransactionRequest(note=note, parts=parts)
+        self.ask(apis.COMMIT_TRANSACTION, request, transaction=transaction_id)
+
+    def abort_transaction(self, transaction_id: str) -> None:
+        """Abort a transaction or a part."""
+        self.ask(apis.ABORT_TRANSACTION, EndTransactionRequest(), transaction=transaction_id)
 
 
 def _delay(delay_ms: int | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sharequeue.protocol.messages.fields import IsolationLevel
-from sharequeue.protocol.types import MAX_RECORDS, AcquireMode, group_id_fault
+from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_RECORDS, AcquireMode, group_id_fault
 from sharequeue_pipeline.errors import PipelineError
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -70,7 +70,10 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """How to write; see docs/pipeline.md. `value_format`: None chooses by the type of the column."""
+    """How to write; see docs/pipeline.md. `value_format`: None chooses by the type of the column.
+
+    `checkpoint`: Spark's own option checkpointLocation, if the writer has it.
+    """
 
     gateway: GatewayOptions
     topic: str | None = None
@@ -82,6 +85,10 @@ class SinkOptions:
     sort: bool = True
     max_request_bytes: int = 1024 * 1024
     max_request_records: int = 5000
+    transactional: bool = False
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 900_000
+    checkpoint: str | None = None
 
 
 def _text(text: str) -> str:
@@ -243,6 +250,9 @@ SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "sort": ("sort", _flag),
     "maxRequestBytes": ("max_request_bytes", _number(1, 8 * 1024 * 1024)),
     "maxRequestRecords": ("max_request_records", _number(1, MAX_RECORDS)),
+    "transactional": ("transactional", _flag),
+    "transactionalId": ("transactional_id", _text),
+    "transactionTimeoutMs": ("transaction_timeout_ms", _number(1, 24 * 3_600_000)),
 }
 KAFKA: Final[Mapping[str, str]] = {
     "kafka.bootstrap.servers": "url names the gateway",
@@ -255,6 +265,7 @@ KAFKA: Final[Mapping[str, str]] = {
     "kafka.group.id": "group names the share group; mode=log reads without one",
     "groupidprefix": "group names the share group; mode=log reads without one",
     "kafka.isolation.level": "isolationLevel is read_committed or read_uncommitted",
+    "kafka.transactional.id": "transactional=true writes in transactions, and transactionalId names them",
     "includeheaders": "the column headers is always there",
     "fetchoffset.numretries": "timeoutMs is the time for all tries of a call",
     "kafkaconsumer.polltimeoutms": "timeoutMs is the time for all tries of a call",
@@ -365,11 +376,23 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     values, gateway = _read(options, SINK)
     if len(values.get("write_id", "")) > MAX_WRITE_ID:
         raise PipelineError(f"writeId must have at most {MAX_WRITE_ID} characters")
+    if len(values.get("transactional_id", "")) > MAX_NAME_LENGTH:
+        raise PipelineError(f"transactionalId must have at most {MAX_NAME_LENGTH} characters")
+    transactional = values.get("transactional", False)
+    for attribute, name in (
+        ("transactional_id", "transactionalId"),
+        ("transaction_timeout_ms", "transactionTimeoutMs"),
+    ):
+        if attribute in values and not transactional:
+            raise PipelineError(f"{name} goes with transactional=true")
+    if transactional and "sort" in values:
+        raise PipelineError("sort has no effect with transactional=true, which keeps the order of a task's rows")
     _check_value_schema(values, values.get("topic"))
     if "value_schema" in values and values.get("value_format") not in REGISTRY_FORMATS:
         raise PipelineError(f"valueSchema goes with valueFormat={' or '.join(REGISTRY_FORMATS)} when you write")
     values.pop("on_malformed", None)
-    return SinkOptions(gateway=gateway, **values)
+    checkpoint = next((text for name, text in options.items() if name.lower() == "checkpointlocation"), None)
+    return SinkOptions(gateway=gateway, checkpoint=checkpoint, **values)
 
 
 def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -> tuple[dict[str, Any], GatewayOptions]:

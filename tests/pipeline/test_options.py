@@ -148,6 +148,14 @@ def test_sink_options_are_parsed() -> None:
         ({"topics": "out"}, "there is no option 'topics'"),
         ({"maxRequestBytes": "100000000"}, "the option maxRequestBytes must be a whole number from 1 to 8388608"),
         ({"writeId": "x" * 65}, "writeId must have at most 64 characters"),
+        ({"transactional": "true", "transactionalId": "x" * 250}, "transactionalId must have at most 249 characters"),
+        ({"transactionalId": "x"}, "transactionalId goes with transactional=true"),
+        ({"transactional": "false", "transactionTimeoutMs": "1"}, "transactionTimeoutMs goes with transactional=true"),
+        ({"transactional": "true", "sort": "true"}, "sort has no effect with transactional=true"),
+        (
+            {"kafka.transactional.id": "x"},
+            "there is no option 'kafka.transactional.id', which is Kafka's: transactional=true",
+        ),
     ],
 )
 def test_a_fault_in_sink_options_is_one_line(options: dict[str, str], expected: str) -> None:

@@ -8,5 +8,6 @@ records, and sends each one with an idempotency key. `data_source` makes the wri
 
 A repeated task or batch sends the same requests under the same keys, so the gateway appends nothing twice. Tasks sort
 their rows first, because a shuffle may change their order. If the rows themselves differ, the request has another hash
-and is appended: never fewer records, perhaps more.
+and is appended: never fewer records, perhaps more. With `transactional=true` a write is one transaction, and each record
+is there once: `transactions` says how.
 """

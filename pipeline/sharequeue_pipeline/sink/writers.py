@@ -1,6 +1,7 @@
 """The writers of `write` and `writeStream`: each task cuts its records into requests and sends them, with keys.
 
-The folder's docstring says what a key names, and why the rows are sorted.
+The folder's docstring says what a key names, and why the rows are sorted; `transactions` says how a write is one
+transaction.
 """
 
 import hashlib
@@ -8,6 +9,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -26,6 +28,16 @@ from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
 from sharequeue_pipeline.sink.rows import Rows, pinned
 from sharequeue_pipeline.sink.sorting import SortedRecords
+from sharequeue_pipeline.sink.transactions import (
+    MAX_TASKS,
+    WriteTransaction,
+    begin,
+    check_stream,
+    is_committed,
+    query_id_of,
+    remember,
+    remembered,
+)
 
 _OPEN, _CLOSE = b'{"records":[', b"]}"
 
@@ -36,13 +48,28 @@ _FIRST: Final = re.compile(rb'\{"records":\[\{"partition":(\d+),"offset":(\d+)')
 class Written(WriterCommitMessage):
     """The number of requests and of records that one task has sent.
 
-    `known`: how many of the records were in the log when the write began, under the same keys.
+    `known`: how many of the records were in the log when the write began, under the same keys, or were committed before.
+    `transaction_id`, `part`, `label`: in a transaction, what to commit and what to note. `done`: it was committed before.
     """
 
-    def __init__(self, requests: int, records: int, known: int) -> None:
+    def __init__(
+        self,
+        requests: int,
+        records: int,
+        known: int,
+        *,
+        transaction_id: str | None = None,
+        part: str | None = None,
+        label: str | None = None,
+        done: bool = False,
+    ) -> None:
         self.requests = requests
         self.records = records
         self.known = known
+        self.transaction_id = transaction_id
+        self.part = part
+        self.label = label
+        self.done = done
 
 
 class _Writer:
@@ -55,12 +82,48 @@ class _Writer:
         self._schema = schema
         self._begun: dict[int, int] = {}
         """The log ends of the topic before the write."""
-        if options.topic is not None:
-            with GatewayClient(options.gateway) as gateway:
-                described = gateway.describe(options.topic, first_try=True)
+        self._transaction: WriteTransaction | None = None
+        self._prepared = False
+        self._fault: str | None = None
+        """Why the write cannot begin. Its tasks raise it: of an error in `__getstate__` Spark would hide the text."""
+
+    def _name(self) -> str | None:
+        """The transactional id. None: it has none."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Called when Spark sends the writer to its tasks, once for each micro-batch: then the write begins.
+
+        The constructor of a stream's writer is too early: Spark makes a writer to end a micro-batch, too.
+        """
+        if not self._prepared:
+            self._prepared = True
+            try:
+                self._prepare()
+            except PipelineError as fault:
+                self._fault = str(fault)
+        return self.__dict__.copy()
+
+    def _prepare(self) -> None:
+        if self._options.transactional:
+            name = self._name()
+            self._transaction = begin(self._options, name)
+            if name is not None:
+                remember(name, self._transaction.transaction_id)
+
+    def _learn_ends(self) -> None:
+        """Learn the log ends of the topic. Raises: PipelineError: there is no such topic, or no gateway."""
+        if self._options.topic is not None:
+            with GatewayClient(self._options.gateway) as gateway:
+                described = gateway.describe(self._options.topic, first_try=True)
             self._begun = {entry.partition: entry.log_end_offset for entry in described.partitions}
 
-    def _send(self, batches: Iterator[Any], write_id: str) -> Written:
+    def _send(self, batches: Iterator[Any], write_id: str, label: str | None) -> Written:
+        """Send a task's records. `label`: what the commit of a transaction notes."""
+        if self._fault is not None:
+            raise PipelineError(self._fault)
+        if self._transaction is not None:
+            return self._send_part(self._transaction, batches, label)
         rows = Rows(self._options, self._schema)
         context = TaskContext.get()
         assert context is not None
@@ -77,6 +140,55 @@ class _Writer:
                 known += len(chunk) if topic == self._options.topic and self._was_there(answer) else 0
         return Written(sent, records, known)
 
+    def _send_part(self, whole: WriteTransaction, batches: Iterator[Any], label: str | None) -> Written:
+        """Send a task's records in a part of the transaction, which counts if Spark names this attempt to the driver."""
+        rows = Rows(self._options, self._schema)
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() >= MAX_TASKS:
+            raise PipelineError(
+                f"transactional=true commits at most {MAX_TASKS} tasks at once, and this write has more: write fewer partitions (coalesce, spark.sql.shuffle.partitions)"
+            )
+        if is_committed(whole, label):
+            known = sum(batch.num_rows for batch in batches)  # all of them: stateful operators end with their input
+            return Written(0, known, known, transaction_id=whole.transaction_id, label=label, done=True)
+        part: str | None = None
+        sent = records = 0
+        with GatewayClient(self._options.gateway) as gateway:
+            try:
+                pairs = (pair for batch in batches for pair in rows.records(batch))
+                for topic, chunk in chunks(pairs, self._options):
+                    part = part or gateway.begin_part(whole.transaction_id)
+                    gateway.produce(topic, _OPEN + b",".join(chunk) + _CLOSE, f"{part}:{sent}", part)
+                    sent += 1
+                    records += len(chunk)
+            except BaseException:
+                if part is not None:
+                    with suppress(PipelineError):  # it ends with the whole
+                        gateway.abort_transaction(part)
+                raise
+        return Written(sent, records, 0, transaction_id=whole.transaction_id, part=part, label=label)
+
+    def _end(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
+        """Commit the parts of the attempts that Spark names. `begun`: the transaction, if no task names it."""
+        written = [message for message in messages if isinstance(message, Written)]
+        transaction_id = written[0].transaction_id if written else begun
+        if transaction_id is None:
+            return
+        with GatewayClient(self._options.gateway) as gateway:
+            if not written or written[0].done:
+                gateway.abort_transaction(transaction_id)
+            else:
+                parts = [message.part for message in written if message.part is not None]
+                gateway.commit_transaction(transaction_id, parts, written[0].label)
+
+    def _give_up(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
+        """Abort the transaction of a write that failed. Without an answer the next begin aborts it, or its time passes."""
+        transaction_id = next((each.transaction_id for each in messages if isinstance(each, Written)), begun)
+        if transaction_id is not None:
+            with suppress(PipelineError), GatewayClient(self._options.gateway) as gateway:
+                gateway.abort_transaction(transaction_id)
+
     def _was_there(self, answer: bytes) -> bool:
         """Whether the records of a request were in the log before: a known key is answered with their old offsets."""
         first = _FIRST.match(answer)
@@ -86,7 +198,7 @@ class _Writer:
 def chunks(records: Iterator[tuple[str, bytes]], options: SinkOptions) -> Iterator[tuple[str, list[bytes]]]:
     """Cut (topic, record) pairs into requests of one topic each. With `sort`, their order does not matter."""
     gathered: dict[str, _Chunk] = {}
-    if not options.sort:
+    if options.transactional or not options.sort:
         for topic, record in records:
             chunk = gathered.setdefault(topic, _Chunk(options))
             yield from ((topic, full) for full in chunk.add(record))
@@ -130,11 +242,20 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if overwrite:
             raise PipelineError('a topic cannot be overwritten: write with mode("append")')
         super().__init__(options, schema)
+        self._learn_ends()
         self._write_id = options.write_id or str(uuid.uuid4())
         self._report_to = report_to
 
+    def _name(self) -> str | None:
+        return self._options.transactional_id or self._options.write_id
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._give_up(messages, None if self._transaction is None else self._transaction.transaction_id)
+
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say how many records were written and how many were known, to the program that asked for it."""
+        """Commit the transaction if there is one. Say how many records were written and how many were known, to the program that asked for it."""
+        if self._transaction is not None:
+            self._end(messages, self._transaction.transaction_id)
         written = [message for message in messages if isinstance(message, Written)]
         if self._report_to is not None and self._options.write_id is not None:
             records, known = sum(each.records for each in written), sum(each.known for each in written)
@@ -142,7 +263,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             (Path(self._report_to) / f"{digest_of(self._options.write_id)}.write").write_text(note)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self._send(iterator, self._write_id)
+        return self._send(iterator, self._write_id, self._options.write_id)
 
 
 class WriteReport(NamedTuple):
@@ -171,11 +292,44 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: spark.StructType) -> None:
         if options.write_id is not None:
             raise PipelineError("leave out writeId: a stream names its writes by query and batch")
+        if options.transactional:
+            check_stream(options)
         super().__init__(options, schema)
+        self._query: str | None = None
+        """The query as its checkpoint names it. None: transactionalId names the transactions."""
+
+    def _prepare(self) -> None:
+        self._learn_ends()
+        super()._prepare()
+
+    def _name(self) -> str | None:
+        if self._options.transactional_id is None:
+            assert self._options.checkpoint is not None
+            self._query = query_id_of(self._options.checkpoint)
+        return self._options.transactional_id or self._query
+
+    def _remembered(self) -> str | None:
+        """The transaction that this driver has begun for the micro-batch, as `_name` names it."""
+        with suppress(PipelineError):
+            name = self._options.transactional_id or query_id_of(self._options.checkpoint or "")
+            return remembered(name)
+        return None
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        if self._options.transactional:
+            self._end(messages, self._remembered())
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        if self._options.transactional:
+            self._give_up(messages, self._remembered())
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        return self._send(iterator, f"{query}:{batch}")
+        if self._query is not None and query != self._query:
+            raise PipelineError(
+                f"the checkpoint {self._options.checkpoint} belongs to the query {self._query}, not {query}"
+            )
+        return self._send(iterator, f"{query}:{batch}", f"{query}:{batch}")

@@ -1,0 +1,108 @@
+"""A driver program for tests to kill. It copies the log of a topic to another one, one transaction per micro-batch.
+
+Usage: transactional_driver.py URL FROM TO DIRECTORY RECORDS_PER_TRIGGER [MASTER ARCHIVE]. It prints `batch N` when batch N
+has ended, and ends when all records are copied. The stage between is not deterministic: each run of a task gives every
+record another value of `run`, and the records another order and other tasks. The first attempt of a task waits in its
+middle while there is the file DIRECTORY/stuck, and is slow now and then, so that Spark starts a second one beside it.
+Values are long: what a task has made reaches the sink only in pieces of 64 KiB.
+"""
+
+import random
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from sharequeue_pipeline import session
+
+from tests.pipeline.driver import QUICK_JAVA, QUICK_SPARK
+
+SLOW_S = 8.0
+NAMES, LONG = ["id", "run", "long"], "x" * 4000
+BATCH = 10
+STOP_AFTER = 5
+"""Batches that a task has made where it may wait."""
+
+
+def stage(stuck: str) -> Any:
+    """A function for mapInArrow: the same records, marked by the run that made them, in any order."""
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        first, name = context.attemptNumber() == 0, uuid.uuid4().hex
+        slow = first and random.random() < 0.15
+        for number, batch in enumerate(batches):
+            places = list(range(batch.num_rows))
+            random.shuffle(places)
+            shuffled = batch.take(pa.array(places, pa.int64()))
+            yield pa.RecordBatch.from_arrays(
+                [shuffled.column("id"), *(pa.array([text] * shuffled.num_rows) for text in (name, LONG))], names=NAMES
+            )
+            if number == STOP_AFTER:
+                time.sleep(SLOW_S if slow else 0.0)
+                while first and Path(stuck).exists():
+                    time.sleep(0.05)
+
+    return run
+
+
+class Progress(StreamingQueryListener):
+    """Prints a line for each batch that has ended."""
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        print(f"batch {event.progress.batchId}", flush=True)
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+
+def start(spark: SparkSession, url: str, source: str, to: str, directory: str, records: int) -> Any:
+    options = {"url": url, "topics": source, "mode": "log", "maxRecordsPerTrigger": records, "parallelism": 2}
+    rows = spark.readStream.format("sharequeue").options(**options).load()
+    ids = rows.selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS id").repartition(2, f.rand())
+    made = ids.mapInArrow(stage(f"{directory}/stuck"), "id bigint, run string, long string")
+    writer = made.selectExpr("named_struct('id', id, 'run', run, 'long', long) AS value").writeStream.format(
+        "sharequeue"
+    )
+    writer = writer.options(url=url, topic=to, transactional="true", maxRequestRecords=10)
+    return writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
+
+
+def main() -> None:
+    url, source, to, directory, records, *cluster = sys.argv[1:]
+    config, master = {**QUICK_SPARK, "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH)}, "local[2,4]"
+    if cluster:
+        master, archive = cluster
+        config |= {"spark.archives": f"{archive}#site", "spark.executorEnv.PYTHONPATH": "site"}
+        config |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
+        config |= {
+            "spark.speculation": "true",
+            "spark.speculation.interval": "200ms",
+            "spark.speculation.multiplier": "1.2",
+            "spark.speculation.quantile": "0.4",
+            "spark.speculation.minTaskRuntime": "500ms",
+            "spark.task.maxFailures": "8",
+        }
+    spark = session("transactional driver", master=master, config=config)
+    spark.streams.addListener(Progress())
+    print("started", flush=True)
+    start(spark, url, source, to, directory, int(records)).awaitTermination()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
