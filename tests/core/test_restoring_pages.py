@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
 from sharequeue_gateway.share_partition.restoring import Restoring
-from sharequeue_gateway.share_partition.runs import Run
+from sharequeue_gateway.share_partition.runs import LiveRun, Run
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
@@ -52,7 +52,7 @@ def _of(batch: StateBatch) -> tuple[int, int]:
 
 
 def shown(run: Run) -> tuple[Any, ...]:
-    return tuple(getattr(run, name) for name in Run.__slots__)
+    return tuple(getattr(run, name) for name in LiveRun.__struct_fields__)
 
 
 def window(machine: SharePartition) -> tuple[Any, ...]:

@@ -65,6 +65,7 @@ SCENARIOS = {
         "backoff",
         "never_begun",
         "reasons",
+        "large_windows",
         "stream_window",
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "shard_replay"),

@@ -227,28 +227,28 @@ MUTANTS = [
         "share_partition/runs",
         (
             "a split leaves both sides the length of the lock",
-            "        right.lock_duration_ms = self.lock_duration_ms\n",
-            "",
+            "structs.replace(self, first=offset)",
+            "structs.replace(self, first=offset, lock_duration_ms=0)",
         ),
         (
             "a split leaves both sides their earlier reasons",
-            "        right.earlier = self.earlier\n",
-            "",
+            "structs.replace(self, first=offset)",
+            "structs.replace(self, first=offset, earlier=())",
         ),
         (
             "begun: a split leaves both sides what is forgiven",
-            "        right.forgiven = self.forgiven\n",
-            "",
+            "structs.replace(self, first=offset)",
+            "structs.replace(self, first=offset, forgiven=0)",
         ),
         (
             "begun: a split leaves both sides what their write forgives",
-            "        right.forgiving = self.forgiving\n",
-            "",
+            "structs.replace(self, first=offset)",
+            "structs.replace(self, first=offset, forgiving=0)",
         ),
         (
             "throttle: a split leaves both sides how the last delivery ended",
-            "        right.released = self.released\n",
-            "",
+            "structs.replace(self, first=offset)",
+            "structs.replace(self, first=offset, released=False)",
         ),
         (
             "begun: each write carries what is forgiven",

@@ -37,8 +37,8 @@ MUTANTS = [
         ),
         (
             "10 a split leaves both sides the remaining lock time",
-            "        right.lock_expires_at_ms = self.lock_expires_at_ms\n",
-            "        right.lock_expires_at_ms = 0\n",
+            "structs.replace(self, first=offset)",
+            "structs.replace(self, first=offset, lock_expires_at_ms=0)",
         ),
     ),
     *gateway(
@@ -121,6 +121,21 @@ MUTANTS = [
     ),
     *gateway(
         "share_partition/window",
+        (
+            "a packed deadline comes before a later one of the heap",
+            "packed and (not heap or packed[0][0] < heap[0][0]):\n            deadline_ms",
+            "packed and not heap:\n            deadline_ms",
+        ),
+        (
+            "the deadlines behind a packed one stay",
+            "if place + 3 < len(deadlines):",
+            "if place + 6 < len(deadlines):",
+        ),
+        (
+            "outdated deadlines that were packed are dropped",
+            "len(self._deadlines) + self._packed_count >",
+            "len(self._deadlines) >",
+        ),
         (
             "5 the first available record comes first",
             "            self._available.insert(index, first)\n",

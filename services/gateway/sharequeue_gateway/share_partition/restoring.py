@@ -9,7 +9,7 @@ from msgspec import structs
 
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import MAX_INT64, DeliveryState, StateAnnotation, StateBatch
-from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, Hold, RestoredLock, Run
+from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, Hold, LiveRun, RestoredLock, Run
 from sharequeue_gateway.share_partition.window import Window
 
 Part = TypeVar("Part", StateBatch, StateAnnotation)
@@ -84,7 +84,8 @@ class Restoring:
                 left.append(note)
                 note = next(notes, None)
             whole = note is not None and lock is None and note.first_offset == first and note.last_offset == end
-            _add(window, first, end, persisted, lock, note if whole else None, now_ms)
+            untold = disjoint and (note is None or note.first_offset > end)
+            _add(window, first, end, persisted, lock, note if whole else None, now_ms, untold=untold)
             if whole:
                 note = next(notes, None)
             if number % STEP_RUNS == 0:
@@ -168,8 +169,10 @@ def _add(
     lock: RestoredLock | None,
     note: StateAnnotation | None,
     now_ms: int,
+    *,
+    untold: bool,
 ) -> None:
-    """Add a run. `note`: about exactly this run, if there is one."""
+    """Add a run. `note`: about exactly this run, if there is one. `untold`: there is none about any part of it."""
     state = AVAILABLE if batch is None else STATES[batch.delivery_state]
     count = 0 if batch is None else batch.delivery_count
     if last == first:
@@ -177,7 +180,7 @@ def _add(
     batch_first, batch_last = (first, last) if batch is None else (batch.first_offset, batch.last_offset)
     if (batch_first, batch_last) == (first, last):
         batch_first, batch_last = first, last
-    run = Run(first, last, state, count, batch_first, batch_last)
+    run = (Run if untold and state in TERMINAL else LiveRun)(first, last, state, count, batch_first, batch_last)
     run.durable = lock is None
     if lock is not None:
         run.delivery_count = lock.delivery_count

@@ -19,9 +19,9 @@ While the write of a change is under way the run is flagged (`Run.write`) and it
 """
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from sharequeue.protocol.types import DeliveryState, GivenReason, OffsetRange, StateAnnotation, StateBatch
 
@@ -153,6 +153,9 @@ class Run(Struct, gc=False, eq=False):
     reasons of deliveries before that one, the oldest first. `write`: the write that makes its last change of state
     durable, while it is under way.
 
+    Nobody will change a finished run that was restored, and nothing is said about it. So it is no `LiveRun` and half as
+    large: what it does not store is the same for all of them.
+
     The garbage collector does not look at runs: a window may have 250,000, and a pass over them would stop the event loop
     for longer than all other work. So the cycle of a run and its write is broken by hand: whoever ends a write empties
     its `runs`.
@@ -165,18 +168,32 @@ class Run(Struct, gc=False, eq=False):
     batch_first: int
     batch_last: int
     durable: bool = False
-    forgiven: int = 0
-    unseen: int = 0
-    forgiving: int = NOT_FORGIVEN
-    released: bool = False
-    member_id: str | None = None
-    lock_expires_at_ms: int = 0
-    lock_duration_ms: int = 0
-    available_at_ms: int = 0
-    reason: GivenReason | None = None
-    earlier: tuple[GivenReason, ...] = ()
-    cause: str | None = None
-    write: StateWrite | None = None
+    if TYPE_CHECKING:  # fields of a LiveRun
+        forgiven: int = 0
+        unseen: int = 0
+        forgiving: int = NOT_FORGIVEN
+        released: bool = False
+        member_id: str | None = None
+        lock_expires_at_ms: int = 0
+        lock_duration_ms: int = 0
+        available_at_ms: int = 0
+        reason: GivenReason | None = None
+        earlier: tuple[GivenReason, ...] = ()
+        cause: str | None = None
+        write: StateWrite | None = None
+    else:
+        forgiven: ClassVar = 0
+        unseen: ClassVar = 0
+        forgiving: ClassVar = NOT_FORGIVEN
+        released: ClassVar = False
+        member_id: ClassVar = None
+        lock_expires_at_ms: ClassVar = 0
+        lock_duration_ms: ClassVar = 0
+        available_at_ms: ClassVar = 0
+        reason: ClassVar = None
+        earlier: ClassVar = ()
+        cause: ClassVar = None
+        write: ClassVar = None
 
     @property
     def size(self) -> int:
@@ -213,24 +230,28 @@ class Run(Struct, gc=False, eq=False):
 
     def split(self, offset: int) -> "Run":
         """Cut before `offset`. Returns: the new run, which begins at `offset`. Both runs belong to the same write."""
-        right = Run(offset, self.last, self.state, self.delivery_count, self.batch_first, self.batch_last)
-        right.durable = self.durable
-        right.forgiven = self.forgiven
-        right.unseen = self.unseen
-        right.forgiving = self.forgiving
-        right.released = self.released
-        right.member_id = self.member_id
-        right.lock_expires_at_ms = self.lock_expires_at_ms
-        right.lock_duration_ms = self.lock_duration_ms
-        right.available_at_ms = self.available_at_ms
-        right.reason = self.reason
-        right.earlier = self.earlier
-        right.cause = self.cause
-        right.write = self.write
+        right = structs.replace(self, first=offset)
         if self.write is not None and not self.write.pends:
             self.write.runs.append(right)
         self.last = offset - 1 if offset - 1 > self.first else self.first  # a single record has one number in memory
         return right
+
+
+class LiveRun(Run, gc=False, eq=False):
+    """A run with a field for everything that can be said about it."""
+
+    forgiven: int = 0
+    unseen: int = 0
+    forgiving: int = NOT_FORGIVEN
+    released: bool = False
+    member_id: str | None = None
+    lock_expires_at_ms: int = 0
+    lock_duration_ms: int = 0
+    available_at_ms: int = 0
+    reason: GivenReason | None = None
+    earlier: tuple[GivenReason, ...] = ()
+    cause: str | None = None
+    write: StateWrite | None = None
 
 
 class DeadLetter(NamedTuple):

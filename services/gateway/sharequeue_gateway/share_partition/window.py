@@ -7,6 +7,8 @@ there. The page of this folder draws a window with both.
 """
 
 import heapq
+import itertools
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
@@ -19,6 +21,7 @@ from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTE
 
 _first = attrgetter("first")
 _HEAP_SLACK = 64
+_PACKED_AT_ONCE = 2048
 _MARKED_AT_ONCE = 5000
 _NEAR = 32
 """One read covers up to this many offsets that cannot be acquired. If there are more, two reads go around them."""
@@ -30,6 +33,8 @@ class Window:
     __slots__ = (
         "_available",
         "_deadlines",
+        "_packed",
+        "_packed_count",
         "_reasons",
         "config",
         "crowded",
@@ -78,6 +83,10 @@ class Window:
         self._available: list[int] = []
         """The first offsets of the runs that can be acquired, ascending."""
         self._deadlines: list[tuple[int, int, int]] = []
+        """A heap of (deadline, first offset, last offset)."""
+        self._packed: list[tuple[int, int, array[int]]] | None = None
+        """A heap of arrays of such deadlines, each sorted: (next deadline, its place, array)."""
+        self._packed_count = 0
         self._reasons: Reasons | None = None
 
     # The present state
@@ -263,27 +272,54 @@ class Window:
     # Time
 
     def time_lock(self, deadline_ms: int, first: int, last: int) -> None:
-        if len(self._deadlines) > _HEAP_SLACK + 2 * len(self.runs):
+        if len(self._deadlines) + self._packed_count > _HEAP_SLACK + 2 * len(self.runs):
             self._deadlines = [
                 (run.lock_expires_at_ms or run.available_at_ms, run.first, run.last)
                 for run in self.runs
                 if run.lock_expires_at_ms or run.available_at_ms
             ]
             heapq.heapify(self._deadlines)
+            self._packed, self._packed_count = None, 0
+        elif len(self._deadlines) >= _PACKED_AT_ONCE:
+            self._pack()
         heapq.heappush(self._deadlines, (deadline_ms, first, last))
+
+    def _pack(self) -> None:
+        """Move the deadlines from the heap to a sorted array, which needs a third of the memory."""
+        deadlines = array("q", itertools.chain.from_iterable(sorted(self._deadlines)))
+        if self._packed is None:
+            self._packed = []
+        heapq.heappush(self._packed, (deadlines[0], 0, deadlines))
+        self._packed_count += len(self._deadlines)
+        self._deadlines.clear()
 
     def next_deadline_ms(self) -> int | None:
         """The time at which the next lock or delay may end. It is never late, but may be of a lock that has already
         ended."""
         if not self.held_count and not self.delayed_count:
             self._deadlines.clear()
-        return self._deadlines[0][0] if self._deadlines else None
+            self._packed, self._packed_count = None, 0
+        heap, packed = self._deadlines, self._packed
+        if packed and (not heap or packed[0][0] < heap[0][0]):
+            return packed[0][0]
+        return heap[0][0] if heap else None
 
     def pop_due(self, now_ms: int) -> tuple[int, int] | None:
         """A range in which something may be due."""
-        if not self._deadlines or self._deadlines[0][0] > now_ms:
+        heap, packed = self._deadlines, self._packed
+        if packed and (not heap or packed[0][0] < heap[0][0]):
+            deadline_ms, place, deadlines = packed[0]
+            if deadline_ms > now_ms:
+                return None
+            self._packed_count -= 1
+            if place + 3 < len(deadlines):
+                heapq.heapreplace(packed, (deadlines[place + 3], place + 3, deadlines))
+            else:
+                heapq.heappop(packed)
+            return deadlines[place + 1], deadlines[place + 2]
+        if not heap or heap[0][0] > now_ms:
             return None
-        _, first, last = heapq.heappop(self._deadlines)
+        _, first, last = heapq.heappop(heap)
         return first, last
 
     # Changes that need no write
