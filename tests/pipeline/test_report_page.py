@@ -229,6 +229,14 @@ def test_long_names_are_cut_and_kept() -> None:
     assert "…tttt-end-of-the-name" in seen.text
 
 
+def test_a_name_does_not_end_the_attribute_that_it_stands_in() -> None:
+    name = "t" * 100 + '" onmouseover="alert(1)" x="\'>'
+    seen = Parsed(page(report(3, topic=name, group=name)))
+    titles = [attributes for tag, attributes in seen.elements if tag == "bdi" and "title" in attributes]
+    assert titles
+    assert all(attributes == {"title": name} for attributes in titles)
+
+
 def test_what_is_not_named_is_added_up() -> None:
     many = [GroupFigures(f"g{n}", delivered=1, lag=Lag(n + 1)) for n in range(50)]
     others = Others(topics=9_000, groups=9_950, produced=123, lag=4)
@@ -246,6 +254,8 @@ def found(produced: int = 0, **fields: Any) -> list[tuple[str, str, int]]:
     ("fields", "words"),
     [
         ({"delivered": 5, "accepted": 5, "lag": Lag(0)}, []),
+        ({"produced": 9, "lag": Lag(0)}, []),
+        ({"produced": 9}, []),
         ({"produced": 100, "delivered": 90, "accepted": 90, "lag": Lag(10)}, []),
         ({"produced": 100, "delivered": 89, "accepted": 89, "lag": Lag(11)}, ["warn finished 89 of 100"]),
         ({"produced": 100, "delivered": 89, "accepted": 89, "lag": Lag(0)}, []),
