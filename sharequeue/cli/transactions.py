@@ -32,9 +32,13 @@ COLUMNS: Final = ("transaction", "transactional id", "#epoch", "#open for s", "#
 
 
 @run
-async def list_all(*, transactional_id: str | None, older_than: float, as_json: bool, url: str) -> None:
+async def list_all(
+    *, transactional_id: str | None, prefix: str | None, older_than: float, as_json: bool, url: str
+) -> None:
     listed: list[TransactionListing] = []
-    query = ListTransactionsQuery(transactional_id=transactional_id, older_than_ms=round(older_than * 1000))
+    query = ListTransactionsQuery(
+        transactional_id=transactional_id, transactional_id_prefix=prefix, older_than_ms=round(older_than * 1000)
+    )
     while True:
         page: TransactionList = decode(await ask(url, apis.LIST_TRANSACTIONS, query), apis.LIST_TRANSACTIONS)
         listed += page.transactions
@@ -67,21 +71,22 @@ async def list_all(*, transactional_id: str | None, older_than: float, as_json: 
 def transactions(context: click.Context, as_json: bool, url: str) -> None:
     """List open transactions, or describe or abort one."""
     if context.invoked_subcommand is None:
-        list_all(transactional_id=None, older_than=0, as_json=as_json, url=url)
+        list_all(transactional_id=None, prefix=None, older_than=0, as_json=as_json, url=url)
     else:
         check_options_behind(context)
 
 
 @transactions.command("list")
 @click.option("--transactional-id", help="only those of this producer")
+@click.option("--prefix", help="only those of producers whose transactional id begins with this")
 @click.option(
     "--older-than", type=click.FloatRange(0, 1e9), default=0, metavar="SECONDS", help="only those open for longer"
 )
 @json_option
 @url_option
-def list_open(transactional_id: str | None, older_than: float, as_json: bool, url: str) -> None:
+def list_open(transactional_id: str | None, prefix: str | None, older_than: float, as_json: bool, url: str) -> None:
     """List open transactions, the oldest first."""
-    list_all(transactional_id=transactional_id, older_than=older_than, as_json=as_json, url=url)
+    list_all(transactional_id=transactional_id, prefix=prefix, older_than=older_than, as_json=as_json, url=url)
 
 
 @transactions.command()
@@ -115,6 +120,15 @@ async def describe(transaction: str, as_json: bool, url: str) -> None:
             ("topic", "#partition", "#first offset"),
             [(each.topic or each.topic_id, each.partition, each.first_offset) for each in found.partitions],
         )
+    if found.blocks:
+        show_table(
+            ("blocked group", "topic", "#partition"),
+            [(each.group_id, each.topic or each.topic_id, each.partition) for each in found.blocks],
+        )
+        if found.more_blocked:
+            say("it may block others, too")
+    elif found.blocks is None and found.state == "open":
+        say("the group coordinator does not answer: unknown which groups it blocks")
 
 
 @transactions.command()

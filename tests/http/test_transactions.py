@@ -40,6 +40,32 @@ def bounds(gateway: Gateway, topic: str) -> tuple[int, int]:
     return partition["last_stable_offset"], partition["log_end_offset"]
 
 
+def test_a_description_names_the_share_partitions_that_it_blocks(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, 2)
+    groups = f"{name}-c", f"{name}-u"
+    gateway.configure(groups[0], share_isolation_level="read_committed")
+    for group in groups:
+        gateway.fetch(group, name)
+
+    def blocks(transaction_id: str) -> Any:
+        described = good(gateway.http.get(f"/v1/transactions/{transaction_id}"))
+        assert "more_blocked" not in described
+        return [(each["group_id"], each["topic"], each["partition"]) for each in described["blocks"]]
+
+    first, second = (begin(gateway)["transaction_id"] for _ in range(2))
+    assert blocks(first) == [], "it wrote nothing"
+    records = {"records": [{"value": 1, "partition": 1}]}
+    for transaction_id in (first, second):
+        good(gateway.http.post(f"/v1/topics/{name}/records", json=records, headers={"Transaction-Id": transaction_id}))
+    assert blocks(first) == [(groups[0], name, 1)]
+    assert blocks(second) == [], "the first one is older there"
+    good(end(gateway, first, "commit"))
+    assert blocks(second) == [(groups[0], name, 1)]
+    described = good(gateway.http.get(f"/v1/transactions/{first}"))
+    assert "blocks" not in described
+    good(end(gateway, second, "abort"))
+
+
 def test_a_transaction_is_committed(gateway: Gateway, name: str) -> None:
     begun = begin(gateway)
     assert (begun["producer_epoch"], begun["timeout_ms"]) == (0, 60_000)

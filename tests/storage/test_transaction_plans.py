@@ -19,6 +19,8 @@ PLACE = (TOPIC, 7)
 TABLES = ("transactions", "transaction_partitions", "transaction_outcomes", "transactional_producers", "record_batches")
 FILL = f"""
 INSERT INTO log.partitions (topic_id, partition) SELECT '{TOPIC}', n FROM generate_series(0, 999) n;
+INSERT INTO log.readers (topic_id, partition, group_id, state_epoch, floor)
+  SELECT '{TOPIC}', n % 1000, 'g' || n / 1000, 0, 0 FROM generate_series(0, 19999) n;
 INSERT INTO log.transactions (transaction_id, transactional_id, timeout_ms, deadline)
   SELECT 't' || n, 'x' || n, 1, now() + interval '1 hour' FROM generate_series(1, 9000) n;
 INSERT INTO log.transaction_partitions
@@ -71,7 +73,9 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "of a producer": (lambda c: transaction_store.open_of(c, "x77"), 10),
     "raise an epoch": (lambda c: transaction_store.raise_epoch(c, key_store.OUTCOMES, "x77", ""), 10),
     "lock a producer": (lambda c: transaction_store.lock_producer(c, key_store.OUTCOMES, "x77"), 10),
-    "list after a place": (lambda c: transaction_store.list_open(c, None, 0, (datetime.now(UTC), "t5"), 100), 10),
+    "list after a place": (lambda c: transaction_store.list_open(c, None, None, 0, (datetime.now(UTC), "t5"), 100), 10),
+    "groups behind": (lambda c: transaction_store.groups_behind(c, "t5", 100), 300),
+    "share-partitions behind": (lambda c: transaction_store.share_partitions_behind(c, "t5", ["g"], 100), 100),
     "nothing to sweep": (lambda c: transaction_store.sweep(c, 1000), 10),
     "no producer to forget": (lambda c: transaction_store.forget_producers(c, 1000), 10),
     "leave a topic": (lambda c: store.leave_transactions(c, TOPIC, range(7, 9)), 200),

@@ -133,6 +133,19 @@ class UnappliedSettlement(Response):
     """The name of the topic. Absent if this gateway does not know it."""
 
 
+class BlockedSharePartition(Response):
+    """A share-partition of a read_committed group that gets no record at or above the first one of a transaction."""
+
+    group_id: str
+    """The group, which reads committed records only."""
+    topic_id: Uuid
+    """The id of the topic, which stays the same while the topic exists."""
+    partition: Int32
+    """The number of the partition, from 0."""
+    topic: str | None = None
+    """The name of the topic. Absent if this gateway does not know it."""
+
+
 class TransactionDescription(Response):
     """What is known of a transaction, open or ended."""
 
@@ -156,6 +169,11 @@ class TransactionDescription(Response):
     """After which time it is aborted. Absent once it has ended with records."""
     ended_at_ms: TimestampMs | None = None
     """When it ended, in milliseconds since the epoch. Absent while it is open."""
+    blocks: Annotated[list[BlockedSharePartition], at_most(1000)] | None = None
+    """The share-partitions that wait for its end: in their partitions it is the oldest open transaction. Absent once it has
+    ended, and if the group coordinator does not tell the level of a group."""
+    more_blocked: bool = False
+    """Whether it may block others, too; absent if not. Only the first 200 groups that read its partitions are looked at."""
     unapplied: Annotated[list[UnappliedSettlement], at_most(1000)] = []
     """Where its acknowledgements are decided, but their leader has not applied them yet. Nobody gets these records."""
 
@@ -165,6 +183,8 @@ class ListTransactionsQuery(Request):
 
     transactional_id: TransactionalId | None = None
     """Only those of this producer. Absent: all."""
+    transactional_id_prefix: TransactionalId | None = None
+    """Only those of producers whose `transactional_id` begins with this. Absent: all."""
     older_than_ms: TimestampMs = 0
     """Only those that have been open for longer, in milliseconds."""
     page_size: PageSize = 1000

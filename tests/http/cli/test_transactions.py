@@ -32,9 +32,20 @@ def test_an_operator_finds_and_aborts_a_transaction(run: Run, stack: Stack, name
     listed = json.loads(run("transactions", "list", "--transactional-id", name, "--json").stdout)["transactions"]
     assert [each["transaction_id"] for each in listed] == [transaction]
     assert transaction.encode() not in run("transactions", "list", "--older-than", "3600").stdout
+    assert transaction.encode() in run("transactions", "list", "--prefix", name[:-1]).stdout
+    assert transaction.encode() not in run("transactions", "list", "--prefix", name + "x").stdout
     described = run("transactions", "describe", transaction).stdout.decode().splitlines()
     assert described[1].split()[:5] == [transaction, name, epoch, "open", "-"]
     assert described[-1].split() == [name, "0", "0"]
+    levels = {f"{name}-{level}": {"share.isolation.level": f"read_{level}"} for level in ("committed", "uncommitted")}
+    for group, config in levels.items():
+        httpx.patch(f"{stack.url}/v1/share-groups/{group}/config", json=config).raise_for_status()
+        httpx.post(
+            f"{stack.url}/v1/share-groups/{group}/fetch", json={"topics": [name], "max_wait_ms": 0}
+        ).raise_for_status()
+    described = run("transactions", "describe", transaction).stdout.decode().splitlines()
+    assert described[-2].split() == ["blocked-group", "topic", "partition"]
+    assert described[-1].split() == [f"{name}-committed", name, "0"]
     assert b"aborted" in run("transactions", "abort", transaction).stderr
     assert json.loads(run("transactions", "abort", transaction, "--json").stdout)["reason"] == "administrator"
     assert b"administrator" in run("transactions", "describe", transaction).stdout

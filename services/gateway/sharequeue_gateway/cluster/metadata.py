@@ -266,6 +266,13 @@ class Metadata:
             self._configs[group_id] = share_group_config(group_id, response.config, self.kafka_defaults)
         return response
 
+    async def config_of(self, group_id: str) -> ShareGroupConfig:
+        """The settings of a group that this gateway may never have met. Asks if it has not, and keeps nothing."""
+        if (known := self._configs.get(group_id)) is not None:
+            return known
+        values = await self._call(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
+        return share_group_config(group_id, values, self.kafka_defaults)
+
     async def learn_config(self, group_id: str) -> ShareGroupConfig:
         """Ask for a group's settings."""
         while True:

@@ -1,5 +1,6 @@
 """The calls of transactions. Any gateway takes any of them: they are decided in the record log."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Final
@@ -7,10 +8,11 @@ from typing import Annotated, Final
 import msgspec
 
 from sharequeue.http.endpoint import Call
-from sharequeue.protocol.errors import CoordinatorNotAvailable, InvalidRequest, InvalidTransactionTimeout
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRequest, InvalidTransactionTimeout
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
     BegunTransaction,
+    BlockedSharePartition,
     CommitTransactionRequest,
     EndedTransaction,
     ListTransactionsQuery,
@@ -28,6 +30,7 @@ from sharequeue_gateway.record_log.transaction_rules import (
     ABORT,
     COMMIT,
     TERMINATE,
+    State,
     Transaction,
     Wish,
     check_transaction_id,
@@ -37,6 +40,11 @@ from sharequeue_gateway.record_log.transactions import NewTransaction, PostgresT
 from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Wanted
 
+MOST_BLOCKED: Final = 1000
+"""Share-partitions that one description names."""
+MOST_GROUPS: Final = 200
+"""Groups whose level one description asks for."""
+ASKED_AT_ONCE: Final = 20
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 _place: Final = msgspec.json.Decoder(tuple[_Moment, Annotated[str, msgspec.Meta(max_length=64)]])
 """When the last transaction of a page began, and its id."""
@@ -137,6 +145,7 @@ class TransactionsApi:
         found, places = described
         known = found.known()
         unapplied = [] if found.settled is None else await self._settlements.of_transaction(transaction_id)
+        blocks, more = await self._blocked(transaction_id) if found.state == State.OPEN else (None, False)
         return TransactionDescription(
             transaction_id=transaction_id,
             transactional_id=found.transactional_id,
@@ -156,6 +165,8 @@ class TransactionsApi:
             reason=known.get("reason"),
             timeout_ms=found.timeout_ms,
             ended_at_ms=found.ended_at_ms,
+            blocks=blocks,
+            more_blocked=more,
             unapplied=[
                 UnappliedSettlement(
                     group_id=key.group_id,
@@ -167,11 +178,35 @@ class TransactionsApi:
             ],
         )
 
+    async def _blocked(self, transaction_id: str) -> tuple[list[BlockedSharePartition] | None, bool]:
+        """The share-partitions that wait for the end of an open transaction, and whether there may be others."""
+        readers = await self._transactions.groups_behind(transaction_id, MOST_GROUPS + 1)
+        looked_at = readers[:MOST_GROUPS]
+        committed = []
+        try:
+            for first in range(0, len(looked_at), ASKED_AT_ONCE):
+                some = looked_at[first : first + ASKED_AT_ONCE]
+                configs = await asyncio.gather(*map(self._metadata.config_of, some))
+                committed += [group for group, config in zip(some, configs, strict=True) if config.read_committed]
+        except ApiError:
+            return None, False
+        found = await self._transactions.share_partitions_behind(transaction_id, committed, MOST_BLOCKED + 1)
+        blocks = [
+            BlockedSharePartition(
+                group_id=key.group_id,
+                topic=self._metadata.name_of(key.topic_id),
+                topic_id=key.topic_id,
+                partition=key.partition,
+            )
+            for key in found[:MOST_BLOCKED]
+        ]
+        return blocks, len(found) > MOST_BLOCKED or len(readers) > MOST_GROUPS
+
     async def list_open(self, call: Call) -> TransactionList:
         query: ListTransactionsQuery = call.request
         after = None if query.page_token is None else place_of(query.page_token, _place, "listTransactions")
         found = await self._transactions.list_open(
-            query.transactional_id, query.older_than_ms, after, query.page_size + 1
+            query.transactional_id, query.transactional_id_prefix, query.older_than_ms, after, query.page_size + 1
         )
         page = found[: query.page_size]
         return TransactionList(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from sharequeue.protocol.types import TopicIdPartition
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.store import END, Connection, lock_key
 from sharequeue_gateway.record_log.transaction_rules import Reason, State, Transaction
@@ -402,6 +402,39 @@ async def places_of(connection: Connection, transaction_id: str) -> list[tuple[s
     return [(str(row[0]), row[1], row[2]) for row in rows]
 
 
+BLOCKED: Final = """log.transaction_partitions t JOIN log.readers r ON r.topic_id = t.topic_id AND r.partition = t.partition
+  WHERE t.transaction_id = $1 AND NOT EXISTS (
+    SELECT FROM log.transaction_partitions o
+    WHERE o.topic_id = t.topic_id AND o.partition = t.partition AND o.first_offset < t.first_offset)"""
+"""The readers `r` of partitions where a transaction is the oldest open one."""
+MOST_READERS: Final = 100_000
+"""The most readers that one description looks at."""
+
+
+async def groups_behind(connection: Connection, transaction_id: str, most: int) -> list[str]:
+    """Groups that read a partition where the transaction holds back the last stable offset, of any level."""
+    rows = await connection.fetch(
+        f"SELECT DISTINCT group_id FROM (SELECT r.group_id FROM {BLOCKED} LIMIT {MOST_READERS}) few ORDER BY 1 LIMIT $2",
+        transaction_id,
+        most,
+    )
+    return [row[0] for row in rows]
+
+
+async def share_partitions_behind(
+    connection: Connection, transaction_id: str, groups: Sequence[str], most: int
+) -> list[SharePartitionKey]:
+    """Where the transaction holds back the last stable offset of these groups."""
+    rows = await connection.fetch(
+        f"""SELECT r.group_id, r.topic_id, r.partition FROM {BLOCKED} AND r.group_id = ANY($2::text[])
+            ORDER BY 1, 2, 3 LIMIT $3""",
+        transaction_id,
+        list(groups),
+        most,
+    )
+    return [SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows]
+
+
 async def find(connection: Connection, transaction_id: str) -> Transaction | None:
     """What is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
     row = await connection.fetchrow(f"SELECT {_ROW} FROM log.transactions WHERE transaction_id = $1", transaction_id)
@@ -424,6 +457,7 @@ class OpenTransaction(NamedTuple):
 async def list_open(
     connection: Connection,
     transactional_id: str | None,
+    prefix: str | None,
     older_than_ms: int,
     after: tuple[datetime, str] | None,
     most: int,
@@ -437,6 +471,7 @@ async def list_open(
             FROM log.transactions t CROSS JOIN (SELECT clock_timestamp() AS now) n
             WHERE state = 0 AND began_at >= $1 AND (began_at, transaction_id) > ($1, $2)
               AND ($3::text IS NULL OR transactional_id = $3)
+              AND ($6::text IS NULL OR starts_with(transactional_id, $6))
               AND {_MS.format("n.now")} - {_MS.format("began_at")} >= $4
             ORDER BY began_at, transaction_id LIMIT $5""",
         began_at,
@@ -444,6 +479,7 @@ async def list_open(
         transactional_id,
         older_than_ms,
         most,
+        prefix,
     )
     return [OpenTransaction(*row) for row in rows]
 

@@ -19,6 +19,7 @@ from sharequeue.protocol.errors import (
     Throttled,
     TransactionalIdAuthorizationFailed,
 )
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log import transaction_store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.ending import Ending
@@ -199,12 +200,29 @@ class PostgresTransactions:
             return None
         return found, await self._database.query(transaction_store.places_of, transaction_id)
 
+    async def groups_behind(self, transaction_id: str, most: int) -> list[str]:
+        """See `transaction_store.groups_behind`."""
+        return await self._database.query(transaction_store.groups_behind, transaction_id, most)  # type: ignore[no-any-return]
+
+    async def share_partitions_behind(
+        self, transaction_id: str, groups: Sequence[str], most: int
+    ) -> list[SharePartitionKey]:
+        """See `transaction_store.share_partitions_behind`."""
+        return await self._database.query(  # type: ignore[no-any-return]
+            transaction_store.share_partitions_behind, transaction_id, groups, most
+        )
+
     async def list_open(
-        self, transactional_id: str | None, older_than_ms: int, after: tuple[datetime, str] | None, most: int
+        self,
+        transactional_id: str | None,
+        prefix: str | None,
+        older_than_ms: int,
+        after: tuple[datetime, str] | None,
+        most: int,
     ) -> list[transaction_store.OpenTransaction]:
         """Open transactions, the oldest first; see `transaction_store.list_open`."""
         return await self._database.query(  # type: ignore[no-any-return]
-            transaction_store.list_open, transactional_id, older_than_ms, after, most
+            transaction_store.list_open, transactional_id, prefix, older_than_ms, after, most
         )
 
     # Sweep
