@@ -129,6 +129,12 @@ async def describe(transaction: str, as_json: bool, url: str) -> None:
             say("it may block others, too")
     elif found.blocks is None and found.state == "open":
         say("the group coordinator does not answer: unknown which groups it blocks")
+    if found.unapplied:
+        say("its acknowledgements are decided, and not applied yet in:")
+        show_table(
+            ("group", "topic", "#partition"),
+            [(each.group_id, each.topic or each.topic_id, each.partition) for each in found.unapplied],
+        )
 
 
 @transactions.command()

@@ -435,3 +435,24 @@ def test_pages_of_any_size_make_the_whole_state(ranges: list[tuple[int, int, int
         assert combine_state_batches(found, [], -1) == whole.state_batches
         assert said(annotations) == said(whole.annotations or [])
         assert pages == max(len(found), 1) if size == 1 else pages >= len(found) * 100 // (size + 350)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_write_says_whether_pending_deliveries_are_stored(keeps: bool) -> None:
+    """While an instance of an earlier release runs, they are not; such an instance says nothing at all."""
+    one = Shard()
+    one.init(1, 0)
+    pending = [StateAnnotation(0, 9, 0, forgiven=1, transaction_id="t-1")]
+    for annotations, stored in ((pending, keeps), ([StateAnnotation(0, 9, 0)], False)):
+        request = PartitionState(
+            partition=0,
+            state_epoch=1,
+            leader_epoch=1,
+            start_offset=0,
+            state_batches=[StateBatch(0, 9, 0, 0)],
+            annotations=annotations,
+        )
+        result = one.apply(shard.write(one.state, request, None, one.limit, one.now_ms, keeps_pending=keeps))
+        assert (result.error_code, result.pending) == (0, stored)
+        (note,) = one.read(1).annotations or ()
+        assert (note.forgiven, note.transaction_id) == (1, "t-1" if stored else None)

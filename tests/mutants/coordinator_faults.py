@@ -67,6 +67,16 @@ MUTANTS = [
     *coordinator(
         "share_state/notes",
         (
+            "what becomes pending keeps the reason of the delivery before",
+            "        source = before  # what",
+            "        pass  # what",
+        ),
+        (
+            "a pending delivery is settled when the delivery count rises",
+            "    transaction_id = source.transaction_id\n",
+            "    transaction_id = before.transaction_id\n",
+        ),
+        (
             "a reason and a delay end when the delivery count rises",
             "        source = kept if kept_lives else NOTHING\n",
             "        source = kept\n",
@@ -109,7 +119,9 @@ MUTANTS = [
     ),
     *coordinator(
         "share_state/row_format",
-        ("a later format is refused", "    if not record.startswith(MARK):\n", "    if False:\n"),
+        ("a later format is refused", "    if not record.startswith((MARK, PENDING_MARK)):\n", "    if False:\n"),
+        ("an earlier reader refuses pending deliveries", "        return PENDING_MARK + ", "        return MARK + "),
+        ("pending deliveries of parts are kept", "numbers.setdefault(name, len(numbers)) + 1 for", "0 for"),
         (
             "a note belongs to its batch",
             "[int(batch.note is not None) for batch in batches]",
@@ -125,6 +137,8 @@ MUTANTS = [
     ),
     *coordinator(
         "share_state/shard",
+        ("what is pending is stored for all or for none", "    if pending and not keeps_pending:\n", "    if False:\n"),
+        ("what is not stored is not confirmed", "pending=pending and keeps_pending)", "pending=pending)"),
         (
             "a large snapshot of a state that was replaced does not count",
             "    return Decision(done(0), row if same else None)\n",
@@ -152,8 +166,8 @@ MUTANTS = [
         ),
         (
             "16 a read with a higher leader epoch fences the lower ones",
-            "    return Decision(result, row)\n",
-            "    return Decision(result)\n",
+            "    return Decision(result, row)\n\n\ndef write(",
+            "    return Decision(result)\n\n\ndef write(",
         ),
     ),
 ]

@@ -54,7 +54,7 @@ async def in_flight(
             batch.delivery_count,
             batch.member_id,
             _time(batch.lock_expires_at_ms or batch.available_at_ms),
-            batch.reason,
+            batch.reason if batch.transaction_id is None else f"pending on transaction {batch.transaction_id}",
         )
         for entry in listed.partitions
         for batch in entry.batches

@@ -21,7 +21,6 @@ from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import (
     BY_CODE,
     ApiError,
-    ConcurrentTransactions,
     CoordinatorNotAvailable,
     InvalidRequest,
     TooLarge,
@@ -32,11 +31,11 @@ from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, SettledBatch, SharePartitionKey
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import APPLIED, ask_for_topics, failed, failed_of
+from sharequeue_gateway.delivery.acknowledging import ask_for_topics, failed, failed_of
 from sharequeue_gateway.delivery.holding import HeldHere, Holder
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.record_log.settlements import Settlement
-from sharequeue_gateway.routing.routing import MOVED, Routing
+from sharequeue_gateway.routing.routing import Routing
 
 PATIENCE_MS: Final = 8000
 """How long a leader is looked for that moves, and a transaction is waited for that is about to end."""
@@ -44,7 +43,6 @@ PAUSE_S: Final = 0.1
 TELL_S: Final = 1.0
 """How long an answer waits for the leaders to apply what is decided."""
 MOST_SHARE_PARTITIONS: Final = 1000
-AGAIN: Final = MOVED | {ConcurrentTransactions.error.kafka_code}
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -146,7 +144,7 @@ class Settler:
                 for each in here:
                     _add(held, each)
             left = [index for index in left if results[index].status != "applied"]
-            if any(results[index].kafka_code not in AGAIN and results[index].status == "failed" for index in left):
+            if any(results[index].status == "failed" and not results[index].retriable for index in left):
                 raise Refused([_refused(results[index]) for index in range(len(wanted))])
             if not left:
                 break
@@ -243,7 +241,7 @@ def _add(held: dict[SharePartitionKey, HeldHere], more: HeldHere) -> None:
 
 
 def _refused(result: AcknowledgementResult) -> AcknowledgementResult:
-    return LET_GO if result is APPLIED or result.status == "applied" else result
+    return LET_GO if result.status == "applied" else result
 
 
 def _no_answer(result: AcknowledgementResult) -> ApiError:

@@ -1,0 +1,469 @@
+"""Settling in a transaction while leaders move and services are away: what was committed is applied, all else is let go.
+
+The test is the gateway that commits: it has leaders hold records, decides in the log, and says nothing to anybody. So each
+moment between the hold, the decision and its application can be met.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.ending import Ending
+from sharequeue_gateway.record_log.known_log import KnownLog
+from sharequeue_gateway.record_log.settlements import Settlement, Settling
+from sharequeue_gateway.record_log.transaction_rules import ABORT, COMMIT
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
+from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
+from tests.cluster.gateways import GatewayCluster
+from tests.conftest import NewDatabase
+from tests.storage.database import session
+from tests.storage.record_logs import Heard
+
+LEASE_MS = 1500
+RECORDS = 10
+TOKEN = "a token of these tests alone"
+SOON_S = 30.0
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def log_url(new_database: NewDatabase) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def state_url(new_database: NewDatabase) -> str:
+    """The states of groups lie in another database than the log."""
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, log_url: str, state_url: str, new_redis: Callable[[], str]
+) -> Iterator[Stack]:
+    settings = {
+        "SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": str(LEASE_MS),
+        "SHAREQUEUE_SHARE_COORDINATOR_DATABASE_URL": state_url,
+        "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "1000",
+    } | {f"SHAREQUEUE_{service}_CLUSTER_TOKEN": TOKEN for service in ("COORDINATOR", "SHARE_COORDINATOR", "GATEWAY")}
+    with temporary_stack(
+        tmp_path_factory.mktemp("stack"), postgres_url=log_url, redis_url=new_redis(), gateways=3, settings=settings
+    ) as stack:
+        yield stack
+
+
+class Held:
+    """Records of one partition that a member holds, and a transaction with one result, on which they are pending."""
+
+    def __init__(self, cluster: GatewayCluster, client: httpx.Client, log_url: str, name: str, timeout_ms: int) -> None:
+        self.cluster, self.client, self.log_url, self.group = cluster, client, log_url, name
+        self.results = f"{name}-out"
+        make_topic(client, self.results, 1)
+        while True:
+            self.topic_id = make_topic(client, name, 1)
+            self.leader = cluster.leader_of(name, self.topic_id, 0)
+            if self.leader is not cluster.gateways[0]:
+                break
+            assert client.delete(f"/v1/topics/{name}").status_code == 204
+        produce(client, name, 0, RECORDS)
+        self.answer = fetch(client, name, topics=[name], member_id="m", max_wait_ms=5000)
+        assert len(places(self.answer)) == RECORDS
+        begun = client.post("/v1/transactions", json={"timeout_ms": timeout_ms})
+        self.transaction: str = begun.json()["transaction_id"]
+        sent = client.post(
+            f"/v1/topics/{self.results}/records",
+            json={"records": [{"value": "result"}]},
+            headers={"Transaction-Id": self.transaction},
+        )
+        assert sent.status_code == 200, sent.text
+        self.settlements: list[Settlement] = []
+
+    def acknowledgements(self, last_offset: int = RECORDS - 1) -> list[Json]:
+        entry = {"topic": self.group, "partition": 0, "first_offset": 0, "last_offset": last_offset, "type": "accept"}
+        return [entry | {"delivery_count": 1}]
+
+    def hold(self, last_offset: int = RECORDS - 1) -> None:
+        answer = httpx.post(
+            f"{self.leader.url}/v1/leader/{self.group}/hold",
+            json={
+                "member_id": "m",
+                "transaction_id": self.transaction,
+                "acknowledgements": self.acknowledgements(last_offset),
+            },
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            timeout=20,
+        )
+        assert answer.status_code == 200, answer.text
+        assert [result["status"] for result in answer.json()["results"]] == ["applied"], answer.text
+        self.settlements = [
+            Settlement(
+                SharePartitionKey(self.group, each["topic_id"], each["partition"]),
+                each["state_epoch"],
+                each["leader_epoch"],
+                json.dumps(each["batches"]).encode(),
+            )
+            for each in answer.json()["held"]
+        ]
+
+    def decide(self, *, commit: bool = True) -> None:
+        """End the transaction in the log, as another gateway, which tells nobody."""
+        asyncio.run(self._decide(commit))
+
+    async def _decide(self, commit: bool) -> None:
+        database = await LogDatabase.open(self.log_url, connections=2)
+        try:
+            ending = Ending(database, KnownLog(BatchCache(1 << 20), Heard()), 10.0)
+            settling = Settling(b"the test", self.settlements) if commit else None
+            ended = await ending.end(self.transaction, COMMIT if commit else ABORT, settling=settling)
+            assert ended is not None
+            assert ended.state.name == ("COMMITTED" if commit else "ABORTED")
+        finally:
+            await database.close()
+
+    def commit(self, client: httpx.Client, acknowledgements: Sequence[Json] | None = None) -> httpx.Response:
+        """As a client does."""
+        entry = {"group_id": self.group, "member_id": "m"}
+        entry["acknowledgements"] = self.acknowledgements() if acknowledgements is None else acknowledgements
+        path = f"/v1/transactions/{self.transaction}/commit"
+        return client.post(path, json={"acknowledgements": [entry]}, timeout=40)
+
+    # What came of it
+
+    def visible(self) -> bool:
+        """Whether readers of committed records get the result."""
+        path = f"/v1/topics/{self.results}/partitions/0/records"
+        page = self.client.get(path, params={"isolation_level": "read_committed"})
+        return bool(page.json()["records"])
+
+    def start(self) -> int:
+        """The stored start offset of the group: where its first unfinished record is."""
+        listed = self.client.get(f"/v1/share-groups/{self.group}/offsets").json()["topics"]
+        return next(
+            (p["start_offset"] for topic in listed if topic["topic"] == self.group for p in topic["partitions"]), -1
+        )
+
+    def taken(self, wait_ms: int = 0) -> set[int]:
+        """The offsets that another member gets now."""
+        answer = self.client.post(
+            f"/v1/share-groups/{self.group}/fetch",
+            json={"topics": [self.group], "member_id": "thief", "max_wait_ms": wait_ms},
+            timeout=40,
+        )
+        return {offset for _, offset in places(answer.json())} if answer.status_code == 200 else set()
+
+    def wait_until(self, condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + SOON_S
+        while not condition():
+            assert time.monotonic() < deadline, (self.start(), self.visible(), self.unapplied())
+            time.sleep(0.1)
+
+    def wait_until_settled(self, upto: int = RECORDS) -> None:
+        self.wait_until(lambda: self.start() == upto)
+        self.wait_until(lambda: not self.unapplied())
+        assert self.visible()
+
+    def unapplied(self) -> list[Json]:
+        described = self.client.get(f"/v1/transactions/{self.transaction}").json()
+        return list(described.get("unapplied", []))
+
+    def wait_until_replaced(self, gone: ServiceProcess) -> None:
+        self.cluster.wait_until_known([gateway for gateway in self.cluster.gateways if gateway is not gone])
+
+
+@pytest.fixture
+def held(
+    request: pytest.FixtureRequest, cluster: GatewayCluster, clients: list[httpx.Client], log_url: str, name: str
+) -> Held:
+    """The parameter is the timeout of the transaction."""
+    return Held(cluster, clients[0], log_url, name, getattr(request, "param", 120_000))
+
+
+def leave(gateway: ServiceProcess, how: signal.Signals) -> None:
+    assert gateway.process is not None
+    gateway.process.send_signal(how)
+    gateway.process.wait(20)
+
+
+LEAVING = pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
+
+
+@LEAVING
+def test_another_leader_loads_between_hold_and_decision(held: Held, how: signal.Signals) -> None:
+    """The commit lands after the reload. Nobody gets the records in between, and their locks need not live."""
+    held.hold(last_offset=5)
+    leave(held.leader, how)
+    held.wait_until_replaced(held.leader)
+    assert held.taken(wait_ms=2000) == set(), "the others are still locked"
+    pending = held.client.get(f"/v1/share-groups/{held.group}/in-flight").json()["partitions"][0]["batches"]
+    assert [(batch["first_offset"], batch.get("transaction_id")) for batch in pending] == [
+        (0, held.transaction),
+        (6, None),
+    ]
+    held.decide()
+    held.wait_until_settled(6)
+
+
+@LEAVING
+def test_another_leader_loads_after_the_decision(held: Held, how: signal.Signals) -> None:
+    """Nobody fetches: a sweep loads what has a settlement."""
+    held.hold()
+    assert held.leader.process is not None
+    os.kill(held.leader.process.pid, signal.SIGSTOP)  # it must not apply it
+    held.decide()
+    if how == signal.SIGTERM:
+        os.kill(held.leader.process.pid, signal.SIGCONT)
+    leave(held.leader, how)
+    held.wait_until_settled()
+
+
+@LEAVING
+def test_an_abort_gives_the_records_back_at_the_next_leader(held: Held, how: signal.Signals) -> None:
+    held.hold()
+    leave(held.leader, how)
+    held.wait_until_replaced(held.leader)
+    assert held.taken() == set()
+    held.decide(commit=False)
+    body = {"member_id": "m", "acknowledgements": held.acknowledgements()}
+
+    def accepted() -> bool:
+        answer = held.client.post(f"/v1/share-groups/{held.group}/acknowledge", json=body, timeout=40)
+        return answer.status_code == 200
+
+    held.wait_until(accepted)
+    assert held.start() == RECORDS
+    assert not held.visible()
+
+
+@pytest.mark.parametrize("held", [3000], indirect=True)
+def test_a_gateway_dies_between_hold_and_decision(held: Held) -> None:
+    """The timeout of the transaction bounds how long the records are pending."""
+    settings = {"share.record.lock.duration.ms": 1000}
+    assert held.client.patch(f"/v1/share-groups/{held.group}/config", json=settings).status_code == 200
+    held.hold()
+    got: set[int] = set()
+    deadline = time.monotonic() + SOON_S + 40
+    while got < set(range(RECORDS)):
+        assert time.monotonic() < deadline, got
+        got |= held.taken(wait_ms=1000)
+    assert not held.visible()
+    problem = held.commit(held.client).json()
+    assert (problem["state"], problem["reason"]) == ("aborted", "timed_out")
+
+
+def test_an_idle_share_partition_stays_loaded_while_records_are_pending(held: Held) -> None:
+    """It is unloaded after a second without use."""
+    held.hold()
+    time.sleep(3)  # longer than the idle time; that nothing happens is the test
+    held.decide()
+    held.wait_until_settled()
+
+
+def test_a_paused_leader_applies_nothing_when_it_wakes(held: Held) -> None:
+    """Its state write is refused after the decision: another leader has applied it."""
+    held.hold(last_offset=5)
+    assert held.leader.process is not None
+    os.kill(held.leader.process.pid, signal.SIGSTOP)
+    try:
+        held.decide()
+        held.wait_until_settled(6)
+    finally:
+        os.kill(held.leader.process.pid, signal.SIGCONT)
+    held.cluster.wait_until_known(held.cluster.gateways)
+    acknowledge(held.client, held.group, {**held.answer, "batches": [held.answer["batches"][0] | {"first_offset": 6}]})
+    assert held.start() == RECORDS
+
+
+@contextlib.contextmanager
+def refusing_states(state_url: str) -> Iterator[None]:
+    """PostgreSQL refuses every state write."""
+
+    async def execute(*statements: str) -> None:
+        async with session(state_url) as connection:
+            for statement in statements:
+                await connection.execute(statement)
+
+    asyncio.run(
+        execute(
+            """CREATE OR REPLACE FUNCTION share_state.refuse() RETURNS trigger LANGUAGE plpgsql AS
+               $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = 'disk_full'; END $$""",
+            """CREATE TRIGGER refuse BEFORE INSERT ON share_state.share_records
+               FOR EACH ROW EXECUTE FUNCTION share_state.refuse()""",
+        )
+    )
+    try:
+        yield
+    finally:
+        asyncio.run(execute("DROP TRIGGER refuse ON share_state.share_records"))
+
+
+def test_the_state_write_is_refused_after_the_decision(held: Held, state_url: str) -> None:
+    """What is committed is not rolled back: the leader unloads, and applies it when states can be stored."""
+    held.hold()
+    with refusing_states(state_url):
+        held.decide()
+        time.sleep(3)  # the leader has asked by now
+        assert held.taken() == set()
+        assert [each["group_id"] for each in held.unapplied()] == [held.group]
+    held.wait_until_settled()
+
+
+def test_a_hold_that_cannot_be_stored_commits_nothing(held: Held, state_url: str) -> None:
+    """The transaction stays open, and the same call may be repeated."""
+    with refusing_states(state_url):
+        answer = held.commit(held.client)
+    assert (answer.status_code, answer.json()["definite"]) == (503, True), answer.text
+    assert not held.visible()
+    assert held.commit(held.client).status_code == 200
+    held.wait_until_settled()
+
+
+@pytest.mark.parametrize("decided_first", [False, True])
+def test_a_reset_wins(held: Held, decided_first: bool) -> None:
+    """The settlement is of a state that is gone, so it is dropped, and the records come from where the reset says."""
+    held.hold()
+    paused = held.leader.process
+    assert paused is not None
+    if decided_first:
+        os.kill(paused.pid, signal.SIGSTOP)
+        held.decide()
+        held.leader.kill()
+        held.wait_until_replaced(held.leader)
+    path = f"/v1/share-groups/{held.group}/offsets/reset"
+    reset = held.client.post(path, json={"to": "earliest", "force": True}, timeout=40)
+    assert reset.status_code == 200, reset.text
+    if not decided_first:
+        held.decide()
+    held.wait_until(lambda: not held.unapplied())
+    assert held.visible()
+    got: set[int] = set()
+    held.wait_until(lambda: got.update(held.taken(wait_ms=1000)) or got == set(range(RECORDS)))
+
+
+def test_one_of_two_leaders_says_no(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
+    topic_id = cluster.make_spread_topic(clients[0], name, 6)
+    for partition in range(6):
+        produce(clients[0], name, partition, 1)
+    batches: list[Json] = []
+    while len(batches) < 6:
+        batches += fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=5000)["batches"]
+    lost = batches[0]
+    acknowledge(clients[0], name, {"member_id": "m", "batches": [lost]})
+    transaction = clients[0].post("/v1/transactions", json={}).json()["transaction_id"]
+    entries = [
+        {"topic": name, "partition": batch["partition"], "first_offset": 0, "last_offset": 0, "type": "accept"}
+        | {"delivery_count": 1}
+        for batch in batches
+    ]
+    answer = clients[1].post(
+        f"/v1/transactions/{transaction}/commit",
+        json={"acknowledgements": [{"group_id": name, "member_id": "m", "acknowledgements": entries}]},
+    )
+    assert answer.status_code == 409, answer.text
+    assert [result["kafka_code"] for result in answer.json()["results"]] == [121] + 5 * [48]
+    assert len({cluster.leader_of(name, topic_id, partition).name for partition in range(6)}) > 1
+    rest = {"member_id": "m", "batches": batches[1:]}
+    deadline = time.monotonic() + SOON_S
+    while True:
+        try:
+            acknowledge(clients[2], name, rest)
+            break
+        except AssertionError:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_the_share_coordinator_is_away(stack: Stack, held: Held, decided: bool) -> None:
+    share_coordinator = stack.service("share coordinator")
+    if decided:
+        held.hold()
+    share_coordinator.kill()
+    try:
+        if decided:
+            held.decide()
+            time.sleep(3)  # the leader has asked by now, and cannot apply
+            assert held.taken() == set()
+        else:
+            answer = held.commit(held.client)
+            assert (answer.status_code, answer.json()["definite"]) == (503, True), answer.text
+            assert not held.visible()
+    finally:
+        share_coordinator.start()
+    if not decided:
+        held.wait_until(lambda: held.commit(held.client).status_code == 200)
+    held.wait_until_settled()
+
+
+@contextlib.contextmanager
+def database_away(url: str, seconds: float) -> Iterator[None]:
+    """A database as its clients see it while PostgreSQL is started again: all connections are lost, none can be made."""
+    base, _, database = url.rpartition("/")
+    database = database.partition("?")[0]
+
+    async def allow(allowed: bool) -> None:
+        async with session(f"{base}/postgres") as connection:
+            await connection.execute(f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS {str(allowed).lower()}')
+            if not allowed:
+                await connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", database
+                )
+
+    asyncio.run(allow(False))
+    timer = threading.Timer(seconds, lambda: asyncio.run(allow(True)))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+@pytest.mark.parametrize("which", ["log", "states"])
+def test_one_of_the_two_databases_is_started_again(held: Held, log_url: str, state_url: str, which: str) -> None:
+    """First while the records are pending, then while a client commits."""
+    url = log_url if which == "log" else state_url
+    held.hold(last_offset=5)
+    with database_away(url, 2):
+        pass
+    with database_away(url, 2):
+        answer = held.commit(held.client)
+    if answer.status_code != 200:
+        held.wait_until(lambda: held.commit(held.client).status_code == 200)
+    held.wait_until_settled()
+
+
+@pytest.mark.parametrize("round_", range(4))
+def test_a_gateway_killed_at_any_moment_of_a_commit(
+    held: Held, clients: list[httpx.Client], seed: int, round_: int
+) -> None:
+    """Both or neither, whichever gateway dies: the one that commits, or the leader."""
+    rng = random.Random(seed * 10 + round_)
+    commits = held.cluster.gateways.index(held.leader) if rng.random() < 0.5 else 0
+    victim = held.cluster.gateways[commits] if rng.random() < 0.5 else held.leader
+    committing = threading.Thread(target=_try, args=(held, clients[commits]))
+    committing.start()
+    time.sleep(rng.random() * 0.03)
+    victim.kill()
+    committing.join()
+    survivor = clients[next(i for i, gateway in enumerate(held.cluster.gateways) if gateway is not victim)]
+    held.client = survivor
+    held.wait_until(lambda: held.commit(survivor).status_code == 200)
+    held.wait_until_settled()
+    assert held.taken() == set()
+
+
+def _try(held: Held, client: httpx.Client) -> None:
+    with contextlib.suppress(httpx.HTTPError):
+        held.commit(client)
