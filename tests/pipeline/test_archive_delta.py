@@ -133,7 +133,7 @@ def test_of_two_runs_at_once_one_commits(jobs: Jobs, gateway: Gateway, name: str
 
     first, second = archiver(), archiver()
     first.run(1000)
-    with pytest.raises(PipelineError, match=f"another run archives {name} to {tmp_path}"):
+    with pytest.raises(PipelineError, match=f"another run writes {name} to {tmp_path}"):
         second.run(1000)
     assert jobs.done(*words, "--verify")["records"] == 0
     assert [row[0] for row in rows(tmp_path, 0)] == list(range(10))

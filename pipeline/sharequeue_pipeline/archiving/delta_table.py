@@ -1,14 +1,18 @@
-"""A topic as a Delta table: its columns, how far each partition is archived, and the commit that adds files.
+"""A topic as a Delta table: its columns, how far each partition is in it, and the commits that change it.
 
 The table's own log says how far the archive is. A commit adds files and, as an application transaction of Delta, the
 next offset of their partitions: both or neither. So there is nothing to keep beside the table, and VACUUM and OPTIMIZE
 need to know nothing of us: a file that no commit names is a leftover, and offsets name records wherever they lie.
+
+There are two kinds. An archive has every record, and commits add files. A table of the latest records has the last record
+of each key, and commits merge rows. Both say how far they are in the same way, under names of their own.
 """
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 
 DATE: Final = "date"
 """The column that the table is partitioned by: the date of the timestamp in UTC."""
+
+TOMBSTONE: Final = "tombstone"
+"""A column of the rows of a merge: whether the record deletes its key."""
 
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 
@@ -63,7 +70,9 @@ def table_schema(key: str, value: str) -> spark.StructType:
 class TopicTable:
     """The Delta table of one topic. Methods raise PipelineError if the table cannot be read or written."""
 
-    def __init__(self, root: str, topic: str, topic_id: str) -> None:
+    def __init__(self, root: str, topic: str, topic_id: str, *, latest: bool = False) -> None:
+        """`latest`: a table of the last record of each key."""
+        self._latest = latest
         self.uri = root if "://" in root else os.path.abspath(root)
         self._topic = topic
         self._topic_id = topic_id
@@ -74,7 +83,9 @@ class TopicTable:
 
         Raises: PipelineError: it has other columns, or it is not an archive of this topic.
         """
-        wanted = to_arrow_schema(schema, timezone="UTC").append(pa.field(DATE, pa.date32()))
+        wanted = to_arrow_schema(schema, timezone="UTC")
+        if not self._latest:
+            wanted = wanted.append(pa.field(DATE, pa.date32()))
         columns = self._delta.Schema.from_arrow(wanted)
         try:
             if not self._delta.DeltaTable.is_deltatable(self.uri):
@@ -84,8 +95,8 @@ class TopicTable:
             raise PipelineError(f"the table at {self.uri} cannot be opened: {fault}") from None
         if all(table.transaction_version(self._transaction(each)) is None for each in partitions):
             raise PipelineError(
-                f"the table at {self.uri} is not an archive of the topic {self._topic!r} with the id {self._topic_id}: "
-                "give another directory"
+                f"the table at {self.uri} is not {'a table of the latest records' if self._latest else 'an archive'} of "
+                f"the topic {self._topic!r} with the id {self._topic_id}: give another directory"
             )
         if _FORGETS in table.metadata().configuration:
             raise PipelineError(
@@ -105,14 +116,14 @@ class TopicTable:
             self.uri,
             schema=columns,
             mode="error",
-            partition_by=[DATE],
-            description=f"records of the topic {self._topic}",
+            partition_by=["partition" if self._latest else DATE],
+            description=f"{'last record of each key' if self._latest else 'records'} of the topic {self._topic}",
             commit_properties=self._delta.CommitProperties(app_transactions=begun),
         )
         return table
 
     def _transaction(self, partition: int) -> str:
-        return f"sharequeue/{self._topic_id}/{partition}"
+        return f"sharequeue{'-latest' if self._latest else ''}/{self._topic_id}/{partition}"
 
     def next_offset(self, table: "DeltaTable", partition: int) -> int:
         """Where the archive of a partition goes on."""
@@ -137,23 +148,61 @@ class TopicTable:
             )
             for file in files
         ]
-        properties = self._delta.CommitProperties(
+        with self._committing():
+            table.create_write_transaction(
+                actions,
+                mode="append",
+                schema=table.schema(),
+                partition_by=table.metadata().partition_columns,
+                commit_properties=self._properties(reached, note),
+            )
+        table.update_incremental()
+
+    def merge(self, table: "DeltaTable", rows: pa.Table, reached: Progress, note: Any) -> None:
+        """Merge the last records of some keys, and say how far their partition is, at once.
+
+        Args:
+            rows: the columns of the table and `TOMBSTONE`, of one partition; each key once. A row without a key is added.
+            note: JSON for the history of the table.
+        Raises: PipelineError: another run has changed the table since it was opened.
+        """
+        columns = {name: f's."{name}"' for name in rows.column_names if name != TOMBSTONE}
+        with self._committing():
+            (
+                table.merge(
+                    rows,
+                    predicate=f't."partition" = {reached.partition} AND t."key" = s."key"',
+                    source_alias="s",
+                    target_alias="t",
+                    commit_properties=self._properties([reached], note),
+                )
+                .when_matched_delete(predicate=f"s.{TOMBSTONE}")
+                .when_matched_update(updates=columns)
+                .when_not_matched_insert(updates=columns, predicate=f"NOT s.{TOMBSTONE}")
+                .execute()
+            )
+        table.update_incremental()
+        if self.next_offset(table, reached.partition) != reached.next_offset:  # nothing to change: no commit
+            self.commit(table, [], [reached], note)
+
+    def _properties(self, reached: Iterable[Progress], note: Any) -> Any:
+        return self._delta.CommitProperties(
             custom_metadata={"sharequeue": json.dumps(note)},
             app_transactions=[
                 self._delta.Transaction(self._transaction(each.partition), each.next_offset) for each in reached
             ],
         )
+
+    @contextlib.contextmanager
+    def _committing(self) -> Iterator[None]:
         try:
-            table.create_write_transaction(
-                actions, mode="append", schema=table.schema(), partition_by=[DATE], commit_properties=properties
-            )
+            yield
         except self._delta.exceptions.CommitFailedError as fault:
             if "oncurrent" in str(fault):
-                raise PipelineError(f"another run archives {self._topic} to {self.uri}") from None
+                raise PipelineError(f"another run writes {self._topic} to {self.uri}") from None
             raise PipelineError(f"the table at {self.uri} took no commit: {fault}") from None
         except (self._delta.exceptions.DeltaError, OSError) as fault:
             raise PipelineError(f"the table at {self.uri} took no commit: {fault}") from None
-        table.update_incremental()
 
 
 def _library() -> Any:
@@ -163,7 +212,7 @@ def _library() -> Any:
         import deltalake.transaction  # noqa: PLC0415
     except ImportError:
         raise PipelineError(
-            "--format delta needs the package deltalake: pip install 'sharequeue[spark,delta]'"
+            "a Delta table needs the package deltalake: pip install 'sharequeue[spark,delta]'"
         ) from None
     return deltalake
 

@@ -28,7 +28,8 @@ from sharequeue_pipeline.jobs.command_line import (
 )
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.jobs.table_archiver import TableArchiver
-from sharequeue_pipeline.options import REGISTRY_FORMATS, VALUE_FORMATS, GatewayOptions, source_options
+from sharequeue_pipeline.jobs.table_options import table_options
+from sharequeue_pipeline.options import GatewayOptions, source_options
 from sharequeue_pipeline.ranges import Range
 
 WAVE: Final = 2
@@ -181,16 +182,7 @@ def _cut(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     show_default=True,
     help="Parquet files with a manifest, or a Delta table of the topic, which is the whole DIRECTORY",
 )
-@click.option("--key-format", type=click.Choice(["binary", "string"]), help="of a Delta table; default: binary")
-@click.option("--value-format", type=click.Choice(VALUE_FORMATS), help="of a Delta table; default: binary")
-@click.option(
-    "--value-schema",
-    metavar="DDL",
-    help="of a Delta table: values as typed columns, as 'id INT, total DECIMAL(9,2)'; with avro and protobuf a subject "
-    "or a schema id, default: TOPIC-value",
-)
-@click.option("--schema-registry", metavar="DIRECTORY", help="of a Delta table with avro or protobuf: the schemas")
-@click.option("--value-message", metavar="NAME", help="of a Delta table with protobuf; default: the schema's first")
+@table_options
 @click.option("--verify", is_flag=True, help="compare the whole archive with its manifest and with the log")
 @click.option(
     "--delete-records",
@@ -206,11 +198,7 @@ def command(
     root: str,
     segment_records: int,
     kind: str,
-    key_format: str | None,
-    value_format: str | None,
-    value_schema: str | None,
-    schema_registry: str | None,
-    value_message: str | None,
+    columns: dict[str, str],
     verify: bool,
     delete_records: bool,
     master: str | None,
@@ -223,17 +211,6 @@ def command(
 
     After a crash, run it again with the same arguments. Parquet files are read back and compared after they were written.
     """
-    if value_schema is not None and value_format is None:
-        value_format = "json"
-    given = {
-        "keyFormat": key_format,
-        "valueFormat": value_format,
-        "valueSchema": value_schema,
-        "schemaRegistry": schema_registry,
-        "valueMessage": value_message,
-        "onMalformed": "null" if value_format in REGISTRY_FORMATS else None,
-    }
-    columns = {name: value for name, value in given.items() if value is not None}
     if kind == "parquet" and columns:
         raise click.UsageError("the options of keys and values go with --format delta")
     if delete_records and columns.get("valueFormat", "binary") != "binary":

@@ -1,0 +1,79 @@
+"""`compact --to`: bring a Delta table of the last record of each key up to date with a topic, before the log is compacted.
+
+Tasks reduce segments of the log, and the driver merges one segment after the other, in the order of offsets. Each merge
+also says how far its partition is, in the same commit. So a run that is killed leaves a table of some earlier offset, and
+the next run continues there.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from sharequeue.protocol.messages.topics import TopicDescription
+from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable, table_schema
+from sharequeue_pipeline.archiving.latest_rows import latest_rows
+from sharequeue_pipeline.archiving.table_files import TableTask
+from sharequeue_pipeline.options import SourceOptions
+from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.source.schema import pinned, value_type
+
+
+class LatestTable:
+    """One run over one topic."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: SourceOptions,
+        root: str,
+        topic: TopicDescription,
+        say: Callable[[str], None],
+    ) -> None:
+        self._spark = spark
+        self._options = options = pinned(options)
+        self._topic = topic
+        self._say = say
+        self._target = TopicTable(root, topic.name, topic.topic_id, latest=True)
+        self._schema = table_schema(options.key_format, value_type(options))
+        self._table = self._target.open(self._schema, [entry.partition for entry in topic.partitions])
+        self._records = 0
+        self._malformed = 0
+
+    def merges(self, segment_records: int) -> Iterator[Progress]:
+        """Merge the records from the end of the last run to the last stable offset. Yields: each commit."""
+        tasks = [
+            TableTask(self._options, self._schema, self._target.uri, entry) for entry in self._plan(segment_records)
+        ]
+        if not tasks:
+            return
+        reduced = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(latest_rows)
+        for each in reduced.toLocalIterator(prefetchPartitions=True):  # in order, two segments in memory
+            with pa.ipc.open_stream(each.rows) as stream:
+                rows = stream.read_all()
+            entry = each.entry
+            reached = Progress(entry.partition, entry.last_offset + 1)
+            note = {"topic": self._topic.name, "ranges": [[entry.partition, entry.first_offset, entry.last_offset]]}
+            self._target.merge(self._table, rows, reached, note)
+            self._records += each.records
+            self._malformed += each.malformed
+            yield reached
+
+    def run(self, segment_records: int) -> dict[str, Any]:
+        """Make all merges. Returns: a report."""
+        for _ in self.merges(segment_records):
+            pass
+        return {"records": self._records, "malformed_values": self._malformed, "table_version": self._table.version()}
+
+    def _plan(self, segment_records: int) -> Iterator[Range]:
+        for entry in self._topic.partitions:
+            begin = self._target.next_offset(self._table, entry.partition)
+            if 0 < begin < entry.log_start_offset:
+                self._say(
+                    f"sharequeue: {self._topic.name}-{entry.partition}: offsets {begin} to {entry.log_start_offset - 1} "
+                    "left the log before they came into the table"
+                )
+            for first in range(max(begin, entry.log_start_offset), entry.last_stable_offset, segment_records):
+                last = min(first + segment_records, entry.last_stable_offset) - 1
+                yield Range(self._topic.name, entry.partition, first, last)

@@ -1,0 +1,48 @@
+"""The options of jobs that write a Delta table: how keys and values become columns."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from sharequeue_pipeline.options import REGISTRY_FORMATS, VALUE_FORMATS
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command gets `columns`: the options of the source that were given, by their names there."""
+
+    @click.option("--key-format", type=click.Choice(["binary", "string"]), help="of a Delta table; default: binary")
+    @click.option("--value-format", type=click.Choice(VALUE_FORMATS), help="of a Delta table; default: binary")
+    @click.option(
+        "--value-schema",
+        metavar="DDL",
+        help="of a Delta table: values as typed columns, as 'id INT, total DECIMAL(9,2)'; with avro and protobuf a "
+        "subject or a schema id, default: TOPIC-value",
+    )
+    @click.option("--schema-registry", metavar="DIRECTORY", help="of a Delta table with avro or protobuf: the schemas")
+    @click.option("--value-message", metavar="NAME", help="of a Delta table with protobuf; default: the schema's first")
+    @functools.wraps(command)
+    def with_columns(
+        *arguments: Any,
+        key_format: str | None,
+        value_format: str | None,
+        value_schema: str | None,
+        schema_registry: str | None,
+        value_message: str | None,
+        **others: Any,
+    ) -> Any:
+        if value_schema is not None and value_format is None:
+            value_format = "json"
+        given = {
+            "keyFormat": key_format,
+            "valueFormat": value_format,
+            "valueSchema": value_schema,
+            "schemaRegistry": schema_registry,
+            "valueMessage": value_message,
+            "onMalformed": "null" if value_format in REGISTRY_FORMATS else None,
+        }
+        columns = {name: value for name, value in given.items() if value is not None}
+        return command(*arguments, columns=columns, **others)
+
+    return with_columns

@@ -1,0 +1,167 @@
+"""`compact --to`: a Delta table of the last record of each key, which others read, with every change once."""
+
+import json
+import random
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.jobs.latest_table import LatestTable
+from sharequeue_pipeline.jobs.operator_client import OperatorClient
+from sharequeue_pipeline.options import source_options
+
+from tests.http.calls import Gateway
+from tests.pipeline.jobs import Jobs
+from tests.pipeline.test_compact import HOUR_MS, left, produce
+
+State = dict[tuple[int, str | None], tuple[int, str | None]]
+
+IN_DUCKDB = """
+import sys, duckdb, deltalake
+latest = deltalake.DeltaTable(sys.argv[1]).to_pyarrow_dataset()
+print(duckdb.sql("SELECT count(*), sum(value.total), count(DISTINCT key) FROM latest").fetchall())
+"""
+
+
+def table_state(root: Path) -> State:
+    """(offset, value) by partition and key; records without a key by their offset."""
+    found: State = {}
+    for row in DeltaTable(root).to_pyarrow_table().to_pylist():
+        key = f"offset {row['offset']}" if row["key"] is None else row["key"].decode()
+        assert (row["partition"], key) not in found
+        found[row["partition"], key] = (row["offset"], None if row["value"] is None else row["value"].decode())
+    return found
+
+
+class Model:
+    """What a table must hold: records in their order, and the last one of each key."""
+
+    def __init__(self, gateway: Gateway, name: str) -> None:
+        self._gateway, self._name = gateway, name
+        self._offset = 0
+        self.state: State = {}
+
+    def produce(self, *records: tuple[str | None, Any] | tuple[str | None, Any, int]) -> None:
+        produce(self._gateway, self._name, *records)
+        for key, value, *_ in records:
+            named = f"offset {self._offset}" if key is None else key
+            if value is None and key is not None:
+                self.state.pop((0, named), None)
+            else:
+                self.state[0, named] = (
+                    self._offset,
+                    None if value is None else json.dumps(value, separators=(",", ":")),
+                )
+            self._offset += 1
+
+
+def test_a_table_has_the_last_record_of_each_key_after_every_run(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path, seed: int
+) -> None:
+    """Before the log is compacted, so it knows of tombstones that this run removes."""
+    chance = random.Random(seed)
+    gateway.create_topic(name, cleanup_policy="compact", delete_retention_ms=0)
+    model = Model(gateway, name)
+    model.produce(("a", 1), ("b", 1), (None, "no key"), ("a", 2), ("gone", None))
+    report = jobs.done("compact", name, "--to", tmp_path)
+    assert (report["table"]["records"], report["table"]["malformed_values"]) == (5, 0)
+    assert table_state(tmp_path) == model.state
+    for _ in range(3):
+        records: list[Any] = [
+            (chance.choice(["a", "b", "c", "d", None]), chance.choice([None, 1, 2]), HOUR_MS) for _ in range(30)
+        ]
+        model.produce(*(each if each[0] is not None else (None, 3) for each in records))
+        jobs.done("compact", name, "--to", tmp_path)
+        assert table_state(tmp_path) == model.state
+    model.produce(("b", None, HOUR_MS), ("d", 7))
+    model.produce(("end", 1))
+    done = jobs.done("compact", name, "--to", tmp_path)
+    assert done["partitions"][0]["tombstones"] >= 1
+    assert table_state(tmp_path) == model.state
+    assert len(left(gateway, name)) < 98
+    version = DeltaTable(tmp_path).version()
+    assert jobs.done("compact", name, "--to", tmp_path)["table"] == {
+        "records": 0,
+        "malformed_values": 0,
+        "table_version": version,
+    }
+    table = DeltaTable(tmp_path)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    model.produce(("a", None), ("new", 1))
+    jobs.done("compact", name, "--to", tmp_path)
+    assert table_state(tmp_path) == model.state
+
+
+def latest(jobs: Jobs, name: str, root: Path) -> LatestTable:
+    options = source_options({"topics": name, "url": jobs.url})
+    described = OperatorClient(options.gateway).describe(name)
+    return LatestTable(jobs.spark, options, str(root), described, lambda text: None)
+
+
+def test_a_run_that_ends_between_two_merges_is_continued(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
+) -> None:
+    """Each segment is in the table with its offsets, or neither is. Segments without a change count too."""
+    gateway.create_topic(name, cleanup_policy="compact")
+    model = Model(gateway, name)
+    model.produce(("a", 1), ("b", 1), ("c", None), ("d", None), ("a", 2), ("b", None), (None, 5), ("c", 3), ("a", None))
+    merges = latest(jobs, name, tmp_path).merges(2)
+    assert [next(merges).next_offset for _ in range(3)] == [2, 4, 6]
+    merges.close()  # type: ignore[attr-defined]  # a generator: the run ends here
+    assert table_state(tmp_path) == {(0, "a"): (4, "2")}
+    assert latest(jobs, name, tmp_path).run(2)["records"] == 3
+    assert table_state(tmp_path) == model.state == {(0, "offset 6"): (6, "5"), (0, "c"): (7, "3")}
+
+
+def test_of_two_runs_at_once_one_commits(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    gateway.create_topic(name, cleanup_policy="compact")
+    Model(gateway, name).produce(("a", 1), ("b", 1))
+    first, second = latest(jobs, name, tmp_path), latest(jobs, name, tmp_path)
+    first.run(10)
+    with pytest.raises(PipelineError, match=f"another run writes {name} to {tmp_path}"):
+        second.run(10)
+    assert table_state(tmp_path) == {(0, "a"): (0, "1"), (0, "b"): (1, "1")}
+
+
+def test_pandas_and_duckdb_read_typed_columns(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """A value that does not fit the schema is null, and deletes nothing."""
+    gateway.create_topic(name, cleanup_policy="compact")
+    produce(gateway, name, ("a", {"id": 1, "total": 2}), ("b", {"id": 2, "total": 1.5}), ("c", {"id": 3}))
+    produce(gateway, name, ("a", {"id": 1, "total": 9.25}), ("b", None), ("c", 5))
+    words = (
+        "compact",
+        name,
+        "--to",
+        tmp_path,
+        "--key-format",
+        "string",
+        "--value-schema",
+        "id INT, total DECIMAL(9,2)",
+    )
+    assert jobs.done(*words)["table"]["malformed_values"] == 1
+    frame = DeltaTable(tmp_path).to_pandas().set_index("key").sort_index()
+    assert list(frame.index) == ["a", "c"]
+    assert frame.loc["a", "value"] == {"id": 1, "total": Decimal("9.25")}
+    assert frame.loc["c", "value"] in (None, {"id": None, "total": None})
+    done = subprocess.run(
+        [sys.executable, "-c", IN_DUCKDB, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[(2, Decimal('9.25'), 2)]"
+
+
+def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    gateway.create_topic(name, cleanup_policy="compact")
+    produce(gateway, name, ("a", 1))
+    assert jobs.done("archive", name, "--to", tmp_path / "archive", "--format", "delta")["records"] == 1
+    code, line = jobs.refused("compact", name, "--to", tmp_path / "archive")
+    assert (code, "is not a table of the latest records of the topic" in line) == (1, True), line
+    usage = jobs.run("compact", name, "--key-format", "string")
+    assert (usage.exit_code, "go with --to" in usage.output) == (2, True)
+    usage = jobs.run("compact", name, "--to", tmp_path / "x", "--dry-run")
+    assert (usage.exit_code, "leave out --dry-run" in usage.output) == (2, True)
