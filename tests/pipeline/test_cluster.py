@@ -50,7 +50,7 @@ class Cluster:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.master = f"spark://127.0.0.1:{free_port()}"
         nodes = directory / "nodes"
         nodes.mkdir()
@@ -66,13 +66,18 @@ class Cluster:
         port = self.master.rpartition(":")[2]
         self._run("master", "master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0")
         for number in (1, 2):
-            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0")
-            self._run(
-                f"worker-{number}", "worker.Worker", *words, "--work-dir", str(self._directory / "work"), self.master
-            )
+            self.start_worker(number)
         for number in (1, 2):
             log = self._directory / f"worker-{number}.log"
             wait_for(lambda log=log: "Successfully registered" in log.read_text(), log.name, 240)
+
+    def start_worker(self, number: int) -> None:
+        words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0")
+        self._run(f"worker-{number}", "worker.Worker", *words, "--work-dir", str(self._directory / "work"), self.master)
+
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker with its executors, as a crash of its machine does."""
+        _kill(self._processes[f"worker-{number}"])
 
     def _run(self, name: str, kind: str, *words: str) -> None:
         kept = {key: to for key, to in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "SPARK"))}
@@ -80,23 +85,29 @@ class Cluster:
         extra = {"JAVA_HOME": java_home} if java_home else {}
         command = [str(Path(pyspark.__path__[0]) / "bin/spark-class"), f"org.apache.spark.deploy.{kind}", *words]
         with (self._directory / f"{name}.log").open("wb") as log:
-            self._processes.append(
-                subprocess.Popen(command, env={**kept, **extra}, stdout=log, stderr=log, start_new_session=True)
+            self._processes[name] = subprocess.Popen(
+                command, env={**kept, **extra}, stdout=log, stderr=log, start_new_session=True
             )
 
     def executors(self) -> list[psutil.Process]:
         found = []
-        for each in [child for one in self._processes for child in psutil.Process(one.pid).children(recursive=True)]:
+        running = [one for one in self._processes.values() if one.poll() is None]
+        for each in [child for one in running for child in psutil.Process(one.pid).children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):  # a zombie too: Spark starts short programs
                 found += [each] if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()) else []
         return found
 
     def stop(self) -> None:
-        for process in self._processes:
-            for each in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
-                if each.is_running():
-                    each.kill()
-            process.wait()
+        for process in self._processes.values():
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        for each in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+            if each.is_running():
+                each.kill()
+    process.wait()
 
 
 @pytest.fixture
