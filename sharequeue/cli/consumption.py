@@ -142,7 +142,7 @@ class Consumption:
             self._consumer.acknowledge(record, word, reason=self._reason if word == "reject" else None)
 
     async def release(self) -> None:
-        """Release the records of --release. Earlier than at the end they would be fetched and printed again."""
+        """Release the records of --release. It is done at the end, or they would be fetched and printed again."""
         for record in self._to_release:
             self._consumer.acknowledge(record, "release", reason=self._reason)
         await self._consumer.commit()

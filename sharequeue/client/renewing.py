@@ -73,7 +73,7 @@ class Renewing:
         self._arm(delivery.renew_at)
 
     async def close(self) -> None:
-        """Renew nothing any more."""
+        """Stop renewing."""
         self._enabled = False
         if self._timer is not None:
             self._timer.cancel()

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 ITERATION_WAIT_MS: Final = 30_000
 CLOSE_DEADLINE_S: Final = 5.0
 FAILING_CLOSE_DEADLINE_S: Final = 1.0
-"""For each call of `close`, where the service did not answer the last poll."""
+"""The deadline of each call that `close` makes, if the service did not answer the last poll."""
 
 
 class ShareConsumer:
@@ -274,10 +274,9 @@ class ShareConsumer:
     async def close(self) -> None:
         """Settle what has an outcome, release everything else, close the session and the connections.
 
-        The deliveries of records that were never handed out are no attempts.
+        A delivery whose record was never handed out does not count as an attempt.
 
-        Before this returns, the records are released too that a cancelled poll, or a poll whose answer was lost,
-        acquired.
+        It also releases, before it returns, what a cancelled poll or a poll with a lost answer has acquired.
 
         Raises: AcknowledgementError, ApiError: as `commit`; the consumer is closed all the same.
         """

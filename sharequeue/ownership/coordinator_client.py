@@ -182,7 +182,7 @@ class CoordinatorClient:
     ) -> bytes:
         """As `call`, but the answer's body stays bytes.
 
-        `key`: a function gives it after the first attempt, which is sent to any instance: there was one alone.
+        `key`: may be a function, if only one instance is known: the first attempt goes to it, and needs no key.
         """
         deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
         if request is not None and not isinstance(request, bytes) and not api.query_parameters:

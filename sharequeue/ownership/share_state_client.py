@@ -115,8 +115,9 @@ class ShareStateClient(CoordinatorClient):
     async def write_batch(
         self, request: WriteBatchRequest, *, deadline_s: float | None = None
     ) -> list[PartitionStateResult]:
-        """Writes of several groups. Returns: each share-partition's own result, in order; those that an owner refused
-        because it is another one by now too: the caller repeats these. Raises: ApiError: no owner answered.
+        """Writes of several groups. The caller repeats those that were refused because their owner has changed.
+
+        Returns: each share-partition's own result, in order. Raises: ApiError: no owner answered.
         """
         if self._only_url is None:
             return await self._write_to_owners(request, deadline_s)
@@ -223,12 +224,13 @@ class ShareStateClient(CoordinatorClient):
 
 
 def _cut(key: str | None, places: Sequence[int]) -> list[tuple[str | None, list[int]]]:
-    """One owner's places in requests that do not keep it from others for long."""
+    """Cut one owner's places into requests that are short enough not to delay its other work."""
     return [(key, list(places[start : start + MOST_ASKED])) for start in range(0, len(places), MOST_ASKED)]
 
 
 def _failed(partition: int, error: ApiError) -> PartitionStateResult:
-    """The result where an owner gave none: COORDINATOR_NOT_AVAILABLE where the call may have happened, or may yet."""
+    """The result of a share-partition whose owner gave none. COORDINATOR_NOT_AVAILABLE: the call may have happened, or may
+    still happen."""
     refused = error.definite and not error.error.retriable
     error_code = (error if refused else CoordinatorNotAvailable).error.kafka_code
     return PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)

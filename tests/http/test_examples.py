@@ -31,6 +31,7 @@ PLAIN: Final[dict[str, Any]] = {
     "hour_ms": NOW_MS,
     "lock_expires_at_ms": NOW_MS + 60_000,
     "available_at_ms": NOW_MS + 3_600_000,
+    "reason_at_ms": NOW_MS,
     "expires_at_ms": NOW_MS + 604_800_000,
     "request_id": "5f0c1b9e-8f7b-4d2a-9c1e-3a6d2b7f4e10",
     "leader_epoch": 4,

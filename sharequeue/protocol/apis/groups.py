@@ -105,7 +105,7 @@ LEAVE_SHARE_GROUP = Api(
     "DELETE",
     "/v1/share-groups/{group}/members/{member_id}",
     "Leave a group: the member's share session is closed, and its records are released.",
-    description="The same as a heartbeat with `member_epoch` −1, for members that only fetch too.",
+    description="It is the same as a heartbeat with `member_epoch` −1, and works for members that only fetch, too.",
     status=204,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID"),
@@ -152,7 +152,7 @@ RESET_SHARE_GROUP_OFFSETS = Api(
     "POST",
     "/v1/share-groups/{group}/offsets/reset",
     "Set the start offsets of a group that is not in use; a group that does not exist is created.",
-    description="Records that are held, released or rejected forget that: the group begins at the new offsets with a "
+    description="Locks, releases and rejections are forgotten: the group begins at the new offsets with a "
     "delivery count of 0. After the answer no gateway serves the old state.",
     request=ResetShareGroupOffsetsRequest,
     response=ResetOffsetsResult,
@@ -176,7 +176,7 @@ REDRIVE_DEAD_LETTERS = Api(
     "redriveDeadLetters",
     "POST",
     "/v1/share-groups/{group}/dead-letters/redrive",
-    "Send a group's dead letters back to their topics, each once.",
+    "Send a group's dead letters back to their topics.",
     description="Each dead letter is sent once, however often the call is made, so a call whose answer was lost may be "
     "made again. Dead letters stay in `dlq.<group>`.",
     request=RedriveDeadLettersRequest,

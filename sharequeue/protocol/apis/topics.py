@@ -108,7 +108,7 @@ REPLACE_RECORD_BATCHES = Api(
     "replaceRecordBatches",
     "POST",
     "/v1/topics/{topic}/partitions/{partition}/replace-batches",
-    "Compact: take records out of batches of a topic with cleanup.policy=compact, all or none; offsets stay.",
+    "Compact: take records out of batches of a topic with cleanup.policy=compact, all or none.",
     description="Offsets stay, so removed records leave gaps. Nothing changes at or above the last stable offset, nor in "
     "the newest batch. A repeat of a finished request is answered like the first.",
     request=ReplaceRecordBatchesRequest,

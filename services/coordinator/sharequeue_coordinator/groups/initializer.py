@@ -67,8 +67,8 @@ class Initializer:
         """Returns: why it failed, or may have failed; None: all are initialised.
 
         Args:
-            existed, had_state: whether the group existed, and in which topics it had state, when the request arrived. A
-                request that is older than a deletion must not initialise again.
+            existed, had_state: whether the group existed when the request arrived, and in which topics it had state
+                then. A request that came before a deletion must not initialise what was deleted.
         """
         async with self._groups.locked(group_id, create=True) as group:
             if (existed and not group.machine.exists) or not group.machine.topics_with_state(asked).issuperset(

@@ -39,7 +39,7 @@ def missing(known: Mapping[str, GroupTopic], asked: Mapping[str, Iterable[int]])
 
 
 def begin(known: Mapping[str, GroupTopic], initializations: Iterable[Initialization]) -> dict[str, GroupTopic]:
-    """The first stage: the topics that change, as they are persisted before the share coordinator is asked."""
+    """The first stage. Returns: the topics that change, to persist before the share coordinator is asked."""
     changed = {}
     for topic_id, partitions, _ in initializations:
         topic = known.get(topic_id, GroupTopic())
@@ -48,7 +48,7 @@ def begin(known: Mapping[str, GroupTopic], initializations: Iterable[Initializat
 
 
 def succeed(known: Mapping[str, GroupTopic], initializations: Iterable[Initialization]) -> dict[str, GroupTopic]:
-    """The second stage: the topics that change, when the share coordinator has initialised every partition."""
+    """The second stage: the share coordinator has initialised every partition. Returns: the topics that change."""
     changed = {}
     for topic_id, partitions, _ in initializations:
         topic = known.get(topic_id, GroupTopic())
@@ -61,7 +61,7 @@ def fail(
 ) -> tuple[dict[str, GroupTopic], list[str]]:
     """Undo the first stage after a refusal. The next request begins again.
 
-    Returns: the topics to persist, and the ids of those of which nothing is left.
+    Returns: the topics to persist, and the ids of topics without any share-partition left.
     """
     changed, forgotten = {}, []
     for topic_id, partitions, _ in initializations:

@@ -18,8 +18,8 @@ def names_with(subscribed: Counter[str], member: Member, updated: Member) -> Col
 def check(group_id: str, subscribed: Counter[str], member: Member, updated: Member, topics: TopicsByName) -> None:
     """Bound the work of one heartbeat and of one assignment.
 
-    Raises: InvalidRequest: the member's topics have too many partitions. GroupMaxSizeReached: the group's topics have,
-        or its members name too many topics.
+    Raises: InvalidRequest: the member's topics have too many partitions. GroupMaxSizeReached: the topics of the whole
+        group have too many, or its members name too many topics.
     """
     own = partition_count(updated.subscribed_topic_names, topics)
     if own > MAX_PARTITIONS_NAMED:

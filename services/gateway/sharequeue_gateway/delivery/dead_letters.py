@@ -6,7 +6,7 @@ log.
 
 A dead letter is written once: its key (group, topic id, partition, offset, delivery count) is kept until ARCHIVED is
 durable, so a crash writes none twice. After a leader has written a dead letter of a share-partition, the record log
-refuses those of earlier leaders, which may be paused and wake.
+refuses those of earlier leaders: a paused gateway may continue at any time.
 """
 
 import asyncio
@@ -332,7 +332,8 @@ class DeadLetterWriter:
 
 
 def _history(letter: DeadLetter) -> dict[str, str]:
-    """The last reasons that clients gave, the oldest first, as JSON. Nothing with fewer than two: the last one has a header."""
+    """The last reasons that clients gave, the oldest first, as JSON. No header if there is only one, which has a header
+    of its own."""
     reasons = (*letter.earlier, *(() if letter.reason is None else (letter.reason,)))[-KEPT_REASONS:]
     if not letter.earlier:
         return {}

@@ -108,7 +108,7 @@ class ReadinessCheck:
         return lacking
 
     def _told(self) -> dict[str, str]:
-        """What is worth knowing and stops no call: the status does not change by it."""
+        """Facts worth knowing that stop no call, and so do not change the status."""
         waits_for = self._retention.waits_for
         told = {} if waits_for is None else {"retention": f"waits: {waits_for}"}
         stuck = transaction_metrics.told(self._transactions.open_now)

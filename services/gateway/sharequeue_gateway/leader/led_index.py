@@ -22,8 +22,8 @@ class LedIndex:
     """The cost of a look-up follows the number found, not the number led.
 
     `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay. `pending`: those that
-    may have records pending on a transaction. `left`: how far groups had finished what was unloaded, where the log's
-    readers do not say so yet.
+    may have records pending on a transaction. `left`: the floors of unloaded share-partitions that
+    `log.readers` does not have yet.
     """
 
     def __init__(self) -> None:

@@ -57,8 +57,9 @@ class Load:
 
 
 class Loads:
-    """Loads share-partitions into the index of the led ones, `led`, and unloads them. `kept_locks`: what an unload may
-    leave to the next load.
+    """Loads share-partitions into `led`, the index of the led ones, and unloads them.
+
+    `kept_locks`: the locks of unloaded share-partitions, for their next load.
 
     A share-partition is in `_loading` from the first request for it until its outcome is set. In that same step it
     enters the index, so it is never in both. `_ending` has those that were unloaded with writes under way. Such a write
@@ -239,7 +240,7 @@ class Loads:
         """Their state was reset, or their topic is deleted: unload these, and keep nothing for the next load.
 
         Args:
-            concerned: tells of which share-partitions no kept lock and no load under way may be used.
+            concerned: which share-partitions lose their kept locks, and the results of loads under way.
         """
         for led in leds:
             self.unload(led)

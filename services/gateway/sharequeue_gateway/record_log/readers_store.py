@@ -11,7 +11,7 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.store import Connection
 
 STALE_MS: Final = 3_600_000
-"""`active_at` of a group that is in use is at most about this old, or a quarter of the time that it holds."""
+"""`active_at` of a group in use is at most about this old, or a quarter of the time for which the group holds."""
 
 
 class Reader(NamedTuple):
@@ -27,7 +27,7 @@ class Reader(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """What a group holds of a partition. `expires_at_ms`: None: never, or it `holds` nothing."""
+    """What a group holds of a partition. `expires_at_ms`: None: its hold never ends, or it has none (`holds`)."""
 
     holds: bool
     expires_at_ms: int | None
@@ -43,7 +43,7 @@ class EndingHold(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """How far a group has durably finished a partition, in the life of the share-partition that `state_epoch` names."""
+    """How far a group has durably finished a partition, as its state with this `state_epoch` says."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -100,11 +100,12 @@ async def enter(connection: Connection, floors: Sequence[Floor], hold_ms: int) -
 
 
 async def raise_floors(connection: Connection, floors: Sequence[Floor]) -> set[SharePartitionKey]:
-    """Raise floors, in the life that each one names; note that the groups are in use.
+    """Raise floors, in rows of the state epoch that each floor names, and note that the groups are in use.
 
-    It waits for nobody: a row that another transaction changes now is left out. Locked rows are found again by their
-    places: a join by their keys would compare each with each, where PostgreSQL expects a few. Returns: the rows that were
-    there, and not left out.
+    It waits for no lock: a row that another transaction changes now is left out. Rows are locked first and then found
+    by their place in the table: PostgreSQL expects few rows, and would join them by their keys in a loop over a loop.
+
+    Returns: the rows that exist and were not left out.
     """
     rows = await connection.fetch(
         """WITH free AS MATERIALIZED (
@@ -159,9 +160,9 @@ async def lowest_floors(connection: Connection, topic_id: str) -> dict[int, int]
 
 
 async def partitions_without_a_group(connection: Connection, topic_id: str, partitions: Sequence[int]) -> set[int]:
-    """Those of the partitions at which some group has no row that holds another partition of the topic.
+    """Those of the partitions where some group has no row, although it holds another partition of the topic.
 
-    The topic has grown, or the group has not come to them yet: for this group nothing of them is finished.
+    The topic has grown, or the group has not fetched from them yet. For this group nothing of them is finished.
     """
     rows = await connection.fetch(
         f"""WITH marked AS MATERIALIZED (
@@ -198,7 +199,7 @@ async def set_hold(connection: Connection, group_id: str, hold_ms: int) -> None:
 
 
 async def reserve(connection: Connection, floors: Sequence[Floor], hold_ms: int) -> None:
-    """Move rows into a new life, with the lower one of the old floor and the new. Call it under the partitions' locks."""
+    """Give rows a new state epoch, and the lower one of their old and new floors. Call it under the partitions' locks."""
     await connection.execute(
         """INSERT INTO log.readers AS r (topic_id, partition, group_id, state_epoch, floor, hold_ms)
            SELECT t.*, $6 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[])
@@ -213,7 +214,7 @@ async def reserve(connection: Connection, floors: Sequence[Floor], hold_ms: int)
 
 
 async def remove(connection: Connection, floors: Sequence[Floor]) -> None:
-    """Remove rows of these lives and of earlier ones; a row of a later life stays."""
+    """Remove rows of these state epochs and of earlier ones. A row of a later state epoch stays."""
     topic_ids, partitions, group_ids, state_epochs, _ = _columns(floors)
     await connection.execute(
         """DELETE FROM log.readers r USING unnest($1::uuid[], $2::int[], $3::text[], $4::int[])
@@ -237,7 +238,7 @@ async def note_filled(connection: Connection, since: int) -> None:
 
 
 async def idle_groups(connection: Connection, behind: str, limit: int) -> list[str]:
-    """Groups of which no row was active for STALE_MS, in order. Reads the rows of `limit` groups, or a few more."""
+    """Groups that were not active for STALE_MS in any row, by id. It reads the rows of `limit` groups, or a few more."""
     rows = await connection.fetch(
         """SELECT group_id FROM log.readers WHERE group_id > $1 GROUP BY group_id
            HAVING max(active_at) < now() - $3 * interval '1 ms' ORDER BY group_id LIMIT $2""",
@@ -269,7 +270,8 @@ async def holds_of(connection: Connection, group_id: str) -> dict[TopicIdPartiti
 
 
 async def half_idle_groups(connection: Connection, topic_id: str, limit: int) -> list[str]:
-    """Groups that have used half of the time for which they hold a topic, or all of it; those that still hold first."""
+    """Groups that were idle for at least half of the time for which they hold a topic. Those that still hold it come
+    first."""
     rows = await connection.fetch(
         f"""SELECT r.group_id FROM log.readers r
             WHERE r.topic_id = $1 AND r.hold_ms > 0 AND r.active_at < now() - r.hold_ms / 2 * interval '1 ms'
@@ -281,7 +283,8 @@ async def half_idle_groups(connection: Connection, topic_id: str, limit: int) ->
 
 
 async def renew(connection: Connection, group_id: str, topic_id: str) -> None:
-    """The group uses the topic. It waits for nobody: who changes a row now renews it, or the next sweep does."""
+    """The group uses the topic. It waits for no lock: a row that another transaction changes now is renewed by that
+    one, or at the next sweep."""
     await connection.execute(
         """UPDATE log.readers r SET active_at = now() FROM (
              SELECT topic_id, partition, group_id FROM log.readers
@@ -293,7 +296,7 @@ async def renew(connection: Connection, group_id: str, topic_id: str) -> None:
 
 
 async def ending_holds(connection: Connection, topic_id: str, limit: int) -> list[EndingHold]:
-    """Groups whose hold of a topic ends soon, or has ended, with something unfinished; the first to end first."""
+    """Groups with unfinished records whose hold of a topic ends soon, or has ended. The first to end comes first."""
     rows = await connection.fetch(
         f"""WITH ends AS MATERIALIZED (
               SELECT p.topic_id, p.partition, {store.END} AS log_end_offset FROM log.partitions p

@@ -37,7 +37,7 @@ class RetentionRule(NamedTuple):
         return self.keep or self.cleanup
 
     def without_readers(self) -> "RetentionRule":
-        """The rule while it is not known who reads the topic: nothing that a group may need goes but by the ceiling."""
+        """The rule while the readers of the topic are not known: only the ceiling removes what a group may need."""
         if self.keep:
             return RetentionRule(max_bytes=self.max_bytes)
         return self._replace(cleanup=False)

@@ -52,7 +52,7 @@ class Retention:
         self._filled_since = -1
         self._warned_at_ms: dict[tuple[str, str, bool], int] = {}
         self.waits_for: str | None = None
-        """Why nothing is trimmed where groups are spared; None: it is."""
+        """Why topics that spare groups are not trimmed. None: they are."""
         self._metadata = metadata
         self._cluster = cluster
         self._record_log = record_log
@@ -122,7 +122,7 @@ class Retention:
             )
 
     async def _missing(self) -> str | None:
-        """What is missing before the rows of the log's readers say who reads what; None: nothing."""
+        """What is missing before `log.readers` names every reader of the log. None: nothing."""
         since = self._cluster.generation.readers_since
         if since == 0:
             return "an older gateway is running that keeps no floors of groups: upgrade every gateway"

@@ -14,7 +14,7 @@ from sharequeue_gateway.routing.fetched import Fetched, decoded
 from sharequeue_gateway.routing.routing import Routing
 
 LOOK_S: Final = 0.5
-"""The pause between two looks at a leader that gives no word."""
+"""The pause between two questions to a leader that does not answer."""
 
 
 class RoutedHeld:
@@ -27,7 +27,7 @@ class RoutedHeld:
     async def look(
         self, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], *, with_records: bool = False
     ) -> Fetched:
-        """What the member holds of `ranges`. Each partition of which that is unknown is a fault."""
+        """What the member holds of `ranges`. A partition whose leader does not answer is a fault."""
         mine, others = self._split(group_id, ranges)
         acquired, faults = await self._local.look(group_id, member_id, mine, with_records=with_records)
         found = Fetched(acquired, faults)
@@ -51,7 +51,7 @@ class RoutedHeld:
     async def until_less(
         self, waiting: WaitingFetch, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], seconds: float
     ) -> None:
-        """Wait until the member holds less than all of `ranges`, by word of the leaders, or the time is over."""
+        """Wait until a leader says that the member no longer holds all of `ranges`, or until the time is over."""
         mine, others = self._split(group_id, ranges)
 
         async def wait_at(node: Node, there: list[OffsetsOf]) -> None:

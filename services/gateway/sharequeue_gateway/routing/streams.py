@@ -93,7 +93,7 @@ class Streams:
     async def _events(self, client: Client, pulse: Callable[[], None], opening: Opening) -> AsyncGenerator[bytes, None]:
         """The events of a connection, between heartbeats. At its end the stream waits for the member, or is forgotten.
 
-        A connection that is gone before the first event has never been the stream's.
+        A connection that is lost before its first event never belonged to the stream.
         """
         waiting = WaitingFetch(client)
         stream, after = self._connect(waiting, opening)

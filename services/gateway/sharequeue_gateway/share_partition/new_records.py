@@ -1,8 +1,8 @@
 """Which fetches begin at new records although others wait to be delivered again. Pure.
 
-A fetch begins at the lowest offset that can be acquired. So many records that always fail would keep new ones waiting
-for ever. `share.redelivery.percent` of the fetches that find both begin there, the others at the first record that was
-never delivered. Kafka's order is 100.
+In Kafka each fetch begins at the lowest offset that can be acquired. New records would then wait without end behind
+many records that always fail. Here `share.redelivery.percent` of the fetches that find both begin at the lowest offset,
+and the others at the first record that was never delivered. 100 is Kafka's order.
 
     75 %      fetch    1        2        3        4        5        6        7        8
               begins   retried  retried  retried  new      retried  retried  retried  new

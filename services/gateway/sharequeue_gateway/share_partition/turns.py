@@ -1,7 +1,7 @@
 """The order of share-partitions, by the time they last gave records, and of leaders, by the number of fetches. Pure.
 
 A share-partition with records is served within as many fetches as there are partitions, in any order of fetches. A
-fetch that passes it over serves one that was served longer ago, and each of the others can be that one only once.
+fetch that passes over it serves another one, which was served longer ago, and each other one can do so only once.
 Source: KIP-932, a partition that returned records moves to the end.
 """
 

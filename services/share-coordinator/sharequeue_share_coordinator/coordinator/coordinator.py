@@ -110,7 +110,8 @@ class ShareCoordinator:
             self.submit([])
 
     async def _remove_keys(self) -> None:
-        """Remove the keys without rows that are in shards owned here. A later write finds such a key as never made."""
+        """Remove the keys without rows that are in shards owned here. To a later write such a key was
+        never made."""
         stateless, self._stateless = self._stateless, {}
         epochs: dict[int, int] = {}
         key_ids = []

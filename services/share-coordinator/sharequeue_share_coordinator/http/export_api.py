@@ -76,7 +76,7 @@ def _large_snapshot(seq: int, record: bytes, parts: Mapping[int, Sequence[bytes]
 
 
 def _behind(record: bytes, rows: Sequence[StateRow]) -> list[StateRow]:
-    """The rows that a large snapshot does not hold: they were written while it was."""
+    """The rows that a large snapshot does not hold, because they were written at the same time as its parts."""
     try:
         covers = decode_row(record).covers
     except ValueError:

@@ -64,7 +64,7 @@ class _History(Struct, array_like=True, frozen=True):
 
 
 class _RowWithHistory(_CompactRow, array_like=True, frozen=True):
-    """A row whose annotations have reasons. A reader that does not know the last field misses the history alone."""
+    """A row whose annotations have reasons. A reader that does not know the last field lacks only the history."""
 
     history: _History = _History()
 
