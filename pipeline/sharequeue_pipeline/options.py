@@ -48,7 +48,7 @@ class SourceOptions:
     max_records_per_trigger: int | None = None
     min_records_per_trigger: int = 1
     max_trigger_delay_ms: int = 15 * 60_000
-    raise_record_locks: bool = False
+    raise_record_locks: bool | None = None
     parallelism: int = 1
     acquire_mode: str = AcquireMode.RECORD_LIMIT.value
     isolation: IsolationLevel | None = None

@@ -106,6 +106,20 @@ def test_the_limit_of_locks_makes_batches_small_until_it_is_raised(
     assert first == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize(
+    ("options", "limit"), [({}, "5000"), ({"raiseRecordLocks": False}, "2000")], ids=["default", "no"]
+)
+def test_the_limit_that_nobody_set_is_raised(
+    stack: Stack, gateway: Gateway, name: str, options: dict[str, Any], limit: str
+) -> None:
+    produce(gateway, name, 10)
+    reader = stream_reader(stack, name, group=name, maxRecordsPerTrigger=5000, **options)
+    reader.latestOffset(reader.initialOffset(), ALL)
+    reader.stop()
+    config = good(gateway.http.get(f"/v1/share-groups/{name}/config"))
+    assert config["share.partition.max.record.locks"] == limit
+
+
 @pytest.mark.parametrize("mode", ["group", "log"])
 def test_a_stream_waits_for_enough_records(stack: Stack, gateway: Gateway, name: str, mode: str) -> None:
     """With availableNow it does not wait."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sharequeue.protocol.configs import GROUP_CONFIGS
 from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline import ranges
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 LEVEL: Final = "share.isolation.level"
 LOCKS: Final = "share.partition.max.record.locks"
+DEFAULT_LOCKS: Final = int(GROUP_CONFIGS[LOCKS].default)
 MAX_LOCKS: Final = 1_000_000
 """The highest value of that setting."""
 MAX_RANGES: Final = 10_000
@@ -100,9 +102,13 @@ class GroupMember:
         return self._topics.names(self._gateway)
 
     def _locks(self, locks: int) -> int:
-        """The group's limit of locks in a partition, after it was raised if the options say so."""
+        """The group's limit of locks in a partition, after it was raised: if the options say so, or if they say nothing
+        and the group has the default limit."""
         wanted = min(self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER, MAX_LOCKS)
-        if not self._options.raise_record_locks or locks >= wanted:
+        raises = self._options.raise_record_locks
+        if raises is None:
+            raises = locks == DEFAULT_LOCKS
+        if not raises or locks >= wanted:
             return locks
         self._gateway.set_group_config(self._group, {LOCKS: str(wanted)})
         log.warning("%s of group %s is raised from %d to %d (raiseRecordLocks)", LOCKS, self._group, locks, wanted)
