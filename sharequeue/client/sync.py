@@ -185,6 +185,11 @@ class Transaction(_Sending):
         """What became of it: when it was committed or aborted. None while it is open, or if that is not known."""
         return self._transaction.outcome
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it may have been committed, or not: the answer to its commit was lost."""
+        return self._transaction.in_doubt
+
     def acknowledge(
         self,
         record: Record,
