@@ -158,15 +158,18 @@ class Run:
         return self.history.produced[0].span.started_s if self.history.produced else time.monotonic()
 
     async def _finished(self, consumers: "list[asyncio.Task[None]]") -> None:
-        """Wait until no group lags behind."""
-        until_s = time.monotonic() + FINISH_S
+        """Wait until no group lags behind, as long as some group comes nearer."""
+        until_s, least = time.monotonic() + FINISH_S, float("inf")
         while True:
             for consumer in consumers:
                 if consumer.done():
                     consumer.result()
             lags = [await self._lags(group) for group in GROUPS]
-            if not any(lag for of_group in lags for lag in of_group.values()):
+            left = sum(lag for of_group in lags for lag in of_group.values())
+            if not left:
                 return
+            if left < least:
+                until_s, least = time.monotonic() + FINISH_S, left
             if time.monotonic() > until_s:
                 for consumer in self._consumers:
                     consumer.stopping = True
