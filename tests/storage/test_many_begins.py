@@ -93,15 +93,16 @@ async def leave_open(database_url: str, many: int, kept_s: int) -> tuple[Left, L
         return before, await look(admin), refused, time.monotonic() - started_s
 
 
-def check(before: Left, after: Left) -> None:
+def check(before: Left, after: Left, most_disk: int) -> None:
+    """`most_disk`: PostgreSQL does not give back the pages of an index, so what was there at the same time counts."""
     assert (before.rows, after.rows) == (0, 0)
-    assert after.disk <= before.disk + (1 << 20)
+    assert after.disk <= before.disk + most_disk
     assert after.memory <= before.memory + (32 << 20)
 
 
 def test_begins_that_time_out_leave_nothing(database_url: str) -> None:
     before, after, *_ = asyncio.run(leave_open(database_url, 5000, 2))
-    check(before, after)
+    check(before, after, 1 << 20)
 
 
 @pytest.mark.soak
@@ -110,4 +111,4 @@ def test_a_million_begins_that_time_out_leave_nothing(database_url: str) -> None
     many = int(os.environ.get("BEGINS", "1000000"))
     before, after, refused, seconds = asyncio.run(leave_open(database_url, many, 60))
     print(f"{many} begins in {seconds:.0f} s, {refused} refused for a moment: {before}, afterwards {after}")
-    check(before, after)
+    check(before, after, 32 << 20)
