@@ -201,8 +201,20 @@ def test_tx_003_an_aborted_batch_between_commits_is_archived() -> None:
     assert driver.machine.delivery_complete_count == 5
 
 
-@pytest.mark.parametrize("outcome", [None, False])
+def test_memory_answers_up_to_a_transaction_that_is_open() -> None:
+    cache = BatchCache(1 << 20)
+    cache.set_ends(PLACE, 0, 0, 0)
+    for entry in (Entry(0, 1), Entry(2, 3, "a"), Entry(4, 5)):
+        cache.add(PLACE, entry.batch(), entry.last + 1)
+    read = cache.read_cached(*PLACE, 0, 1 << 20, 1000, True)
+    assert read is not None
+    assert [(batch.base_offset, batch.last_offset) for batch in read.batches] == [(0, 1)]
+    assert read.end_offset == 2
+
+
+@pytest.mark.parametrize("outcome", [None, False, True])
 def test_an_uncommitted_group_receives_everything_but_markers(outcome: bool | None) -> None:
+    """A read_committed group of the same gateway may have asked what became of the transaction."""
     batches = [Entry(0, 1, "a").batch(), Entry(2, 2, "a", marker=True).batch()]
     batches[0].aborted = outcome
     assert absent_ranges(batches, 0, "g") == [(2, 2)]

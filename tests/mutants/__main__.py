@@ -61,6 +61,7 @@ SCENARIOS = {
         "waking",
         "retention_rule",
         "transaction_rules",
+        "committed_cache",
         "open_ranges",
         "backoff",
         "never_begun",

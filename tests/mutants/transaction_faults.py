@@ -117,4 +117,45 @@ MUTANTS = [
         ),
         ("the one used least recently goes", "        self._bytes.move_to_end(transaction_id)\n", ""),
     ),
+    *gateway(
+        "record_log/cache",
+        (
+            "what is heard of the log end says nothing about what is stable",
+            "max(known.stable_offset, last_stable_offset, known.log_start_offset)",
+            "max(known.stable_offset, last_stable_offset, known.log_start_offset, log_end_offset)",
+        ),
+        (
+            "an undecided batch is not stable",
+            "and (batch.transaction_id is None or batch.decided):",
+            "and True:",
+        ),
+        (
+            "memory does not answer behind the last stable offset that it knows",
+            "            if offset >= known.stable_offset and not known.settled:\n                return None\n",
+            "",
+        ),
+        (
+            "a committed read ends at the last stable offset",
+            "            batches = below(batches, known.stable_offset)\n",
+            "",
+        ),
+        (
+            "memory does not answer with a batch whose transaction it does not know",
+            "            if not all(map(_decided, batches)):\n                return None\n",
+            "",
+        ),
+    ),
+    *gateway(
+        "delivery/partition_reader",
+        (
+            "aborted records are void for a read_committed group",
+            " or (committed and batch.aborted):",
+            ":",
+        ),
+        (
+            "aborted records are for a read_uncommitted group",
+            " or (committed and batch.aborted):",
+            " or batch.aborted:",
+        ),
+    ),
 ]
