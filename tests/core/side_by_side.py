@@ -215,7 +215,7 @@ class SideBySide(RuleBasedStateMachine):
         assert all(run.first <= run.last for run in runs)
         assert all(left.last < right.first for left, right in itertools.pairwise(runs))
         for run in runs:
-            assert run.batch_first <= run.first <= run.last <= run.batch_last
+            assert run.finished or run.batch_first <= run.first <= run.last <= run.batch_last
         deadlines = [
             record.lock_ends_ms or record.delayed_to_ms
             for record in self.model.records.values()

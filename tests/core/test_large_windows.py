@@ -1,4 +1,4 @@
-"""What keeps a window of 100,000 delayed records small: packed deadlines, and finished runs of half the size."""
+"""What keeps a window of 100,000 delayed records small: packed deadlines, and finished runs of a third of the size."""
 
 import random
 import sys
@@ -59,11 +59,11 @@ def test_delays_that_were_packed_end_on_time() -> None:
         assert d.machine.delayed_count == 5000 - tenth
 
 
-def test_a_finished_run_that_is_restored_is_half_as_large() -> None:
+def test_a_finished_run_that_is_restored_is_a_third_as_large() -> None:
     notes = [StateAnnotation(4, 5, 1, reason=Reason("bad"))]
     d = Driver([(0, 0, 0, 1), (1, 2, 2, 1), (4, 5, 4, 1), (6, 6, 2, 1)], annotations=notes)
     assert [type(run) for run in d.machine.runs] == [LiveRun, Run, LiveRun, Run]
-    assert 2 * sys.getsizeof(d.machine.runs[1]) <= sys.getsizeof(d.machine.runs[0])
+    assert 3 * sys.getsizeof(d.machine.runs[1]) <= sys.getsizeof(d.machine.runs[0])
     assert [run.reason is not None for run in d.machine.runs] == [False, False, True, False]
 
 

@@ -45,13 +45,13 @@ MUTANTS = [
         "share_partition/restoring",
         (
             "16 what the state holds needs no lock",
-            "    run.durable = lock is None\n",
+            "        run.durable = lock is None\n",
             "",
         ),
         (
             "16 a restored lock stays a lock",
-            "    run.durable = lock is None\n",
-            "    run.durable = True\n",
+            "        run.durable = lock is None\n",
+            "        run.durable = True\n",
         ),
         (
             "4 a batch that begins below the start offset fails the load",

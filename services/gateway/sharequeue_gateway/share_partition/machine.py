@@ -289,7 +289,7 @@ class SharePartition(PendingRecords):
         """A write of what memory had decided is durable: those records need no lock, unless they were taken again."""
         for batch in write.state_batches:
             for run in self.overlapping(batch.first_offset, batch.last_offset):
-                inside = batch.first_offset <= run.first and run.last <= batch.last_offset
+                inside = not run.durable and batch.first_offset <= run.first and run.last <= batch.last_offset
                 if inside and run.delivery_count == batch.delivery_count and run.state is not ACQUIRED:
                     run.durable = True
 

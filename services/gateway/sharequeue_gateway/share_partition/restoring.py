@@ -180,8 +180,11 @@ def _add(
     batch_first, batch_last = (first, last) if batch is None else (batch.first_offset, batch.last_offset)
     if (batch_first, batch_last) == (first, last):
         batch_first, batch_last = first, last
-    run = (Run if untold and state in TERMINAL else LiveRun)(first, last, state, count, batch_first, batch_last)
-    run.durable = lock is None
+    if untold and state in TERMINAL:
+        run = Run(first, last, state, count)
+    else:
+        run = LiveRun(first, last, state, count, batch_first, batch_last)
+        run.durable = lock is None
     if lock is not None:
         run.delivery_count = lock.delivery_count
         run.forgiven = lock.forgiven

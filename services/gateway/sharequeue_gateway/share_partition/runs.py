@@ -153,7 +153,7 @@ class Run(Struct, gc=False, eq=False):
     reasons of deliveries before that one, the oldest first. `write`: the write that makes its last change of state
     durable, while it is under way.
 
-    Nobody will change a finished run that was restored, and nothing is said about it. So it is no `LiveRun` and half as
+    Nobody will change a finished run that was restored, and nothing is said about it. So it is no `LiveRun` and a third as
     large: what it does not store is the same for all of them.
 
     The garbage collector does not look at runs: a window may have 250,000, and a pass over them would stop the event loop
@@ -165,10 +165,10 @@ class Run(Struct, gc=False, eq=False):
     last: int
     state: DeliveryState
     delivery_count: int
-    batch_first: int
-    batch_last: int
-    durable: bool = False
     if TYPE_CHECKING:  # fields of a LiveRun
+        batch_first: int = 0
+        batch_last: int = 0
+        durable: bool = False
         forgiven: int = 0
         unseen: int = 0
         forgiving: int = NOT_FORGIVEN
@@ -182,6 +182,9 @@ class Run(Struct, gc=False, eq=False):
         cause: str | None = None
         write: StateWrite | None = None
     else:
+        batch_first: ClassVar = -1
+        batch_last: ClassVar = -1
+        durable: ClassVar = True
         forgiven: ClassVar = 0
         unseen: ClassVar = 0
         forgiving: ClassVar = NOT_FORGIVEN
@@ -240,6 +243,9 @@ class Run(Struct, gc=False, eq=False):
 class LiveRun(Run, gc=False, eq=False):
     """A run with a field for everything that can be said about it."""
 
+    batch_first: int = 0
+    batch_last: int = 0
+    durable: bool = False
     forgiven: int = 0
     unseen: int = 0
     forgiving: int = NOT_FORGIVEN

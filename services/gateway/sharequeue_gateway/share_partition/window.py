@@ -436,8 +436,6 @@ class Window:
                 )
                 if same and left.last + 1 == right.first and left.finished and right.finished:
                     left.last = right.last
-                    left.batch_first = min(left.batch_first, right.batch_first)
-                    left.batch_last = max(left.batch_last, right.batch_last)
                     low = min(index, neighbour)
                     del self.runs[low + 1]
                     index = low
