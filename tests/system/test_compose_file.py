@@ -52,6 +52,14 @@ def test_only_the_gateway_is_published_and_only_to_this_machine(services: dict[s
     assert not [name for name, service in services.items() if service.get("network_mode") or service.get("expose")]
 
 
+def test_the_page_about_production_has_the_commands_of_the_file() -> None:
+    """`make compose-test` runs the first one as the file has it, and the second one without `--wait`."""
+    page = (compose_file.ROOT / "docs" / "production.md").read_text()
+    ((secrets, up),) = re.findall(r"^```compose\n(.+)\n(.+)\n```$", page, re.MULTILINE)
+    assert f"#   {secrets}\n" in compose_file.FILE.read_text()
+    assert f"# and then: {up} (" in compose_file.FILE.read_text()
+
+
 def test_one_command_makes_the_secrets_the_file_asks_for(tmp_path: Path) -> None:
     with pytest.raises(compose_file.MissingVariable, match=r"make \.env first"):
         compose_file.load({})
