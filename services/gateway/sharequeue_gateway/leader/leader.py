@@ -165,7 +165,11 @@ class Leader:
             self._loads.writes_ended(led)
         now_ms = self._clock.now_ms()
         if error is None:
-            led.note_stored(write)
+            # the coordinator keeps the later start, and of the same start the larger count
+            if write.start_offset > led.stored_start:
+                led.stored_start, led.stored_count = write.start_offset, write.delivery_complete_count
+            elif write.start_offset == led.stored_start:
+                led.stored_count = max(led.stored_count, write.delivery_complete_count)
             self.activity.settled(led, write, now_ms)
         else:
             self._unload_after(led, error, decided=write.decided)

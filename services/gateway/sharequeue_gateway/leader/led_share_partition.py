@@ -12,7 +12,7 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
 from sharequeue_gateway.leader.wake_up import WakeUps
 from sharequeue_gateway.share_partition.batch_times import BatchTimes
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, SharePartition, StateWrite
+from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, SharePartition
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -68,13 +68,6 @@ class LedSharePartition(WakeUps):
     @property
     def config(self) -> ShareGroupConfig:
         return self.machine.config
-
-    def note_stored(self, write: StateWrite) -> None:
-        """A write is durable: the coordinator keeps the later start, and of the same start the larger count."""
-        if write.start_offset > self.stored_start:
-            self.stored_start, self.stored_count = write.start_offset, write.delivery_complete_count
-        elif write.start_offset == self.stored_start:
-            self.stored_count = max(self.stored_count, write.delivery_complete_count)
 
     def has_unstored_voids(self) -> bool:
         """Whether memory has finished offsets without a record that the share coordinator still counts as lag."""
