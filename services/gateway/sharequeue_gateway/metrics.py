@@ -150,7 +150,7 @@ OLDEST_OPEN_TRANSACTION_SECONDS = Gauge(
 TRANSACTIONS_ENDED = Counts[Labels](
     "sharequeue_transactions_ended",
     "Transactions that ended, counted by the gateway that ended them: `committed` or `aborted`, by `client`, "
-    "`timed_out`, `fenced` or `administrator`.",
+    "`timed_out`, `fenced`, `administrator`, or `refused` because of an acknowledgement.",
     ("state", "reason"),
 )
 TRANSACTION_END_SECONDS = Histogram(

@@ -133,8 +133,13 @@ class PendingTransactions:
     def _resolve(self, led: LedSharePartition, pending: Pending, settlement: Settlement | None) -> Outcome | None:
         """Apply what was decided. Rows of a state that was replaced settle nothing."""
         machine, now_ms = led.machine, self._clock.now_ms()
-        applies = settlement is not None and settlement.state_epoch == machine.state_epoch
-        settled = _decode_batches(settlement.batches) if settlement is not None and applies else []
+        settled: list[SettledBatch] = []
+        if settlement is not None and settlement.state_epoch == machine.state_epoch:
+            try:
+                settled = _decode_batches(settlement.batches)
+            except msgspec.MsgspecError as fault:  # a later release wrote it: its gateways apply it
+                log.warning("cannot read a settlement", extra=fields(group_id=led.key.group_id, cause=str(fault)))
+                return None
         resolved = machine.resolve(pending.transaction_id, settled, now_ms)
         if resolved is None:
             return None
