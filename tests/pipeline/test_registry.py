@@ -19,6 +19,7 @@ from sharequeue_pipeline.options import sink_options, source_options
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.registry.fitting import misfit
 from sharequeue_pipeline.registry.opening import SchemaName, ddl
+from sharequeue_pipeline.registry.schema_folder import SchemaFolder
 from sharequeue_pipeline.registry.wire_format import (
     HEADER_BYTES,
     Malformed,
@@ -425,6 +426,21 @@ def test_a_registry_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         name_of(tmp_path / "nowhere", "avro", "orders-value").open()
     with pytest.raises(PipelineError, match=r"schemaRegistry 'what://x' cannot be opened"):
         SchemaName("avro", "what://x", "1", None).open()
+
+
+def test_an_id_that_is_added_while_a_task_runs_is_found_within_a_second(tmp_path: Path) -> None:
+    """Unknown ids, however many, do not list the directory for each value."""
+    home = schemas.write(tmp_path / "schemas")
+    seconds = 5.0
+    folder = SchemaFolder(str(home), "avsc", lambda: seconds)
+    assert folder.knows(1)
+    assert not folder.knows(3)
+    (home / "3.avsc").write_text("{}")
+    seconds += 0.9
+    assert not folder.knows(3)
+    seconds += 0.1
+    assert folder.knows(3)
+    assert not folder.knows(7), "another format"
 
 
 def test_a_read_keeps_the_schema_that_its_columns_come_from(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """The directory of schemas: files by schema id, and subjects with their ids. The folder's docstring has the layout.
 
-An id never changes its schema, so a file is read once. The directory is listed once too, at the first unknown id: a value
-was written after its schema was registered, and a task begins after its values were written.
+An id never changes its schema, so a file is read once. An unknown id may have been added since, by a producer that wrote
+while a task ran: the directory is listed again then, but not more often than every second.
 """
 
 import json
+import math
 import os
+import time
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -14,12 +17,15 @@ from pyarrow import fs
 from sharequeue_pipeline.errors import PipelineError
 
 MAX_ID: Final = 2**31 - 1
+LIST_S: Final = 1.0
+"""How old a list of the directory may be that lacks an id."""
 
 
 class SchemaFolder:
-    """Schemas of one directory. `suffix`: of the schema files of one format. Methods raise PipelineError."""
+    """Schemas of one directory. Methods raise PipelineError."""
 
-    def __init__(self, uri: str, suffix: str) -> None:
+    def __init__(self, uri: str, suffix: str, now: Callable[[], float] = time.monotonic) -> None:
+        """`suffix`: of the schema files of one format. `now`: the clock, in seconds."""
         self.uri = uri
         self._suffix = suffix
         try:
@@ -27,7 +33,9 @@ class SchemaFolder:
         except (OSError, ValueError) as fault:
             raise PipelineError(f"schemaRegistry {uri!r} cannot be opened: {fault}") from None
         self._root = root.rstrip("/")
-        self._ids: set[int] | None = None
+        self._ids: set[int] = set()
+        self._now = now
+        self._listed_at = -math.inf
 
     def resolve(self, name: str) -> int:
         """The id that an option names: an id, or a subject, whose newest version counts."""
@@ -51,17 +59,22 @@ class SchemaFolder:
 
     def knows(self, schema_id: int) -> bool:
         """Whether there is a schema with this id."""
-        if self._ids is None:
-            self._ids = set()
-            try:
-                listed = self._files.get_file_info(fs.FileSelector(self._root))
-            except (OSError, ValueError) as fault:
-                raise PipelineError(f"schemaRegistry {self.uri!r} cannot be read: {fault}") from None
-            for info in listed:
-                name, _, suffix = info.base_name.rpartition(".")
-                if suffix == self._suffix and name.isascii() and name.isdigit():
-                    self._ids.add(int(name))
+        if schema_id not in self._ids and self._now() - self._listed_at >= LIST_S:
+            self._listed_at = self._now()
+            self._ids = self._listed()
         return schema_id in self._ids
+
+    def _listed(self) -> set[int]:
+        try:
+            listed = self._files.get_file_info(fs.FileSelector(self._root))
+        except (OSError, ValueError) as fault:
+            raise PipelineError(f"schemaRegistry {self.uri!r} cannot be read: {fault}") from None
+        found = set()
+        for info in listed:
+            name, _, suffix = info.base_name.rpartition(".")
+            if suffix == self._suffix and name.isascii() and name.isdigit():
+                found.add(int(name))
+        return found
 
     def schema(self, schema_id: int) -> bytes:
         """The text of a schema."""
