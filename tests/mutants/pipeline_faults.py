@@ -4,6 +4,26 @@ from tests.mutants.mutant import pipeline
 
 MUTANTS = [
     *pipeline(
+        "sink/transactions",
+        (
+            "write: without a note nothing was committed",
+            "    if note is None or label is None:\n",
+            "    if note is None:\n",
+        ),
+        ("write: the same batch alone was committed", "    return note == label\n", "    return True\n"),
+        ("write: an older checkpoint is refused", "and int(noted) > int(batch)", "and int(noted) > int(batch) + 2"),
+        (
+            "write: a batch that runs again is not refused",
+            "and int(noted) > int(batch)",
+            "and int(noted) >= int(batch)",
+        ),
+        (
+            "write: the batches of another query do not count",
+            "    if query and noted_query == query and",
+            "    if query and",
+        ),
+    ),
+    *pipeline(
         "source/bounded_read",
         ("bounded read: an empty partition has nothing to give", "if start < end}", "if start <= end}"),
         (

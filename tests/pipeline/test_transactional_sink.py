@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from sharequeue_pipeline import PipelineError
-from sharequeue_pipeline.sink.transactions import WriteTransaction, is_committed
+from sharequeue_pipeline.sink.transactions import query_id_of
 
 from tests.http.calls import Gateway, good
 from tests.pipeline import transactional_driver
@@ -175,25 +175,13 @@ def test_a_newer_query_fences_the_earlier_one(pipeline: Pipeline, gateway: Gatew
     good(gateway.http.post(f"/v1/transactions/{newer['transaction_id']}/abort", json={}))
 
 
-@pytest.mark.parametrize(
-    ("note", "label", "expected"),
-    [
-        (None, "q:7", False),
-        ("q:6", "q:7", False),
-        ("q:7", "q:7", True),
-        ("other:9", "q:7", False),
-        ("q:7", None, False),
-        ("nightly", "nightly", True),
-        ("nightly:9", "nightly:x", False),
-    ],
-)
-def test_which_batch_was_committed(note: str | None, label: str | None, expected: bool) -> None:
-    assert is_committed(WriteTransaction("t", note), label) is expected
-
-
-def test_an_older_checkpoint_is_refused() -> None:
-    with pytest.raises(PipelineError, match="batch 9 of this query is committed, and batch 7 runs again"):
-        is_committed(WriteTransaction("t", "q:9"), "q:7")
+def test_the_query_of_a_checkpoint_is_read_from_its_metadata(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id":"6c7a"}')
+    for checkpoint in (str(tmp_path), f"{tmp_path}/", f"file:{tmp_path}", f"file://{tmp_path}"):
+        assert query_id_of(checkpoint) == "6c7a"
+    for wrong in (str(tmp_path / "none"), "nowhere://bucket/x"):
+        with pytest.raises(PipelineError, match="name the writer with the option transactionalId"):
+            query_id_of(wrong)
 
 
 # Kills
