@@ -2,6 +2,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"reflect"
 	"regexp"
@@ -16,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/oapi-codegen/runtime/types"
 
 	api "sharequeue.example/generated"
 )
@@ -91,6 +95,8 @@ type given struct {
 
 func (g given) text(name string) string { return fmt.Sprint(g.path[name]) }
 
+func (g given) transaction() types.UUID { return as[types.UUID](g.path["transaction"]) }
+
 func (g given) partition() int32 { return int32(g.path["partition"].(float64)) }
 
 // as is a JSON value in the generated type.
@@ -151,7 +157,29 @@ var calls = map[string]called{
 		return c.FetchRecordsWithResponse(ctx, g.text("group"), as[api.FetchRequest](g.body))
 	},
 	"acknowledgeRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
-		return c.AcknowledgeRecordsWithResponse(ctx, g.text("group"), as[api.AcknowledgeRequest](g.body))
+		parameters := as[*api.AcknowledgeRecordsParams](g.parameters)
+		return c.AcknowledgeRecordsWithResponse(ctx, g.text("group"), parameters, as[api.AcknowledgeRequest](g.body))
+	},
+	"beginTransaction": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.BeginTransactionWithResponse(ctx, as[api.BeginTransactionRequest](g.body))
+	},
+	"listTransactions": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ListTransactionsWithResponse(ctx, as[*api.ListTransactionsParams](g.parameters))
+	},
+	"describeTransaction": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.DescribeTransactionWithResponse(ctx, g.transaction())
+	},
+	"commitTransaction": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		body := as[api.CommitTransactionRequest](g.body)
+		return c.CommitTransactionWithResponse(ctx, g.transaction(), body)
+	},
+	"abortTransaction": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		body := as[api.EndTransactionRequest](g.body)
+		return c.AbortTransactionWithResponse(ctx, g.transaction(), body)
+	},
+	"terminateTransaction": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		body := as[api.EndTransactionRequest](g.body)
+		return c.TerminateTransactionWithResponse(ctx, g.transaction(), body)
 	},
 	"shareGroupHeartbeat": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
 		parameters := as[*api.ShareGroupHeartbeatParams](g.parameters)
@@ -258,6 +286,9 @@ func (p *player) playOnce(s step) error {
 
 // call answers what the typed answer or the typed Problem holds, with the status.
 func (p *player) call(s step) (object, error) {
+	if s.Call == "streamRecords" {
+		return p.stream(s)
+	}
 	gateway := plain
 	if s.Stub {
 		gateway = stub
@@ -286,6 +317,51 @@ func (p *player) call(s step) (object, error) {
 		return nil, err
 	}
 	return found(reflect.ValueOf(answer).Elem())
+}
+
+// stream answers the first events of a stream, each with its id. Generated code would wait for the end of the stream.
+func (p *player) stream(s step) (object, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	query := url.Values{}
+	for name, value := range p.filled(s.Query).(object) {
+		query.Set(name, fmt.Sprint(value))
+	}
+	group := url.PathEscape(p.filled(s.Path).(object)["group"].(string))
+	address := os.Getenv("SHAREQUEUE_URL") + "/v1/share-groups/" + group + "/stream?" + query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range p.filled(s.Headers).(object) {
+		request.Header.Set(name, fmt.Sprint(value))
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	status := float64(response.StatusCode)
+	if response.StatusCode != http.StatusOK {
+		var problem any
+		err := json.NewDecoder(response.Body).Decode(&problem)
+		return object{"status": status, "problem": problem}, err
+	}
+	wanted := s.Expect["answer"].(object)["events"].([]any)
+	events, id := []any{}, ""
+	for lines := bufio.NewScanner(response.Body); len(events) < len(wanted) && lines.Scan(); {
+		switch name, value, _ := strings.Cut(lines.Text(), ": "); name {
+		case "id":
+			id = value
+		case "data":
+			var data any
+			if err := json.Unmarshal([]byte(value), &data); err != nil {
+				return nil, err
+			}
+			events = append(events, object{"id": id, "data": data})
+		}
+	}
+	return object{"status": status, "answer": object{"events": events}}, nil
 }
 
 func found(answer reflect.Value) (object, error) {

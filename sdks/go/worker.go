@@ -160,7 +160,7 @@ func (w *Worker) send(acknowledgements []api.Acknowledgement) ([]api.Acknowledge
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // what was handled is settled after ctx, too
 	defer cancel()
 	body := api.AcknowledgeRequest{MemberId: w.memberID, Acknowledgements: acknowledgements}
-	answer, err := w.Client.AcknowledgeRecordsWithResponse(ctx, w.Group, body)
+	answer, err := w.Client.AcknowledgeRecordsWithResponse(ctx, w.Group, nil, body)
 	if err != nil {
 		return nil, 0, err
 	}

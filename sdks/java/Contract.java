@@ -6,7 +6,12 @@ import java.io.File;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Parameter;
+import java.net.URI;
+import java.net.URLEncoder;
+import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -20,6 +25,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import sharequeue.ApiClient;
 import sharequeue.ApiException;
 import sharequeue.ApiResponse;
@@ -29,6 +36,7 @@ import sharequeue.api.OperationsApi;
 import sharequeue.api.RecordsApi;
 import sharequeue.api.ReportsApi;
 import sharequeue.api.TopicsApi;
+import sharequeue.api.TransactionsApi;
 import sharequeue.model.Problem;
 import sharequeue.model.ProduceRecord;
 
@@ -36,7 +44,13 @@ import sharequeue.model.ProduceRecord;
 final class Contract {
   private static final List<Class<?>> APIS =
       List.of(
-          RecordsApi.class, TopicsApi.class, GroupsApi.class, ReportsApi.class, AuditApi.class, OperationsApi.class);
+          RecordsApi.class,
+          TransactionsApi.class,
+          TopicsApi.class,
+          GroupsApi.class,
+          ReportsApi.class,
+          AuditApi.class,
+          OperationsApi.class);
   private static final ObjectMapper JSON = ApiClient.createDefaultObjectMapper();
   private static final JsonNodeFactory MADE = JsonNodeFactory.instance;
   private static final Pattern NAME = Pattern.compile("\\$\\{(\\w+)\\}");
@@ -106,6 +120,9 @@ final class Contract {
 
   /** What the typed answer or the typed Problem holds, with the status. */
   private ObjectNode call(JsonNode step) throws Exception {
+    if (step.get("call").asText().equals("streamRecords")) {
+      return stream(step);
+    }
     ApiClient client = new ApiClient();
     client.updateBaseUri(step.path("stub").asBoolean() ? System.getenv("SHAREQUEUE_STUB_URL") : URL);
     client.setReadTimeout(Duration.ofMillis(step.path("cancel_after_ms").asLong(40_000)));
@@ -141,6 +158,41 @@ final class Contract {
     }
   }
 
+  /** The first events of a stream, each with its id. Generated code would wait for the end of the stream. */
+  private ObjectNode stream(JsonNode step) throws Exception {
+    StringBuilder address = new StringBuilder(URL + "/v1/share-groups/");
+    address.append(encoded(filled(step.get("path")).get("group"))).append("/stream?");
+    filled(step.get("query"))
+        .fields()
+        .forEachRemaining(entry -> address.append(entry.getKey() + "=" + encoded(entry.getValue()) + "&"));
+    HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(address.toString())).timeout(Duration.ofSeconds(20));
+    filled(step.get("headers")).fields().forEachRemaining(entry -> request.header(entry.getKey(), entry.getValue().asText()));
+    var answer = HttpClient.newHttpClient().send(request.build(), HttpResponse.BodyHandlers.ofLines());
+    ObjectNode found = MADE.objectNode().put("status", answer.statusCode());
+    try (Stream<String> lines = answer.body()) {
+      if (answer.statusCode() != 200) {
+        found.set("problem", JSON.readTree(lines.collect(Collectors.joining())));
+        return found;
+      }
+      int wanted = step.at("/expect/answer/events").size();
+      var events = found.putObject("answer").putArray("events");
+      String id = "";
+      for (Iterator<String> each = lines.iterator(); events.size() < wanted && each.hasNext(); ) {
+        String line = each.next();
+        if (line.startsWith("id: ")) {
+          id = line.substring(4);
+        } else if (line.startsWith("data: ")) {
+          events.addObject().put("id", id).set("data", JSON.readTree(line.substring(6)));
+        }
+      }
+    }
+    return found;
+  }
+
+  private static String encoded(JsonNode value) {
+    return URLEncoder.encode(value.asText(), StandardCharsets.UTF_8);
+  }
+
   /** The method of an operation that takes its parameters alone. */
   private static Method method(String name) {
     for (Class<?> api : APIS) {
@@ -165,7 +217,7 @@ final class Contract {
       JsonNode value = given.get(parameter.getName());
       if (parameter.getType() == File.class) {
         arguments.add(new File("unused"));
-      } else if (parameter.getType().getSimpleName().endsWith("Request")) {
+      } else if (parameter.getType().getSimpleName().endsWith("Request") || parameter.getName().equals("body")) {
         arguments.add(JSON.treeToValue(filled(step.get("body")), parameter.getType()));
       } else {
         arguments.add(value == null ? null : JSON.treeToValue(value, parameter.getType()));

@@ -163,7 +163,7 @@ final class Worker implements Runnable {
 
   private List<AcknowledgementResult> send(List<Acknowledgement> acknowledgements) throws ApiException {
     var request = new AcknowledgeRequest().memberId(memberId).acknowledgements(acknowledgements);
-    return records.acknowledgeRecords(group, request).getResults();
+    return records.acknowledgeRecords(group, request, null, null).getResults();
   }
 
   private static Acknowledgement one(FetchedBatch batch, long first, long last, AcknowledgeType type) {
