@@ -264,6 +264,11 @@ class Bank:
         for gateways in (self._gateways, *(each.gateways for each in (*self.tellers, *self.auditors))):
             await gateways.close()
 
+    @property
+    def committed(self) -> int:
+        """How many transactions were told committed."""
+        return sum(state == "committed" for teller in self.tellers for state in teller.told.values())
+
     async def balance(self) -> dict[int, int]:
         """The money of each account, when all have stopped. Raises: Broken: it is not what the tellers were told."""
         balances = dict.fromkeys(range(ACCOUNTS), OPENING)

@@ -107,6 +107,7 @@ class Run:
         tasks = [*producers, *consumers, resetting, supervising, looking, reading]
         try:
             await self._nemesis.run(self.steps)
+            await self._both_outcomes()
             for producer in (*self._producers, *self._transactional):
                 producer.stopping = True
             await asyncio.gather(*producers, resetting)
@@ -177,6 +178,13 @@ class Run:
                 await self._note_the_end()
                 return  # the checker says which records are not finished
             await asyncio.sleep(0.3)
+
+    async def _both_outcomes(self) -> None:
+        """Let producers go on until a transaction was committed and one was not: a busy machine takes longer."""
+        until_s = time.monotonic() + FINISH_S
+        while not {"committed", "aborted"} <= {end.state for end in self.history.ends}:
+            assert time.monotonic() < until_s, "transactions have no outcomes"
+            await asyncio.sleep(0.1)
 
     async def _lags(self, group: str) -> dict[tuple[str, int], int]:
         answer = await self._gateways.until_answered("GET", f"/v1/share-groups/{group}/offsets")

@@ -1,15 +1,24 @@
 """A bank keeps its money while the services, and then the stores too, are killed with SIGKILL."""
 
 import asyncio
+import time
 
 import pytest
 
 from sharequeue.stack.stack import Stack
-from tests.chaos.bank import ACCOUNTS, OPENING, Bank
+from tests.chaos.bank import ACCOUNTS, OPENING, PATIENCE_S, Bank
 from tests.chaos.history import History
 from tests.chaos.nemesis import Nemesis, plan
 
 SHORT_S, LONG_S = 8.0, 120.0
+
+
+async def enough(bank: Bank) -> None:
+    """Let them go on until there is something to judge: a busy machine takes longer."""
+    until_s = time.monotonic() + PATIENCE_S
+    while min(bank.committed, bank.auditors[0].audits) < 4:
+        assert time.monotonic() < until_s, "nothing is committed or audited"
+        await asyncio.sleep(0.1)
 
 
 async def run(stack: Stack, seed: int, seconds: float, *, stores: bool) -> None:
@@ -28,6 +37,7 @@ async def run(stack: Stack, seed: int, seconds: float, *, stores: bool) -> None:
         for task in done:
             task.result()  # of a task that ended early: what it found
         await breaking
+        await enough(bank)
         for teller in bank.tellers:
             teller.stopping = True
         await asyncio.gather(*tellers)
@@ -48,8 +58,6 @@ async def run(stack: Stack, seed: int, seconds: float, *, stores: bool) -> None:
     )
     assert sum(balances.values()) == ACCOUNTS * OPENING
     assert len(balances) == ACCOUNTS
-    assert told.count("committed") > 3
-    assert audits > 3
     assert not nemesis.complaints, "\n".join(nemesis.complaints)
 
 

@@ -35,6 +35,17 @@ class Office:
         for each in (self, self.customer, *self.clerks, self.auditor):
             await each.gateways.close()
 
+    async def in_both_ways(self) -> None:
+        """Let them go on until orders were booked in both ways: a busy machine takes longer."""
+        until_s = time.monotonic() + FINISH_S
+        while not all(self.ways[way] for way in ("committed in a transaction", "in one call")):
+            assert time.monotonic() < until_s, f"orders are booked in one way alone: {self.ways}"
+            await asyncio.sleep(0.1)
+
+    @property
+    def ways(self) -> "Counter[str]":
+        return sum((clerk.ways for clerk in self.clerks), Counter())
+
     async def finish(self) -> None:
         """Wait until all orders are booked, as long as some are. The clerks go on."""
         until_s, least = time.monotonic() + FINISH_S, float("inf")
@@ -78,6 +89,7 @@ async def run(stack: Stack, seed: int, seconds: float, *, stores: bool) -> None:
         for task in done:
             task.result()  # of a task that ended early: what it found
         await breaking
+        await office.in_both_ways()
         office.customer.stopping = True
         await ordering
         finishing = asyncio.create_task(office.finish())
@@ -96,15 +108,11 @@ async def run(stack: Stack, seed: int, seconds: float, *, stores: bool) -> None:
             task.cancel()
         await asyncio.gather(breaking, *tasks, return_exceptions=True)
         await office.close()
-    ways: Counter[str] = sum((clerk.ways for clerk in office.clerks), Counter())
     print(
-        f"seed {seed}: {len(steps)} kills, {len(office.customer.orders)} orders, {dict(ways)}, {office.auditor.audits} audits"
+        f"seed {seed}: {len(steps)} kills, {len(office.customer.orders)} orders, {dict(office.ways)}, {office.auditor.audits} audits"
     )
     assert not booked - ordered, f"booked twice, or by nobody: {booked - ordered}"
     assert not ordered - booked, f"settled and not booked: {ordered - booked}"
-    assert office.customer.orders
-    assert ways["committed in a transaction"]
-    assert ways["in one call"]
     assert not nemesis.complaints, "\n".join(nemesis.complaints)
 
 
