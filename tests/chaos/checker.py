@@ -250,7 +250,7 @@ def only_the_latest_counts(known: Known) -> Iterator[Violation]:
             continue
         lives = [known.lives[ack.group, number, place] for place, _ in ack.places()]
         stale = [life for life in lives if _taken_over(known, life, ack)]
-        held = [life for life in stale if not _may_be_finished(life, ack)]
+        held = [life for life in stale if not _may_be_finished(known, life, ack)]
         if held or (stale and len(stale) == len(lives)):
             text = f"{','.join(ack.kinds)} of delivery {ack.delivery_count} by {ack.member} after a later delivery"
             yield (held or stale)[0].violation("stale", text)
@@ -265,7 +265,14 @@ def _taken_over(known: Known, life: RecordLife, ack: Acknowledge) -> bool:
     )
 
 
-def _may_be_finished(life: RecordLife, ack: Acknowledge) -> bool:
+def _may_be_finished(known: Known, life: RecordLife, ack: Acknowledge) -> bool:
+    """Somebody settled it, or the lock of its last delivery ended."""
+    history = known.history
+    if (life.group, life.place) in known.dead and any(
+        delivery.count >= history.limit and delivery.asked_s + history.lock_s < ack.span.ended_s
+        for delivery in life.deliveries
+    ):
+        return True
     return any(
         settlement.kind in TERMINAL
         and settlement.status != "failed"

@@ -94,6 +94,8 @@ class Known:
                 insort(self._unanswered_s[fetch.group], fetch.span.started_s)
         for life in self.lives.values():
             life.deliveries.sort(key=lambda delivery: delivery.span.ended_s)
+        self.dead = {(letter.group, letter.place) for letter in history.dead_letters}
+        """Records with a dead letter in the end, by group."""
         self.transaction_of: dict[int, str] = {}
         """By value; records without a transaction are absent."""
         for produce in history.produced:

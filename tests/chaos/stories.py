@@ -276,6 +276,19 @@ def finished_records_are_passed_over(writer: HistoryWriter) -> None:
     writer.acknowledge("b", 1, 1, 2, "accept")
 
 
+def a_dead_record_is_passed_over(writer: HistoryWriter) -> None:
+    """The lock of the last delivery of the first record ended, which finished it; the second one is held still."""
+    writer.produce(10, 11)
+    writer.fetch("a", 0, 1, LIMIT - 1)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, LIMIT)
+    writer.wait(LOCK_S)
+    writer.dead(0, LIMIT)
+    writer.acknowledge("a", 0, 1, LIMIT - 1, "release")
+    writer.fetch("b", 1, 1, LIMIT)
+    writer.acknowledge("b", 1, 1, LIMIT, "accept")
+
+
 def trimmed_as_far_as_it_is_finished(writer: HistoryWriter) -> None:
     writer.produce(10, 11, 12)
     writer.fetch("a", 0, 2, 1)
@@ -337,4 +350,5 @@ SOUND: tuple[Story, ...] = (
     a_later_count_is_lost_while_a_fetch_waits,
     a_renewed_count_is_lost_without_redis,
     finished_records_are_passed_over,
+    a_dead_record_is_passed_over,
 )

@@ -222,6 +222,19 @@ def a_zombie_releases(writer: HistoryWriter) -> None:
     writer.acknowledge("b", 0, 0, 2, "accept")
 
 
+def a_zombie_releases_a_record_that_dies_later(writer: HistoryWriter) -> None:
+    """The lock of its last delivery lives when the release is answered."""
+    writer.produce(10, 11)
+    writer.fetch("a", 0, 1, LIMIT - 1)
+    writer.wait(LOCK_S)
+    writer.fetch("b", 0, 0, LIMIT)
+    writer.acknowledge("a", 0, 1, LIMIT - 1, "release")
+    writer.wait(LOCK_S)
+    writer.dead(0, LIMIT)
+    writer.fetch("b", 1, 1, LIMIT)
+    writer.acknowledge("b", 1, 1, LIMIT, "accept")
+
+
 def never_delivered(writer: HistoryWriter) -> None:
     accepted_at_once(writer)
     writer.produce(13)
@@ -386,6 +399,7 @@ PLANTED: tuple[tuple[str, Story], ...] = (
     ("owner", accepted_by_who_does_not_hold_it),
     ("owner", renewed_by_who_does_not_hold_it),
     ("stale", a_zombie_releases),
+    ("stale", a_zombie_releases_a_record_that_dies_later),
     ("finished", never_delivered),
     ("finished", a_group_lags),
     ("finished", another_group_settled_it),
