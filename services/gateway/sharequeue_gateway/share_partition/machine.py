@@ -61,11 +61,11 @@ class Loaded(NamedTuple):
 class SharePartition(PendingRecords):
     """The state machine of one share-partition. Each method is one event; the window has the data.
 
-    One object in three layers: `Window` counts, `Transitions` changes states under a write, this class decides. A layer
-    uses those below it and overrides nothing of them (a test checks that), so each can be read without the others; what
-    needs the window alone takes a `Window`: acquiring, restoring, the bounds. They are one object because a fetch and an
-    acknowledgement read some fifty of its fields: a window of its own would be one more look-up for each, and callers
-    would name two objects where there is one share-partition.
+    One object in layers: `Window` counts, `Transitions` changes states under a write, `PendingRecords` leaves records to
+    a transaction, and this class decides. A layer uses those below it and overrides nothing that they
+    implement (a test checks that), so each can be read without the others. What needs the window alone takes a `Window`: acquiring, restoring,
+    the bounds. The layers are one object because a fetch and an acknowledgement read some fifty of its fields: a window
+    of its own would be one more look-up for each, and callers would name two objects for one share-partition.
 
     | event | when |
     | --- | --- |
