@@ -84,6 +84,7 @@ def _footer(report: Report) -> Content:
         *report.notes,
         "A striped part of a chart has no data: nothing was counted in that time. Either nothing happened, or no gateway ran.",
         "Counts are those of the gateways, which write them every few seconds; a gateway that is killed loses its last ones.",
+        "Dead letters are records of their own topics, and count there as produced.",
         "Times come from histograms and are right within 13 %. A time begins at the record's timestamp, which a producer "
         "may have set.",
     ]
