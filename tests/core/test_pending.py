@@ -328,3 +328,41 @@ def test_an_ended_lock_with_a_pending_delivery() -> None:
     assert later.pending() == {T1: 5}
     assert later.resolve(batches) == 0
     assert driver.where()[0] == 5
+
+
+def test_a_repeat_waits_for_the_write_that_is_under_way() -> None:
+    group = settling()
+    batch = AcknowledgementBatch(0, 4, (ACCEPT,), 1)
+    first = group.machine.hold("M1", T1, [batch], group.driver.now_ms).holds
+    again = group.machine.hold("M1", T1, [batch], group.driver.now_ms).holds
+    assert again == first
+    assert not first[0].durable
+
+
+def test_records_are_named_once() -> None:
+    group = settling()
+    with pytest.raises(InvalidRequest, match="acknowledged twice"):
+        group.hold("0-4 Acc", "4-5 Rel")
+    assert group.pending() == {}
+
+
+def test_a_settlement_leaves_what_is_pending_on_another_transaction() -> None:
+    group = settling()
+    group.hold("0-4 Acc")
+    group.hold("5-9 Acc", transaction=T2)
+    assert group.resolve([SettledBatch(0, 9, ACCEPT, "M1", 1)]) == 0
+    assert group.pending() == {T2: 5}
+    assert group.driver.states() == "5-9 AQ×1"
+
+
+def test_a_lock_of_a_later_delivery_is_not_pending() -> None:
+    """The transaction ended before that delivery, so its outcome cannot concern it."""
+    driver = Driver(
+        [(0, 9, 0, 0)],
+        0,
+        annotations=[StateAnnotation(0, 9, 0, transaction_id=T1)],
+        locks=[RestoredLock(0, 9, "M2", 2, 1_020_000)],
+    )
+    assert driver.machine.holds is None
+    driver.ack("0-9 Acc", member="M2", count=2)
+    assert driver.where()[0] == 10
