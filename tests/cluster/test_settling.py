@@ -467,3 +467,54 @@ def test_a_gateway_killed_at_any_moment_of_a_commit(
 def _try(held: Held, client: httpx.Client) -> None:
     with contextlib.suppress(httpx.HTTPError):
         held.commit(client)
+
+
+def test_no_commit_settles_while_a_share_coordinator_of_an_earlier_release_runs(
+    stack: Stack, held: Held, state_url: str
+) -> None:
+    """It reads no row with pending records. It was seen half a minute ago, so it owns nothing, but may come back."""
+
+    async def execute(statement: str) -> None:
+        async with session(state_url) as connection:
+            await connection.execute(statement)
+
+    asyncio.run(
+        execute(
+            """INSERT INTO share_state.instances (node_id, incarnation, url, seen_at, row_format)
+               VALUES ('old', 'old', 'http://old', now() - interval '20 seconds', 2)"""
+        )
+    )
+    share_coordinator = stack.service("share coordinator")
+    share_coordinator.stop()
+    share_coordinator.start()
+    try:
+        held.wait_until(lambda: held.client.get("/readyz").status_code == 200)
+        answer = held.commit(held.client)
+        assert (answer.status_code, answer.json()["definite"]) == (503, True), answer.text
+        assert "upgrade every share coordinator" in answer.json()["detail"]
+    finally:
+        asyncio.run(execute("DELETE FROM share_state.instances WHERE node_id = 'old'"))
+        share_coordinator.stop()
+        share_coordinator.start()
+    held.wait_until(lambda: held.commit(held.client).status_code == 200)
+    held.wait_until_settled()
+
+
+def test_no_commit_settles_while_a_gateway_of_an_earlier_release_runs(stack: Stack, held: Held) -> None:
+    coordinator = stack.service("group coordinator")
+    old = {"node_id": "old", "url": "http://127.0.0.1:9", "keeps_readers": True, "takes_transactions": True}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+
+    def refused() -> bool:
+        registered = httpx.post(f"{coordinator.url}/v1/cluster/gateways", json=old, headers=headers)
+        assert registered.status_code == 200, registered.text
+        transaction = held.client.post("/v1/transactions", json={}).json()["transaction_id"]
+        entry = {"group_id": held.group, "member_id": "nobody", "acknowledgements": held.acknowledgements()}
+        path = f"/v1/transactions/{transaction}/commit"
+        answer = held.client.post(path, json={"acknowledgements": [entry]}, timeout=40)
+        return answer.status_code == 503 and "upgrade every gateway" in answer.json()["detail"]
+
+    held.wait_until(refused)
+    held.cluster.wait_until_known(held.cluster.gateways)
+    held.wait_until(lambda: held.commit(held.client).status_code == 200)
+    held.wait_until_settled()
