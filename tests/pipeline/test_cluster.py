@@ -132,7 +132,9 @@ def run(cluster: Cluster, log: Path, *arguments: object) -> subprocess.Popen[str
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kill the driver with all its processes, as a crash of its machine does."""
+    """Kill the driver with all its processes, as a crash of its machine does, unless it has ended."""
+    if process.poll() is not None:
+        return
     children = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGKILL)
     for child in children:
