@@ -6,7 +6,7 @@ SCRIPTS ?= 40
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test browser-test hostile spark-versions nightly compose-test site example clean
+.PHONY: help install up test test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test browser-test hostile spark-versions nightly compose-test site example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ migrate: .venv/up-installed ## Bring the database at DATABASE_URL up to date
 
 bench: install ## Compare with Redis Streams, and PGMQ when PGMQ_SQL names its install script
 	$(BIN)/python -m bench $(if $(PGMQ_SQL),--pgmq $(PGMQ_SQL))
+
+spark-bench: install ## Spark here beside Spark on a real Kafka broker and on Parquet, in one session; needs Java 17 with Maven
+	$(BIN)/python -m bench.spark
 
 soak: install ## Long seeded runs: crashes under load, the state machine against its model
 	SOAK=1 SEED=$(SEED) $(BIN)/pytest -m soak

@@ -58,6 +58,10 @@ class Kafka:
             text=True,
         )
         self.version: str = self._answer()["version"]
+        settings = (home / "server.properties").read_text().replace("\\", "").splitlines()
+        listeners = next(line for line in settings if line.startswith("advertised.listeners="))
+        self.address = listeners.rpartition("/")[2]
+        """Host and port, for other clients."""
         self._script = ""
         self._partitions = 0
 
@@ -92,6 +96,9 @@ class Kafka:
         self._process.stdin.write(json.dumps({"do": step, **what}) + "\n")
         self._process.stdin.flush()
         return self._answer()
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self._do("topic", topic=name, partitions=partitions)
 
     def begin_script(self, number: int, partitions: int, groups: Sequence[str]) -> None:
         self._do("forget")

@@ -1,0 +1,250 @@
+"""`make spark-bench`: reads and writes of Spark here, on a Kafka broker with Spark's connector, and on Parquet.
+
+One session runs all, in rounds: in each round the sides take turns. The first round warms up and does not count.
+"""
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+import httpx
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
+from sharequeue_pipeline import session
+
+from sharequeue.stack.stack import Stack, temporary_stack
+from tests.kafka.kafka import Kafka, make
+
+HERE: Final = Path(__file__).parent
+JARS: Final = HERE / ".made"
+CONNECTOR: Final = "spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
+COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+TOPIC: Final = "measured"
+BYTES: Final = 1024
+PARTITIONS: Final = 4
+CONFIG: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "3g",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+class Measure(NamedTuple):
+    """What a run took: seconds, and CPU seconds of Spark and of the service that it used."""
+
+    seconds: float
+    cpu: float
+
+
+class Row(NamedTuple):
+    """A row of the table: the two runs, which of their numbers is compared, and the bar of the ratio."""
+
+    name: str
+    ours: str
+    other: str
+    bar: float
+    cpu: bool = False
+
+
+ROWS: Final = (
+    Row("batch read of the log / Kafka's source", "log batch", "kafka batch", 0.5),
+    Row("stream of the log / Kafka's", "log stream", "kafka stream", 1.0),
+    Row("group stream, defaults / Kafka's stream", "group stream", "kafka stream", 1.5),
+    Row("write / Kafka's sink", "write", "kafka write", 1.2),
+    Row("write in a transaction / Kafka's sink", "transactional write", "kafka write", 1.2),
+    Row("batch read of the log / Parquet, CPU", "log batch", "parquet", 2.0, cpu=True),
+)
+
+
+def connector() -> str:
+    """The jars of Spark's Kafka connector, fetched by Maven."""
+    if not JARS.exists():
+        words = [
+            "mvn",
+            "--quiet",
+            "--batch-mode",
+            COPY,
+            f"-DincludeArtifactIds={CONNECTOR}",
+            f"-DoutputDirectory={JARS}",
+        ]
+        subprocess.run(words, cwd=HERE, check=True)
+    return ",".join(map(str, sorted(JARS.glob("*.jar"))))
+
+
+def cpu_seconds(directory: Path) -> float:
+    """CPU seconds of this process, of those that name the directory, and of all below them, ended ones included."""
+    found = {psutil.Process(), *(each for each in psutil.process_iter() if str(directory) in " ".join(words_of(each)))}
+    total = 0.0
+    for each in found | {below for root in found for below in below_of(root)}:
+        with contextlib.suppress(psutil.Error):
+            times = each.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def below_of(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+class Bench:
+    """The runs. Each has names of its own for groups and checkpoints."""
+
+    def __init__(self, spark: SparkSession, stack: Stack, kafka: Kafka, directory: Path, records: int) -> None:
+        self._spark = spark
+        self._stack = stack
+        self._kafka = kafka
+        self._directory = directory
+        self._records = records
+        self.runs: dict[str, Callable[[], None]] = {
+            "kafka batch": lambda: self._noop(self._of_kafka(spark.read)),
+            "log batch": lambda: self._noop(self._of_log(spark.read)),
+            "parquet": lambda: self._noop(spark.read.parquet(f"{directory}/parquet")),
+            "kafka stream": lambda: self._drain(self._of_kafka(spark.readStream, maxOffsetsPerTrigger=100_000)),
+            "log stream": lambda: self._drain(self._of_log(spark.readStream, mode="log")),
+            "group stream": lambda: self._drain(self._of_log(spark.readStream, group=f"g-{uuid.uuid4().hex}")),
+            "kafka write": self._kafka_write,
+            "write": self._write,
+            "transactional write": lambda: self._write(transactional="true"),
+        }
+        self.batches: dict[str, int] = {}
+        self._running = ""
+
+    def measure(self, name: str) -> Measure:
+        self._running = name
+        before, began = cpu_seconds(self._directory), time.perf_counter()
+        self.runs[name]()
+        took = time.perf_counter() - began
+        return Measure(took, cpu_seconds(self._directory) - before)
+
+    def rows(self) -> DataFrame:
+        """The records to write: values of 1 KiB that do not compress to nothing."""
+        return self._spark.range(0, self._records, 1, PARTITIONS).selectExpr(
+            "CAST(id AS STRING) AS key",
+            f"substring(concat(sha2(CAST(id AS STRING), 512), repeat(sha2(CAST(id + 7 AS STRING), 512), 7)), 1, {BYTES}) AS value",
+        )
+
+    def fill(self) -> None:
+        self._topic(TOPIC)
+        self._write(TOPIC)
+        self._kafka_write(TOPIC)
+        self.rows().write.parquet(f"{self._directory}/parquet")
+
+    def _topic(self, name: str) -> None:
+        answer = httpx.post(f"{self._stack.url}/v1/topics", json={"name": name, "partitions": PARTITIONS})
+        answer.raise_for_status()
+        self._kafka.create_topic(name, PARTITIONS)
+
+    def _of_kafka(self, reader: Any, **options: Any) -> DataFrame:
+        options = {"kafka.bootstrap.servers": self._kafka.address, "subscribe": TOPIC, **options}
+        frame: DataFrame = reader.format("kafka").options(startingOffsets="earliest", **options).load()
+        return frame
+
+    def _of_log(self, reader: Any, **options: Any) -> DataFrame:
+        frame: DataFrame = reader.format("sharequeue").options(url=self._stack.url, topics=TOPIC, **options).load()
+        return frame
+
+    def _noop(self, frame: DataFrame) -> None:
+        frame.write.format("noop").mode("overwrite").save()
+
+    def _drain(self, frame: DataFrame) -> None:
+        writer = frame.writeStream.format("noop")
+        writer = writer.option("checkpointLocation", f"{self._directory}/{uuid.uuid4().hex}")
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        progress = [each for each in query.recentProgress if each["numInputRows"]]
+        read = sum(each["numInputRows"] for each in progress)
+        assert read == self._records, f"{self._running}: {read} records"
+        self.batches[self._running] = len(progress)
+
+    def _write(self, topic: str | None = None, **options: Any) -> None:
+        if topic is None:
+            topic = uuid.uuid4().hex
+            self._topic(topic)
+        self.rows().write.format("sharequeue").options(url=self._stack.url, topic=topic, **options).mode(
+            "append"
+        ).save()
+
+    def _kafka_write(self, topic: str | None = None) -> None:
+        if topic is None:
+            topic = uuid.uuid4().hex
+            self._topic(topic)
+        options = {"kafka.bootstrap.servers": self._kafka.address, "topic": topic}
+        self.rows().write.format("kafka").options(**options).mode("append").save()
+
+
+@click.command()
+@click.option("--records", default=200_000, show_default=True)
+@click.option("--rounds", default=3, show_default=True, help="Rounds that count; one more warms up.")
+@click.option("--only", help="Runs with these words in their names, with commas between.")
+@click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON.")
+def main(records: int, rounds: int, only: str | None, as_json: bool) -> None:
+    """Measure, and compare each ratio with its bar."""
+    make()
+    config = {**CONFIG, "spark.jars": connector()}
+    with tempfile.TemporaryDirectory(prefix="sharequeue-spark-") as folder:
+        directory = Path(folder)
+        directory.chmod(0o755)  # another user runs PostgreSQL there
+        with (
+            closing(Kafka(directory / "kafka")) as kafka,
+            temporary_stack(directory / "stack") as stack,
+        ):
+            spark = session("bench", master="local[2]", config=config)
+            bench = Bench(spark, stack, kafka, directory, records)
+            bench.fill()
+            wanted = [name for name in bench.runs if only is None or any(word in name for word in only.split(","))]
+            measured: dict[str, list[Measure]] = {name: [] for name in wanted}
+            for number in range(rounds + 1):
+                for name in wanted:
+                    found = bench.measure(name)
+                    print(f"round {number}: {name}: {found.seconds:.2f} s, CPU {found.cpu:.2f} s", file=sys.stderr)
+                    if number:
+                        measured[name].append(found)
+            show(kafka.version, measured, bench.batches, as_json)
+            spark.stop()
+
+
+def show(version: str, measured: dict[str, list[Measure]], batches: dict[str, int], as_json: bool) -> None:
+    middle = {
+        name: Measure(statistics.median(each.seconds for each in found), statistics.median(each.cpu for each in found))
+        for name, found in measured.items()
+    }
+    if as_json:
+        print(json.dumps({"kafka": version, "measured": measured, "batches": batches}))
+        return
+    runs = Table("run", "s", "CPU, s", "batches", title=f"medians; Kafka {version}")
+    for name, found in middle.items():
+        runs.add_row(name, f"{found.seconds:.2f}", f"{found.cpu:.2f}", str(batches.get(name, "")))
+    ratios = Table("ratio", "measured", "bar")
+    for row in ROWS:
+        if row.ours in middle and row.other in middle:
+            ours, other = ((found.cpu if row.cpu else found.seconds) for found in (middle[row.ours], middle[row.other]))
+            ratios.add_row(row.name, f"{ours / other:.2f}", f"{row.bar:.1f}")
+    Console().print(runs, ratios)
+
+
+if __name__ == "__main__":
+    main()
