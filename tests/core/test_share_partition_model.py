@@ -434,12 +434,19 @@ class AnyEvents(SideBySide):
     def configure(self, data: st.DataObject) -> None:
         self.config = self.machine.config = self.model.config = ShareGroupConfig(**data.draw(configs))
 
+    def left(self) -> list[RestoredLock]:
+        """The locks that a leader leaves. Redis keeps those below a start offset that only memory knows."""
+        assert self.durable is not None
+        start = self.machine.memory_start
+        kept = [lock for lock in self.locks if lock.first_offset < start] if start > self.durable.start_offset else []
+        return [*kept, *self.machine.locks()]
+
     def change_leader(self, data: st.DataObject) -> None:
         """Load what is durable, with every lock there ever was, those that the leader leaves, or none."""
         keep = data.draw(st.sampled_from(("all", "left", "none")))
         assert self.durable is not None
         earlier = self.model.records
-        self.locks = {"all": self.locks, "left": self.machine.locks(), "none": []}[keep]
+        self.locks = {"all": self.locks, "left": self.left(), "none": []}[keep]
         self.pending, self.read = [], None
         if keep == "none":  # without Redis, deliveries whose outcome is not durable are forgotten
             self.handed_out = {(o, n) for o, n in self.handed_out if n <= self.committed.get(o, (0, 0))[0]}

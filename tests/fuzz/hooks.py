@@ -11,6 +11,7 @@ RULES: Final = (
     "give exactly one of",
     "give key or key_base64, not both",
     "goes with",
+    "does not go with",
     "go together",
     "needs an offset",
     "must name a topic when a member joins",

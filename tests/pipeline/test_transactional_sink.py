@@ -46,9 +46,20 @@ def stored(gateway: Gateway, topic: str, partitions: int = 2) -> int:
     return sum(len(gateway.read(topic, partition, max_records=10_000)["records"]) for partition in range(partitions))
 
 
+OF_EARLIER_TESTS: set[str] = set()
+"""Transactions that other tests left open on the same stack."""
+
+
+@pytest.fixture(autouse=True)
+def _of_earlier_tests(gateway: Gateway) -> Iterator[None]:
+    OF_EARLIER_TESTS.update(each["transaction_id"] for each in open_transactions(gateway))
+    yield
+    OF_EARLIER_TESTS.clear()
+
+
 def open_transactions(gateway: Gateway) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = good(gateway.http.get("/v1/transactions"))["transactions"]
-    return found
+    return [each for each in found if each["transaction_id"] not in OF_EARLIER_TESTS]
 
 
 def copy(pipeline: Pipeline, rows: DataFrame, topic: str, **options: Any) -> StreamingQuery:

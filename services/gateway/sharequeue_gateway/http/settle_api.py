@@ -87,10 +87,14 @@ def _check(request: AcknowledgeRequest) -> None:
     records = sum(len(each.records) for each in request.produce)
     if records > MAX_RECORDS:
         raise TooLarge(f"{records} records; one request has {MAX_RECORDS} at most", limit=MAX_RECORDS)
-    topics = [each.topic for each in request.produce]
-    doubled = next((topic for index, topic in enumerate(topics) if topic in topics[:index]), None)
-    if doubled is not None:
-        raise InvalidRequest(f"produce names the topic {doubled!r} twice: put its records into one entry")
+    named: set[str] = set()
+    for index, each in enumerate(request.produce):
+        if each.topic in named:
+            raise InvalidRequest(
+                f"the topic {each.topic!r} is named twice in produce: put its records into one entry",
+                pointers=[(f"/produce/{index}/topic", "named twice")],
+            )
+        named.add(each.topic)
 
 
 def _answer(count: int, lock_ms: int, prepared: Sequence[Prepared], base_offsets: Sequence[int]) -> bytes:
