@@ -118,12 +118,14 @@ def test_a_batch_that_fails_leaves_nothing_visible_and_nothing_open(
 ) -> None:
     produce(gateway, f"{name}-in", 100)
     gateway.create_topic(name, 2)
-    broken = pipeline.directory / "broken"
+    broken, waits = pipeline.directory / "broken", pipeline.directory / "waits"
     broken.touch()
+    waits.touch()
 
     @f.udf("int")
     def read(value: str) -> int:
         if value == "99" and broken.exists():
+            wait_for(lambda: not waits.exists(), "the other task writes", 100)
             raise ValueError("broken")
         return int(value)
 
@@ -134,6 +136,8 @@ def test_a_batch_that_fails_leaves_nothing_visible_and_nothing_open(
     config.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     try:
         failing = copy(pipeline, values, name, **options)
+        wait_for(lambda: stored(gateway, name), "the other task writes")
+        waits.unlink()
         with pytest.raises(Exception, match="broken"):
             failing.awaitTermination(120)
         assert committed(gateway, name) == []
@@ -143,7 +147,7 @@ def test_a_batch_that_fails_leaves_nothing_visible_and_nothing_open(
     finally:
         config.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert sorted(committed(gateway, name)) == list(range(100))
-    assert stored(gateway, name) > 100, "the first run had written"
+    assert stored(gateway, name) > 100, "with those of the first run"
 
 
 def test_a_write_is_one_transaction_and_its_id_makes_it_once(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

@@ -102,7 +102,7 @@ def check(before: Left, after: Left, most_disk: int) -> None:
 
 def test_begins_that_time_out_leave_nothing(database_url: str) -> None:
     before, after, *_ = asyncio.run(leave_open(database_url, 5000, 2))
-    check(before, after, 1 << 20)
+    check(before, after, 2 << 20)  # all 5,000 may be open at a time
 
 
 @pytest.mark.soak
