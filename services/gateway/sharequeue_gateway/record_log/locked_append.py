@@ -1,8 +1,9 @@
 """The slow path of appends: a transaction of its own, which locks the partitions and reads their ends under the locks.
 
-It serves appends with an idempotency key, appends to several partitions or to a partition with an unknown end, and
-those that the fast path could not finish: of a transaction that is being ended, or that is not open. If the answer of a commit was lost, its append id is looked up before a
-repeat. Large appends run one after another, so that they do not share time and memory.
+It serves appends with an idempotency key, and appends to several partitions or to a partition with an unknown end. It
+also serves those that the fast path could not finish, because their transaction is being ended or is not open. If the
+answer of a commit was lost, its append id is looked up before a repeat. Large appends run one after another, so that they
+do not share time and memory.
 """
 
 import asyncio

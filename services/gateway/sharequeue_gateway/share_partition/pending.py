@@ -175,7 +175,7 @@ class PendingRecords(Transitions):
         holds = (hold for holds in (self.holds or {}).values() for hold in holds)
         return sum(last - first + 1 for hold in holds for first, last in hold.ranges)
 
-    # SharePartition has these
+    # `SharePartition` implements these: how a record is settled is the same with and without a transaction
 
     def check_fetched(self, batch: AcknowledgementBatch, runs: Sequence[Run]) -> None:
         raise NotImplementedError
