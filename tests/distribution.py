@@ -19,7 +19,8 @@ from xdist.workermanage import WorkerController
 
 SPARK: Final = "tests/pipeline/"
 WITHOUT_SPARK: Final = frozenset(
-    f"{SPARK}test_{part}.py" for part in ("columns", "java", "options", "ranges", "readers", "report_page", "rows")
+    f"{SPARK}test_{part}.py"
+    for part in ("columns", "java", "options", "own_directory", "ranges", "readers", "report_page", "rows")
 )
 ORDER: Final = (
     SPARK,

