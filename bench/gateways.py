@@ -21,7 +21,7 @@ from sharequeue_gateway.cluster.generation import Generation, Node
 from bench.processes import cpu_seconds
 from bench.queues import ShareQueue, new_name
 from bench.workloads import PRELOAD_AT_ONCE
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.topics import CreateTopicRequest, Topic
 from sharequeue.protocol.types import SharePartitionKey

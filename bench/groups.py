@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.processes import cpu_seconds, family_cpu_seconds, resident_bytes
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.messages.topics import CreateTopicRequest

@@ -11,7 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import TopicAlreadyExists
 from sharequeue.protocol.messages.problems import AcknowledgementResult

@@ -23,7 +23,7 @@ import uvloop
 from bench.processes import cpu_seconds
 from bench.queues import ShareQueue, new_name
 from bench.workloads import end_to_end
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import UpdateShareGroupConfigRequest
 from sharequeue.protocol.messages.topics import CreateTopicRequest

@@ -25,7 +25,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from sharequeue_gateway.leader import backlog, led_metrics, queue_series
 from sharequeue_gateway.producing import transaction_metrics
 
-import sharequeue.http.endpoint
+import sharequeue.http.application.endpoint
 import sharequeue.http.problems
 import sharequeue.ownership.leases
 from sharequeue.distribution import Histogram, Histograms
@@ -251,7 +251,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "group coordinator metrics": lambda: metrics([sharequeue_coordinator.metrics]),
         "share coordinator metrics": lambda: metrics([sharequeue_share_coordinator.metrics]),
         "metrics of every service": lambda: metrics(
-            [sharequeue.http.endpoint, sharequeue.http.problems, sharequeue.ownership.leases]
+            [sharequeue.http.application.endpoint, sharequeue.http.problems, sharequeue.ownership.leases]
         ),
     },
     "errors.md": {"errors": errors},

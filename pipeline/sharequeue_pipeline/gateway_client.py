@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, Api
 from sharequeue.protocol.codec import decoder_of

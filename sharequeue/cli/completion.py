@@ -8,7 +8,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from sharequeue.cli.output import GATEWAY
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import ListShareGroupsQuery

@@ -23,8 +23,8 @@ from rich.text import Text
 
 from sharequeue.cli.commands import complain
 from sharequeue.client import AcknowledgementError, ApiError
-from sharequeue.http.caller import Client
-from sharequeue.http.connections import CannotConnect, ConnectionLost
+from sharequeue.http.calling.caller import Client
+from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue.protocol import apis, nesting
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.codec import decoder_of

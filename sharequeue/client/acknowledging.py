@@ -15,7 +15,7 @@ import msgspec
 from sharequeue.client.deliveries import Delivery, OutcomeRun, Record
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure
 from sharequeue.client.outcomes import GIVEN_BACK
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult

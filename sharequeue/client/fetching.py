@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from sharequeue.client.acknowledging import doubt
 from sharequeue.client.deliveries import OutcomeRun
 from sharequeue.client.following import FollowingClient
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
     BY_CODE,

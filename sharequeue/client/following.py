@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.records import FetchResponse

@@ -10,7 +10,7 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.groups import HeartbeatResult, ShareGroupHeartbeatRequest

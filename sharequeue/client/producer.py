@@ -7,7 +7,7 @@ from typing import Self
 
 from sharequeue.client.sending import Options, Sender
 from sharequeue.client.transaction import Owner, Transaction
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol.types import MAX_RECORDS
 
 

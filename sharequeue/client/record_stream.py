@@ -21,9 +21,9 @@ from sharequeue.client.acknowledging import Acknowledging, Settled
 from sharequeue.client.deliveries import Delivery, OutcomeRun, Record
 from sharequeue.client.errors import AcknowledgementError, IllegalState
 from sharequeue.client.outcomes import NEVER_BEGUN, outcome_of
-from sharequeue.http.caller import Client
-from sharequeue.http.connections import CannotConnect, ConnectionLost
-from sharequeue.http.event_reader import EventReader, ServerEvent
+from sharequeue.http.calling.caller import Client
+from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
+from sharequeue.http.calling.event_reader import EventReader, ServerEvent
 from sharequeue.protocol import apis, nesting
 from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, exception_type
 from sharequeue.protocol.messages.records import FetchResponse

@@ -16,7 +16,7 @@ import msgspec
 from sharequeue.client.acknowledging import ACKNOWLEDGE, APPLIED, MAX_ACKNOWLEDGEMENTS
 from sharequeue.client.deliveries import Delivery, OutcomeRun
 from sharequeue.client.outcomes import RENEW
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult

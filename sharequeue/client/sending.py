@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from sharequeue.client.new_record import NewRecord, encode_record
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis, nesting
 from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import BY_CODE, ApiError

@@ -22,7 +22,7 @@ from sharequeue.client.outcomes import NEVER_BEGUN, outcome_of
 from sharequeue.client.polling import Polling
 from sharequeue.client.renewing import Renewing
 from sharequeue.client.settling import CommitCallback, Committed, Settling
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 

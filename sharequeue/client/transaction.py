@@ -20,7 +20,7 @@ from sharequeue.client.deliveries import Delivery, Record, acknowledgement_of, o
 from sharequeue.client.errors import IllegalState
 from sharequeue.client.outcomes import RENEW, Outcome, outcome_of
 from sharequeue.client.sending import Options, Sender
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidTxnState
 from sharequeue.protocol.messages.records import Acknowledgement

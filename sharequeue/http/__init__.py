@@ -1,16 +1,16 @@
 """HTTP, both ends: a row of `sharequeue.protocol.apis` becomes a route of a service, or a call of it.
 
-    bytes ──▶ protocol ──▶ connection_exchange ──▶ endpoint ──▶ handler of a service ──▶ answer
-                 │ request_parser   │ exchange         │ decoding, texts, origins, problems
-                 │ head, unsent     │                  │
-                 │ edge, limits     │                  │
-                 └──▶ asgi_adapter ─┴─▶ app (FastAPI) ─┘ asgi_exchange, checked_callers, paths, openapi
+    bytes ──▶ wire ──▶ application ──▶ handler of a service ──▶ answer
+                            ▲
+                         openapi: the document of all routes
 
-    a service or the client ──▶ caller ──▶ connections ──▶ bytes
+    a service or the client ──▶ calling ──▶ bytes
 
-`protocol` keeps the rules of one connection, `request_parser` what has come in of its requests, `unsent` what its client
-has still to take, and `edge` the rules of all connections together. `connection_exchange` is one request with its answer.
-`endpoint` checks a request, decodes it and calls its handler; `app` makes endpoints the routes of a FastAPI application
-and decides which of them are served past ASGI. Services import `app`, `endpoint` and `answer`;
-clients and the pipeline import `caller` alone. The room knows no service and no store.
+`wire` serves connections. `application` has the endpoints, and the FastAPI application around them. `openapi` describes
+them. `calling` is the other end. They share a few modules: `exchange` is the interface of a request and its answer,
+`answer` an answer that is ready, `problems` a refusal, `request_id` the id of a request, `limits` the sizes and times of
+connections, `origins` the hosts and pages that may call, and `texts` the numbers and words of a query or a setting.
+
+Services import `application`, `answer`, `origins` and `limits`; the client and the pipeline import `calling` alone. The
+room knows no service and no store.
 """

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeVar, Unpack
 
-from sharequeue.http.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats
+from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.codec import decoder_of, encode

@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from sharequeue.http.app import App, serve
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.app import App, serve
+from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient, location
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol import apis

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sharequeue.http.caller import SHORTEST_ATTEMPT_S, Repeats
+from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S, Repeats
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api

@@ -20,11 +20,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, gene
 from starlette.types import ASGIApp
 
 from sharequeue.http.answer import Answer
-from sharequeue.http.app import App, serve
-from sharequeue.http.edge import Edge
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.app import App, serve
+from sharequeue.http.application.endpoint import Call
 from sharequeue.http.limits import HttpLimits
-from sharequeue.http.protocol import protocol_of
+from sharequeue.http.wire.edge import Edge
+from sharequeue.http.wire.protocol import protocol_of
 from sharequeue.log import fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode

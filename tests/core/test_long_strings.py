@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from sharequeue.http.decoding import RequestDecoder
+from sharequeue.http.application.decoding import RequestDecoder
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import InvalidRequest

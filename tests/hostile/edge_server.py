@@ -1,4 +1,4 @@
-"""A small application behind the real edge: uvicorn and `sharequeue.http.protocol` on a socket, in a thread of its own."""
+"""A small application behind the real edge: uvicorn and our protocol on a socket, in a thread of its own."""
 
 import asyncio
 import contextlib
@@ -12,12 +12,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sharequeue.http.answer import Answer, Stream
-from sharequeue.http.app import App, create_app, serve
-from sharequeue.http.connection_exchange import ConnectionExchange
-from sharequeue.http.edge import Edge
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.app import App, create_app, serve
+from sharequeue.http.application.endpoint import Call
 from sharequeue.http.limits import HttpLimits
-from sharequeue.http.protocol import protocol_of
+from sharequeue.http.wire.connection_exchange import ConnectionExchange
+from sharequeue.http.wire.edge import Edge
+from sharequeue.http.wire.protocol import protocol_of
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import TopicPartitions

@@ -9,7 +9,7 @@ from sharequeue_gateway.settings import Settings
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.responses import Response
 
-from sharequeue.http.app import App
+from sharequeue.http.application.app import App
 from sharequeue.service.service import Service
 
 prepare_gateway = gateway.prepare

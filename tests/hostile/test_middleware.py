@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sharequeue.http.answer import Answer, Stream
-from sharequeue.http.app import App, create_app, serve
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.app import App, create_app, serve
+from sharequeue.http.application.endpoint import Call
 from sharequeue.http.origins import Callers
 from sharequeue.protocol import apis
 from tests.hostile.edge_server import EdgeServer, edge_server

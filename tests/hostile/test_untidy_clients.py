@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sharequeue.http.connection_exchange import ConnectionExchange
 from sharequeue.http.limits import HttpLimits
-from sharequeue.http.protocol import HttpProtocol
+from sharequeue.http.wire.connection_exchange import ConnectionExchange
+from sharequeue.http.wire.protocol import HttpProtocol
 from tests.hostile.edge_server import EdgeServer, edge_server
 from tests.hostile.raw import Raw, chunked, head
 from tests.http.calls import wait_until

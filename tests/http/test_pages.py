@@ -8,7 +8,7 @@ import httpx
 import pytest
 from sharequeue_gateway.http import pages
 
-from sharequeue.http.app import create_app
+from sharequeue.http.application.app import create_app
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem
 from tests.http.client_calls import in_event_loop

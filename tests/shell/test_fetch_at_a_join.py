@@ -12,7 +12,7 @@ from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.routing import Routing
 
 from sharequeue.clock import Clock
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.configs import ShareGroupConfig

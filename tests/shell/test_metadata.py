@@ -12,7 +12,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.offsets_api import GroupsApi
 from sharequeue_gateway.record_log.readers import Readers
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig

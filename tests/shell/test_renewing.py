@@ -10,7 +10,7 @@ import uvloop
 
 from sharequeue.client.deliveries import Delivery
 from sharequeue.client.renewing import Renewing
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol.messages.records import FetchedBatch
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

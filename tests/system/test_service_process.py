@@ -23,7 +23,7 @@ while True:
 
 ENDING = """
 from functools import partial
-from sharequeue.http.app import create_app
+from sharequeue.http.application.app import create_app
 from sharequeue.http.limits import HttpLimits
 from sharequeue.service.service import Service, run
 

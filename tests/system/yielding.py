@@ -5,7 +5,7 @@ import http.client
 import json
 from contextlib import closing
 
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.leaders import SharePartitionName, YieldRequest
 from sharequeue.protocol.types import SharePartitionKey

@@ -54,7 +54,7 @@ class Tracer:
         place = self._place(code)
         if not place:
             return
-        if place == "sharequeue/http/protocol.py" and code.co_name == "data_received":
+        if place == "sharequeue/http/wire/protocol.py" and code.co_name == "data_received":
             data = frame.f_locals["data"]
             if data.startswith(METHODS):  # else it is the body of the request before
                 self._begin(data)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from redis.asyncio import Redis
 
 from sharequeue.clock import Clock
-from sharequeue.http.app import App
+from sharequeue.http.application.app import App
 from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient

@@ -11,7 +11,7 @@ from sharequeue.cli.output import json_option, outside, run, url_option
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.cli.topics.topic import name_argument
 from sharequeue.client.deliveries import Delivery
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import FetchedBatch, ReadRecordsQuery, RecordPage
 from sharequeue.protocol.messages.topics import TopicDescription

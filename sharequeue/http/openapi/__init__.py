@@ -15,8 +15,8 @@ take a property with a `default` for one that is always there.
 from typing import Final
 
 from sharequeue.http.answer import Answer
-from sharequeue.http.app import App, serve
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.app import App, serve
+from sharequeue.http.application.endpoint import Call
 from sharequeue.http.openapi.document import document
 from sharequeue.http.openapi.older import to_3_0
 from sharequeue.protocol.apis import Api

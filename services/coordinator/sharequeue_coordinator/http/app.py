@@ -1,6 +1,6 @@
 """The group coordinator's application: its calls, ownership, and the operations of every service."""
 
-from sharequeue.http.app import App, create_app, serve
+from sharequeue.http.application.app import App, create_app, serve
 from sharequeue.ownership.endpoints import serve_ownership
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.share_state_client import ShareStateClient

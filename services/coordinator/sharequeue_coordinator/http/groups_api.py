@@ -3,7 +3,7 @@
 from typing import Final
 from urllib.parse import unquote
 
-from sharequeue.http.endpoint import Call, Handler
+from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import GroupIdNotFound, InvalidRequest, UnknownMemberId

@@ -1,6 +1,6 @@
 """The calls that gateways and share coordinators make on their own behalf: metadata, generations, initialisation."""
 
-from sharequeue.http.endpoint import Call, Handler
+from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import InvalidGroupId

@@ -1,6 +1,6 @@
 """The calls about topics, as gateways pass them on."""
 
-from sharequeue.http.endpoint import Call, Handler
+from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.messages.operations import Empty

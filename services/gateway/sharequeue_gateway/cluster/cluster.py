@@ -12,7 +12,7 @@ import time
 from typing import Final, Protocol
 
 from sharequeue import background
-from sharequeue.http.caller import Client
+from sharequeue.http.calling.caller import Client
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis

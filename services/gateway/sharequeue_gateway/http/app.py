@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from sharequeue.http.app import App, create_app, serve
-from sharequeue.http.endpoint import Handler
+from sharequeue.http.application.app import App, create_app, serve
+from sharequeue.http.application.endpoint import Handler
 from sharequeue.http.openapi import serve_openapi
 from sharequeue.http.origins import Callers
 from sharequeue.protocol import apis

@@ -11,7 +11,7 @@ from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.http.answer import Answer
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.configs import lock_duration_fault
 from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId
 from sharequeue.protocol.messages.records import FetchRequest

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from sharequeue.http.answer import Answer
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis

@@ -1,6 +1,6 @@
 """The part of a path that several calls share: a partition of a topic."""
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.types import MAX_INT32, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.http.answer import Answer
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32, whole_number

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sharequeue.http.answer import JSON, Answer
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult

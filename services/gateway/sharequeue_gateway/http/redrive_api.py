@@ -11,7 +11,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex

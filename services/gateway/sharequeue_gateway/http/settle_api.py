@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.http.answer import Answer
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, TooLarge
 from sharequeue.protocol.messages.problems import AcknowledgementResult

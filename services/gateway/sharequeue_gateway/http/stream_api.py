@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from sharequeue.http.answer import Answer, Stream
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest, OriginNotAllowed
 from sharequeue.protocol.messages.streams import StreamQuery
 from sharequeue.protocol.types import MAX_TOPICS_NAMED

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Sequence
 
 from sharequeue.http.answer import Answer
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRequest

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRequest, InvalidTransactionTimeout
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,

@@ -11,7 +11,7 @@ from sharequeue_gateway import metrics
 
 
 class ProduceAdmission:
-    """See `sharequeue.http.endpoint.Admission`. `bytes`: of the requests in hand."""
+    """See `sharequeue.http.application.endpoint.Admission`. `bytes`: of the requests in hand."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -1,6 +1,6 @@
 """The share coordinator's application: the state calls, the export, ownership, and the operations of every service."""
 
-from sharequeue.http.app import App, create_app, serve
+from sharequeue.http.application.app import App, create_app, serve
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.endpoints import serve_ownership
 from sharequeue.ownership.leases import Ownership

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from sharequeue.clock import Clock
-from sharequeue.http.endpoint import Call, Handler
+from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import CoordinatorNotAvailable

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.cluster import TopicIdPartitions
 from sharequeue.protocol.messages.leaders import (

@@ -5,7 +5,7 @@ from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.http.answer import JSON, Answer
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import (

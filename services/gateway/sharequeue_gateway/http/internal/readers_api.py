@@ -6,7 +6,7 @@ delete   the state is deleted ─▶ every gateway unloads ─▶ remove
 
 from collections.abc import Sequence
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.messages.cluster import StartOffset, TopicStartOffsets
 from sharequeue.protocol.messages.leaders import ChangeReadersRequest, ChangeReadersResponse
 from sharequeue.protocol.types import SharePartitionKey

@@ -1,7 +1,7 @@
 """The calls of a stream's gateway: at a leader, what a member holds; at a gateway that had the stream, to end it."""
 
 from sharequeue.http.answer import JSON, Answer
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import HeldRequest, TakeStreamRequest, TakeStreamResponse
 from sharequeue.protocol.messages.records import PartitionLeader

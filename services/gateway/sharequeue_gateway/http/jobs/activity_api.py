@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.histogram import bounds_of
 from sharequeue.protocol.messages.fields import PlainText
 from sharequeue.protocol.messages.reports import (

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRequest

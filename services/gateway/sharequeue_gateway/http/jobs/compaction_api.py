@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from sharequeue.http.endpoint import Call
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,

@@ -8,7 +8,7 @@
 The pages load nothing from elsewhere, so they work without the internet. The links are relative: behind a proxy they
 lead to the proxy. The headers hold a browser to that: it runs no other script, and shows the pages in no frame. The
 routes are FastAPI's, not endpoints, so the pages are not in the document and not among the calls that skip ASGI.
-`sharequeue.http.checked_callers` asks about their hosts and origins as for any other path.
+`sharequeue.http.application.checked_callers` asks about their hosts and origins as for any other path.
 
 A file is sent from the disk in pieces: an answer of any size takes no more memory than a piece.
 """
@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from sharequeue import __version__
-from sharequeue.http.app import App
+from sharequeue.http.application.app import App
 from sharequeue.http.request_id import request_id_from
 from sharequeue.log import fields
 from sharequeue_gateway.http import media_types

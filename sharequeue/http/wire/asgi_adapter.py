@@ -1,4 +1,4 @@
-"""Has an ASGI application answer a request of `sharequeue.http.protocol`: unknown paths, and all where middleware is.
+"""Has an ASGI application answer a request of the `protocol` of this room: unknown paths, and all where middleware is.
 
 Source: ASGI 3.0, HTTP and WebSocket specification 2.3.
 """

@@ -7,11 +7,11 @@ buffer has room again. Between the two the next answers wait, and the edge count
 import asyncio
 from collections.abc import Callable
 
-from sharequeue.http.edge import Edge
+from sharequeue.http.wire.edge import Edge
 
 
 class Unsent:
-    """What one client has still to take. See `sharequeue.http.edge.Sender`."""
+    """What one client has still to take. See `sharequeue.http.wire.edge.Sender`."""
 
     __slots__ = ("_drop", "_edge", "_held", "_last", "_loop", "_transport", "taken_at", "untaken")
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from sharequeue.http.connections import CannotConnect, ConnectionLost, Connections
+from sharequeue.http.calling.connections import CannotConnect, ConnectionLost, Connections
 from sharequeue.log import REQUEST
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import Api, path_of

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from sharequeue.http.endpoint import Endpoint
+from sharequeue.http.application.endpoint import Endpoint
 
 
 class Found(NamedTuple):

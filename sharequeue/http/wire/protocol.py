@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a server speaks it, on one connection (RFC 9112). `sharequeue.http.edge` has what all connections share.
+"""HTTP/1.1 as a server speaks it, on one connection (RFC 9112). `edge` has what all connections share.
 
              first byte         head whole           body whole           first in the queue
     idle ─────────────▶ head ─────────────▶ body ─────────────▶ waiting ─────────────▶ served ──▶ answer ──▶ idle
@@ -19,9 +19,8 @@ body itself. The times and sizes are defaults of `HttpLimits`.
   client sent more than the socket holds; then the request continues.
 - A client that shut down its sending side gets the answers under way, but counts as gone: nothing is acquired for it.
 
-`sharequeue.http.request_parser` has the bytes that come in: heads, bodies, offers to upgrade. `sharequeue.http.unsent`
-has those that the client has still to take. uvicorn listens, accepts and shuts down; it gets this class by its option
-`http`.
+`request_parser` has the bytes that come in: heads, bodies, offers to upgrade. `unsent` has those that the client has
+still to take. uvicorn listens, accepts and shuts down; it gets this class by its option `http`.
 """
 
 import asyncio
@@ -34,15 +33,15 @@ from typing import Any, ClassVar, Final
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from sharequeue.http.asgi_adapter import serve_asgi
-from sharequeue.http.connection_exchange import ConnectionExchange, answer_head
-from sharequeue.http.edge import Edge
 from sharequeue.http.exchange import Headers
 from sharequeue.http.problems import problem_answer
 from sharequeue.http.request_id import request_id_from
-from sharequeue.http.request_parser import RequestParser
-from sharequeue.http.sockets import has_hung_up, reset
-from sharequeue.http.unsent import Unsent
+from sharequeue.http.wire.asgi_adapter import serve_asgi
+from sharequeue.http.wire.connection_exchange import ConnectionExchange, answer_head
+from sharequeue.http.wire.edge import Edge
+from sharequeue.http.wire.request_parser import RequestParser
+from sharequeue.http.wire.sockets import has_hung_up, reset
+from sharequeue.http.wire.unsent import Unsent
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, Throttled
 

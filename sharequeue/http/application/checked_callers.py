@@ -3,9 +3,9 @@
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sharequeue.http.answer import Answer
+from sharequeue.http.application.paths import Paths
 from sharequeue.http.exchange import Headers
 from sharequeue.http.origins import Callers, Pairs
-from sharequeue.http.paths import Paths
 from sharequeue.http.problems import problem_answer
 from sharequeue.http.request_id import request_id_from
 from sharequeue.protocol.errors import ApiError

@@ -6,7 +6,7 @@
 
 httptools parses, and calls this class. `Connection` gets the requests and decides about them.
 
-- A head is checked when it is whole (`sharequeue.http.head`), and by its size so far after each read that ends in it.
+- A head is checked when it is whole (`head`), and by its size so far after each read that ends in it.
 - A body goes to its exchange part by part. Its framing may not be larger than the body itself.
 - An offer to upgrade is ignored (RFC 9110 7.8). httptools would drop the body of such a request, so it gets the head
   again without the offer.
@@ -17,9 +17,10 @@ from typing import Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from sharequeue.http.connection_exchange import ConnectionExchange
 from sharequeue.http.exchange import Headers
-from sharequeue.http.head import (
+from sharequeue.http.limits import HttpLimits
+from sharequeue.http.wire.connection_exchange import ConnectionExchange
+from sharequeue.http.wire.head import (
     check_head,
     head_too_large,
     line_too_long,
@@ -27,7 +28,6 @@ from sharequeue.http.head import (
     without_host,
     without_offer,
 )
-from sharequeue.http.limits import HttpLimits
 from sharequeue.protocol.errors import ApiError, InvalidRequest
 
 

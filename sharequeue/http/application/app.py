@@ -23,11 +23,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from sharequeue.http.asgi_exchange import AsgiExchange
-from sharequeue.http.checked_callers import CheckedCallers
-from sharequeue.http.endpoint import Admission, Endpoint, Handler
+from sharequeue.http.application.asgi_exchange import AsgiExchange
+from sharequeue.http.application.checked_callers import CheckedCallers
+from sharequeue.http.application.endpoint import Admission, Endpoint, Handler
+from sharequeue.http.application.paths import Paths, split_path
 from sharequeue.http.origins import Callers
-from sharequeue.http.paths import Paths, split_path
 from sharequeue.http.problems import problem_answer
 from sharequeue.http.request_id import request_id_from
 from sharequeue.protocol.apis import Api

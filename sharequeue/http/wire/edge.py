@@ -1,7 +1,7 @@
 """All connections of one server together: chooses one to close or refuse when files, memory or time run out.
 
 A connection registers here while it is idle, while one of its clocks runs, and while a body arrives.
-`sharequeue.http.protocol` decides about one connection; this module chooses among them.
+`sharequeue.http.wire.protocol` decides about one connection; this module chooses among them.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from starlette.types import ASGIApp
 
-from sharequeue.http.app import App
+from sharequeue.http.application.app import App
 from sharequeue.http.limits import HttpLimits
 from sharequeue.log import Rarely, fields
 

@@ -1,6 +1,6 @@
 """One request of a connection and its answer: the body as it comes in, the answer as the client takes it.
 
-`sharequeue.http.protocol` makes one for each head and calls it for each event. An endpoint uses it as an
+`sharequeue.http.wire.protocol` makes one for each head and calls it for each event. An endpoint uses it as an
 `sharequeue.http.exchange.Exchange`, an ASGI application as an `AsgiRequest`.
 """
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
+from sharequeue.http.application.paths import Found, split_path
 from sharequeue.http.exchange import JOINED_BYTES, WITHOUT_LENGTH, ClientGone, Headers, too_large
-from sharequeue.http.paths import Found, split_path
-from sharequeue.http.unsent import Unsent
+from sharequeue.http.wire.unsent import Unsent
 from sharequeue.protocol.errors import ApiError
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from sharequeue.http.caller import error_of_answer
-from sharequeue.http.connections import CannotConnect, ConnectionLost
+from sharequeue.http.calling.caller import error_of_answer
+from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue.protocol.errors import ApiError
 
 MOST_LINE_BYTES: Final = 64 * 1024

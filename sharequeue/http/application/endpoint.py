@@ -15,7 +15,7 @@ import msgspec
 
 from sharequeue.distribution import Distribution, Histograms
 from sharequeue.http.answer import Answer, Stream
-from sharequeue.http.decoding import RequestDecoder
+from sharequeue.http.application.decoding import RequestDecoder
 from sharequeue.http.exchange import ClientGone, Exchange, too_large
 from sharequeue.http.origins import Callers
 from sharequeue.http.problems import problem_answer

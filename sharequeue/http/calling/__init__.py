@@ -1,0 +1,12 @@
+"""The calling end of HTTP: what the client, the command line, the pipeline and the services use to call a service.
+
+    row of protocol.apis + request ──▶ caller ──────▶ connections ──▶ bytes
+    event stream of records ─────────▶ event_reader ─▶ a connection of its own
+
+`caller` encodes a request, retries what is retriable until the deadline, and makes an exception of a problem document.
+It is the one place that retries. `connections` sends one request at a time on each open connection. It tells a request
+that was not sent (`CannotConnect`) from one whose outcome is unknown (`ConnectionLost`).
+
+Every room above `sharequeue.http` may call this one. It imports neither the serving end nor a web framework: a program
+that only consumes records installs none.
+"""
