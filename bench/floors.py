@@ -18,9 +18,9 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.readers import Readers
-from sharequeue_gateway.record_log.readers_store import Floor
-from sharequeue_gateway.record_log.retaining import Retaining
+from sharequeue_gateway.record_log.removing.readers import Readers
+from sharequeue_gateway.record_log.removing.readers_store import Floor
+from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from bench.processes import family_cpu_seconds

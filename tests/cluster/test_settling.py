@@ -17,12 +17,12 @@ from typing import Any
 
 import httpx
 import pytest
-from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.ending import Ending
-from sharequeue_gateway.record_log.known_log import KnownLog
-from sharequeue_gateway.record_log.settlements import Settlement, Settling
-from sharequeue_gateway.record_log.transaction_rules import ABORT, COMMIT
+from sharequeue_gateway.record_log.reading.cache import BatchCache
+from sharequeue_gateway.record_log.reading.known_log import KnownLog
+from sharequeue_gateway.record_log.transactions.ending import Ending
+from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
+from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack

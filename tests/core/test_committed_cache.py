@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sharequeue_gateway.delivery.partition_reader import absent_ranges
-from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
+from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from tests.core.share_partition_driver import Driver

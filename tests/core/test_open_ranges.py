@@ -4,7 +4,7 @@ import itertools
 import random
 from collections import Counter
 
-from sharequeue_gateway.record_log.open_ranges import OpenRange, without
+from sharequeue_gateway.record_log.dead_letters.open_ranges import OpenRange, without
 
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey
 

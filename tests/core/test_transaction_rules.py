@@ -1,7 +1,7 @@
 """What a call on a transaction is answered, cell by cell; and the bound of a transaction's bytes."""
 
 import pytest
-from sharequeue_gateway.record_log.transaction_rules import (
+from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
     COMMIT,
     MOST_PARTITIONS,
@@ -18,7 +18,7 @@ from sharequeue_gateway.record_log.transaction_rules import (
     end_answer,
     still_open,
 )
-from sharequeue_gateway.record_log.transaction_sizes import MOST, TransactionSizes
+from sharequeue_gateway.record_log.transactions.transaction_sizes import MOST, TransactionSizes
 
 from sharequeue.protocol.errors import ApiError
 

@@ -40,7 +40,7 @@ MUTANTS = [
         ("a topic keeps only if it says so", 'keep=config.get("retention.unsettled") == "keep"', "keep=True"),
     ),
     *gateway(
-        "record_log/open_ranges",
+        "record_log/dead_letters/open_ranges",
         ("a redrive behind a range leaves its end open", "            break\n", "            pass\n"),
         (
             "what lies before a closed one stays open",

@@ -4,7 +4,7 @@ from tests.mutants.mutant import gateway
 
 MUTANTS = [
     *gateway(
-        "record_log/transaction_rules",
+        "record_log/transactions/transaction_rules",
         (
             "an outcome that is not known is not definite",
             "definite=False)\n    if wish",
@@ -102,7 +102,7 @@ MUTANTS = [
         ("a joined hold is awaited", "                joined[id(earlier)] = earlier\n", ""),
     ),
     *gateway(
-        "record_log/transaction_sizes",
+        "record_log/transactions/transaction_sizes",
         ("bytes are bounded", "        if total > self.most_bytes:\n", "        if False:\n"),
         ("bytes are added up", "self._bytes.get(transaction_id, 0) + size", "size"),
         (
@@ -118,7 +118,7 @@ MUTANTS = [
         ("the one used least recently goes", "        self._bytes.move_to_end(transaction_id)\n", ""),
     ),
     *gateway(
-        "record_log/cache",
+        "record_log/reading/cache",
         (
             "what is heard of the log end says nothing about what is stable",
             "max(known.stable_offset, last_stable_offset, known.log_start_offset)",

@@ -26,8 +26,8 @@ from sharequeue_gateway.leader.loader import Loader
 from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.record_log.readers import Readers
-from sharequeue_gateway.record_log.readers_store import Reader
+from sharequeue_gateway.record_log.removing.readers import Readers
+from sharequeue_gateway.record_log.removing.readers_store import Reader
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.offsets_api import GroupsApi
-from sharequeue_gateway.record_log.readers import Readers
+from sharequeue_gateway.record_log.removing.readers import Readers
 
 from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient

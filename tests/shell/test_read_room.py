@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from sharequeue_gateway.record_log.read_room import ReadRoom
+from sharequeue_gateway.record_log.reading.read_room import ReadRoom
 
 MOST = 100
 

@@ -5,11 +5,12 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from sharequeue_gateway.record_log import purging, store
-from sharequeue_gateway.record_log.committed_reads import CommittedReads
-from sharequeue_gateway.record_log.compacting import Replacement
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.reading.committed_reads import CommittedReads
+from sharequeue_gateway.record_log.removing import purging
+from sharequeue_gateway.record_log.removing.compacting import Replacement
 
 from sharequeue.protocol.errors import InvalidRequest
 from tests.storage import transactions_by_hand as by_hand

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from sharequeue_gateway.record_log.compacting import Replaced, Replacement
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.removing.compacting import Replaced, Replacement
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion
 from tests.storage.database import session

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.transactions import NewTransaction
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
 from sharequeue.protocol.errors import Throttled
 from tests.storage.database import session

@@ -8,11 +8,12 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import open_dead_letters, purging
-from sharequeue_gateway.record_log.compacting import Replacement
+from sharequeue_gateway.record_log.dead_letters import open_dead_letters
+from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCount, OpenCounts
 from sharequeue_gateway.record_log.log import DeadLetterRow
-from sharequeue_gateway.record_log.open_dead_letters import OpenCount, OpenCounts
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.removing import purging
+from sharequeue_gateway.record_log.removing.compacting import Replacement
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.errors import StorageError

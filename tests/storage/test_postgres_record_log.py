@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from sharequeue_gateway.record_log import dead_letter_log, key_store, store, trimming
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.dead_letters import dead_letter_log
 from sharequeue_gateway.record_log.log import AppendResult, OffsetOutOfRange, Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.removing import trimming
 
 from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.types import OffsetRange

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from sharequeue_gateway.record_log import purging
+from sharequeue_gateway.record_log.removing import purging
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from tests.storage.database import session

@@ -8,9 +8,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import purging
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.removing import purging
 from sharequeue_share_coordinator import store as state_store
 from sharequeue_share_coordinator.share_state.row_format import encode_row
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, Row

@@ -10,10 +10,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import readers_store, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.readers import Beginning, Begun, Readers
-from sharequeue_gateway.record_log.readers_store import Floor
+from sharequeue_gateway.record_log.removing import readers_store
+from sharequeue_gateway.record_log.removing.readers import Beginning, Begun, Readers
+from sharequeue_gateway.record_log.removing.readers_store import Floor
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.record_logs import PostgresRecordLogs, append, new_topic

@@ -18,12 +18,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 from sharequeue_gateway.leader.start_offsets import StartOffsets
-from sharequeue_gateway.record_log import readers, readers_store, retaining, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import Offsets
-from sharequeue_gateway.record_log.readers import Readers
-from sharequeue_gateway.record_log.readers_store import STALE_MS, Floor
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.retaining import Retaining
+from sharequeue_gateway.record_log.removing import readers, readers_store, retaining
+from sharequeue_gateway.record_log.removing.readers import Readers
+from sharequeue_gateway.record_log.removing.readers_store import STALE_MS, Floor
+from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 from sharequeue_gateway.retention.back_fill import BackFill
 from sharequeue_gateway.retention.housekeeping import Housekeeping

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from sharequeue_gateway.record_log.readers import Beginning
-from sharequeue_gateway.record_log.readers_store import Floor
+from sharequeue_gateway.record_log.removing.readers import Beginning
+from sharequeue_gateway.record_log.removing.readers_store import Floor
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.types import SharePartitionKey

@@ -16,11 +16,11 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from sharequeue_gateway.delivery.partition_reader import absent_ranges
-from sharequeue_gateway.record_log import purging
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.transaction_rules import ABORT, COMMIT, State
-from sharequeue_gateway.record_log.transactions import NewTransaction
+from sharequeue_gateway.record_log.removing import purging
+from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, State
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 from sharequeue_gateway.share_partition.acquisition import Acquisition
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, SharePartition, StateWrite
 from sharequeue_share_coordinator.share_state import shard

@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.transaction_rules import ABORT, COMMIT, TERMINATE, TIME_OUT, Wish
-from sharequeue_gateway.record_log.transactions import NewTransaction
+from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, TERMINATE, TIME_OUT, Wish
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
 from sharequeue.protocol.errors import ApiError
 from tests.storage.database import session
@@ -189,7 +189,7 @@ async def test_a_part_does_not_begin_while_its_whole_ends(database_url: str) -> 
 async def test_parts_over_too_many_partitions_are_not_committed(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sharequeue_gateway.record_log.transaction_rules.MOST_PARTITIONS", 3)
+    monkeypatch.setattr("sharequeue_gateway.record_log.transactions.transaction_rules.MOST_PARTITIONS", 3)
     topic = new_topic()
     async with session(database_url) as admin, opened(database_url) as log:
         whole = await begin(log)

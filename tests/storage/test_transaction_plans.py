@@ -8,9 +8,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import key_store, store, transaction_store
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.transaction_rules import Reason, State
+from sharequeue_gateway.record_log.transactions import transaction_store
+from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State
 
 from tests.storage.test_query_plans import explained
 

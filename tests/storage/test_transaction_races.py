@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.transaction_rules import ABORT, COMMIT, TERMINATE, TIME_OUT, State
-from sharequeue_gateway.record_log.transactions import NewTransaction
+from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, TERMINATE, TIME_OUT, State
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
 from sharequeue.protocol.errors import ApiError
 from tests.storage.database import session, waiting_for_a_lock

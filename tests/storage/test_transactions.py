@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from sharequeue_gateway.record_log import key_store, store, transaction_store
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.transaction_rules import (
+from sharequeue_gateway.record_log.transactions import transaction_store
+from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
     COMMIT,
     FENCE,
@@ -20,7 +21,7 @@ from sharequeue_gateway.record_log.transaction_rules import (
     State,
     Wish,
 )
-from sharequeue_gateway.record_log.transactions import NewTransaction
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
 from sharequeue.protocol.errors import ApiError, TooLarge, UnknownTopicOrPartition
 from tests.storage.database import session

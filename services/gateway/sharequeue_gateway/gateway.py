@@ -84,7 +84,7 @@ from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.readers import Readers
+from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.retention.back_fill import BackFill
 from sharequeue_gateway.retention.heartbeats import Heartbeats
 from sharequeue_gateway.retention.housekeeping import Housekeeping

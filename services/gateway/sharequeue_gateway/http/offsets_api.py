@@ -24,7 +24,7 @@ from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopic
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.record_log.log import DeadLetterLog, Offsets, RecordLog
-from sharequeue_gateway.record_log.readers import Readers
+from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 
 HOLD: Final = b"retention.hold"

@@ -28,7 +28,7 @@ from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing import transaction_metrics
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.transactions import PostgresTransactions
+from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
 from sharequeue_gateway.retention.sweeps import Retention
 
 POSTGRESQL: Final = "postgresql"

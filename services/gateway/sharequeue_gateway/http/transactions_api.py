@@ -25,8 +25,8 @@ from sharequeue.protocol.messages.transactions import (
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.page_tokens import page_token, place_of
-from sharequeue_gateway.record_log.settlements import Settlements
-from sharequeue_gateway.record_log.transaction_rules import (
+from sharequeue_gateway.record_log.transactions.settlements import Settlements
+from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
     COMMIT,
     TERMINATE,
@@ -36,7 +36,7 @@ from sharequeue_gateway.record_log.transaction_rules import (
     check_transaction_id,
     end_answer,
 )
-from sharequeue_gateway.record_log.transactions import NewTransaction, PostgresTransactions
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, PostgresTransactions
 from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Wanted
 

@@ -8,7 +8,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.readers_store import Floor
+from sharequeue_gateway.record_log.removing.readers_store import Floor
 
 Leds = dict[LedSharePartition, None]
 K = TypeVar("K")

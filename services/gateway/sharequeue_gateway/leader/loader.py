@@ -31,7 +31,7 @@ from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.leader.start_offsets import StartOffsets
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.log import RecordLog
-from sharequeue_gateway.record_log.readers import Begun, Readers
+from sharequeue_gateway.record_log.removing.readers import Begun, Readers
 from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded, RestoredLock
 from sharequeue_gateway.share_partition.runs import LeftLocks
 

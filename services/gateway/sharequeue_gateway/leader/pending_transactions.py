@@ -31,7 +31,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.settlements import Pending, Settlement, Settlements, Unapplied
+from sharequeue_gateway.record_log.transactions.settlements import Pending, Settlement, Settlements, Unapplied
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Where a group begins to read a partition, decided once and durable before any delivery.
 
-A load gives the group its row among the readers of the log (`record_log/readers.py`), so that retention knows it. If
+A load gives the group its row among the readers of the log (`record_log/removing/readers.py`), so that retention knows it. If
 the share-partition has no start offset yet, the group's reset strategy chooses one. First the row is durable, then the
 start is stored at the share coordinator, then records are handed out. Without a stored start a group that fetches
 rarely would resolve `latest` with each fetch, and never receive a record. Source: KIP-932, share.auto.offset.reset.
@@ -17,7 +17,7 @@ from sharequeue.protocol.messages.share_state import PartitionState, PartitionSt
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
-from sharequeue_gateway.record_log.readers import Beginning, Begun, Readers
+from sharequeue_gateway.record_log.removing.readers import Beginning, Begun, Readers
 
 
 class StartOffsets:

@@ -21,7 +21,7 @@ from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
 from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, record_tails, unfit
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, IdempotencyKey, PartitionAppend
-from sharequeue_gateway.record_log.transaction_rules import check_transaction_id
+from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 
 DAY_MS: Final = 86_400_000
 

@@ -1,8 +1,8 @@
 """The record log: partitions of record batches on PostgreSQL, with recent batches in memory.
 
-Decides: the stored form of a batch, the order of appends, which batches stay in memory, and when rows are removed. Callers use
-the interfaces of `log`: `Appends` (produce), `RecordLog` (fetches, topics, offsets), `DeadLetterLog` (dead letters,
-redriving). One `LogListener`, given to the constructor, receives every append and every moved end.
+Decides: the stored form of a batch, the order of appends, which batches stay in memory, and when rows are removed.
+Callers use the interfaces of `log`: `Appends` (produce), `RecordLog` (fetches, topics, offsets), `DeadLetterLog` (dead
+letters, redriving). One `LogListener`, given to the constructor, receives every append and every moved end.
 
 A batch is one row: flags, record count, end positions, then the records as the JSON that fetches send, joined by commas
 (`record_batch`). A partition ends behind its last batch. One task writes all appends, and gathers while it commits:
@@ -13,13 +13,14 @@ A batch is one row: flags, record count, end positions, then the records as the 
     append C ──▶│  gathers                     │                         ├─ publish ─▶ memory, LogListener
     append D ──▶┘  gathers                     └─ publish ─▶ …           ┘
 
-    appending, locked_append, known_log     append, publish         store, purging, trimming, compacting    the SQL
-    postgres, cache, record_batch           read                    database, connections                   its sessions
-    key_store                               the SQL of idempotency keys, and of tables that are kept for some periods
-    retaining, retention_rule               up to where retention removes records
-    transactions, ending                    begin, end and sweep transactions; transaction_rules: what they answer;
-                                            transaction_store: their SQL; transaction_sizes: their bytes
-    settlements                             what they settle, until the leaders have applied it
-    readers, readers_store                  the groups that read each partition, and how far they have finished it
-    dead_letter_log, dead_letter_sources, open_dead_letters, activity_store, audit_store    tables beside the log
+Rooms: `reading` (memory first, then a statement), `transactions`, `dead_letters`, and `removing` (what leaves the log).
+Each has a page of its own. Beside them:
+
+    postgres                          the assembly: the one implementation of `log`
+    appending ──▶ locked_append       the fast path of appends, and the slow one
+    store, record_batch               the SQL of batches, and their stored form
+    key_store                         the SQL of idempotency keys, and of tables that are kept for some periods
+    database, connections             sessions of PostgreSQL
+    retention_rule                    up to where retention removes records; pure
+    activity_store, audit_store, backlog_store     tables and queries beside the log
 """

@@ -27,7 +27,6 @@ from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.locked_append import (
     AT_ONCE_BYTES,
     AppendRequest,
@@ -37,8 +36,9 @@ from sharequeue_gateway.record_log.locked_append import (
     not_in_time,
 )
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.reading.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
-from sharequeue_gateway.record_log.transaction_sizes import TransactionSizes
+from sharequeue_gateway.record_log.transactions.transaction_sizes import TransactionSizes
 
 log = logging.getLogger(__name__)
 

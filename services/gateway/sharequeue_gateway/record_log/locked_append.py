@@ -27,15 +27,22 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import key_store, settlements, store, transaction_store
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.ending import Ending
-from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.reading.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
-from sharequeue_gateway.record_log.settlements import Settling
-from sharequeue_gateway.record_log.transaction_rules import COMMIT, TIME_OUT, State, Transaction, append_refusal
+from sharequeue_gateway.record_log.transactions import settlements, transaction_store
+from sharequeue_gateway.record_log.transactions.ending import Ending
+from sharequeue_gateway.record_log.transactions.settlements import Settling
+from sharequeue_gateway.record_log.transactions.transaction_rules import (
+    COMMIT,
+    TIME_OUT,
+    State,
+    Transaction,
+    append_refusal,
+)
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ import msgspec
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.retaining import Removed
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 MOST_PARTITIONS: Final = 1000
@@ -169,6 +168,15 @@ class Appends(Protocol):
         Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): the key belongs to another request;
             StorageError; RequestTimedOut: the records may have been appended.
         """
+
+
+class Removed(NamedTuple):
+    """A log start that moved. `unfinished`: by group, how many of the removed offsets it had not finished."""
+
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    unfinished: Mapping[str, int]
 
 
 class RecordLog(Protocol):

@@ -12,29 +12,31 @@ from sharequeue.log import fields
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue_gateway.record_log import key_store, purging, store, trimming
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.cache import BatchCache
-from sharequeue_gateway.record_log.committed_reads import CommittedReads
-from sharequeue_gateway.record_log.compacting import Compaction
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.dead_letter_log import PostgresDeadLetterLog
-from sharequeue_gateway.record_log.ending import Ending
-from sharequeue_gateway.record_log.known_log import KnownLog
+from sharequeue_gateway.record_log.dead_letters.dead_letter_log import PostgresDeadLetterLog
 from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import (
     MOST_PARTITIONS,
     LogListener,
     Offsets,
     ReadResult,
+    Removed,
     below_log_start,
 )
-from sharequeue_gateway.record_log.read_room import ReadRoom
+from sharequeue_gateway.record_log.reading.cache import BatchCache
+from sharequeue_gateway.record_log.reading.committed_reads import CommittedReads
+from sharequeue_gateway.record_log.reading.known_log import KnownLog
+from sharequeue_gateway.record_log.reading.read_room import ReadRoom
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.retaining import Removed, Retaining
+from sharequeue_gateway.record_log.removing import purging, trimming
+from sharequeue_gateway.record_log.removing.compacting import Compaction
+from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
-from sharequeue_gateway.record_log.settlements import Settlements
-from sharequeue_gateway.record_log.transactions import PostgresTransactions
+from sharequeue_gateway.record_log.transactions.ending import Ending
+from sharequeue_gateway.record_log.transactions.settlements import Settlements
+from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
 
 log = logging.getLogger(__name__)
 

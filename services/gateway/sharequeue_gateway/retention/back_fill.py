@@ -18,8 +18,8 @@ from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummary
 from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupList
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log.readers import Readers
-from sharequeue_gateway.record_log.readers_store import Floor
+from sharequeue_gateway.record_log.removing.readers import Readers
+from sharequeue_gateway.record_log.removing.readers_store import Floor
 
 _config = msgspec.json.Decoder(dict[str, str])
 _groups = msgspec.json.Decoder(ShareGroupList)

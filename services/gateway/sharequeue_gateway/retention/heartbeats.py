@@ -18,7 +18,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, GroupIdNotFound
 from sharequeue.protocol.messages.groups import DescribeShareGroupQuery, ShareGroupDescription
 from sharequeue_gateway.cluster.metadata import KnownTopic
-from sharequeue_gateway.record_log.readers import Readers
+from sharequeue_gateway.record_log.removing.readers import Readers
 
 log = logging.getLogger(__name__)
 

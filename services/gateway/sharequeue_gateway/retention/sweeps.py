@@ -14,9 +14,9 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.record_log.log import Removed
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.readers import Readers
-from sharequeue_gateway.record_log.retaining import Removed
+from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 from sharequeue_gateway.retention.back_fill import BackFill
 from sharequeue_gateway.retention.heartbeats import Heartbeats

@@ -14,8 +14,8 @@ from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidTxnS
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.locked_append import Settles
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
-from sharequeue_gateway.record_log.settlements import Settling
-from sharequeue_gateway.record_log.transaction_rules import (
+from sharequeue_gateway.record_log.transactions.settlements import Settling
+from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
     COMMIT,
     REFUSE,
@@ -24,7 +24,7 @@ from sharequeue_gateway.record_log.transaction_rules import (
     check_commit,
     end_answer,
 )
-from sharequeue_gateway.record_log.transactions import NewTransaction, PostgresTransactions
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, PostgresTransactions
 from sharequeue_gateway.routing.settling import Refused, Settler, Wanted, digest_of
 
 TIMEOUT_MS: Final = 30_000

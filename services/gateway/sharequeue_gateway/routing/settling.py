@@ -34,7 +34,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import ask_for_topics, failed, failed_of
 from sharequeue_gateway.delivery.holding import HeldHere, Holder
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
-from sharequeue_gateway.record_log.settlements import Settlement
+from sharequeue_gateway.record_log.transactions.settlements import Settlement
 from sharequeue_gateway.routing.routing import Routing
 
 PATIENCE_MS: Final = 8000

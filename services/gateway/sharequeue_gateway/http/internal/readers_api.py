@@ -11,8 +11,8 @@ from sharequeue.protocol.messages.cluster import StartOffset, TopicStartOffsets
 from sharequeue.protocol.messages.leaders import ChangeReadersRequest, ChangeReadersResponse
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.record_log.readers import Readers
-from sharequeue_gateway.record_log.readers_store import Floor
+from sharequeue_gateway.record_log.removing.readers import Readers
+from sharequeue_gateway.record_log.removing.readers_store import Floor
 
 
 class ReadersApi:

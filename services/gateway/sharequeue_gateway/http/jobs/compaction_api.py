@@ -15,7 +15,7 @@ from sharequeue.protocol.messages.compaction import (
 )
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.paths import partition_of
-from sharequeue_gateway.record_log.compacting import Compaction, Ranges, Replacement
+from sharequeue_gateway.record_log.removing.compacting import Compaction, Ranges, Replacement
 
 
 class CompactionApi:

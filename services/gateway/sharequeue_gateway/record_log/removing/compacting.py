@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
-from sharequeue_gateway.record_log import open_dead_letters, store
-from sharequeue_gateway.record_log.cache import BatchCache
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
+from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.store import Bounds, Connection
 

@@ -8,20 +8,14 @@ No coordinator is asked. Any gateway may sweep any partition: it is the same tra
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from sharequeue_gateway.record_log import dead_letter_sources, open_dead_letters, readers_store, store
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
+from sharequeue_gateway.record_log.log import Removed
+from sharequeue_gateway.record_log.removing import readers_store
 from sharequeue_gateway.record_log.retention_rule import Asked, RetentionRule, new_log_start
 from sharequeue_gateway.record_log.store import Bounds
-
-
-class Removed(NamedTuple):
-    """A log start that moved. `unfinished`: by group, how many of the removed offsets it had not finished."""
-
-    partition: int
-    log_start_offset: int
-    log_end_offset: int
-    unfinished: Mapping[str, int]
 
 
 async def trim(

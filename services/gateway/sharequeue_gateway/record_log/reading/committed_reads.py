@@ -12,9 +12,9 @@ from typing import Any
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.cache import below
-from sharequeue_gateway.record_log.known_log import KnownLog
 from sharequeue_gateway.record_log.log import ReadResult, below_log_start
+from sharequeue_gateway.record_log.reading.cache import below
+from sharequeue_gateway.record_log.reading.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 _decided = attrgetter("decided")

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
-from sharequeue_gateway.record_log import readers_store, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS
-from sharequeue_gateway.record_log.readers_store import EndingHold, Floor, Hold, Reader
+from sharequeue_gateway.record_log.removing import readers_store
+from sharequeue_gateway.record_log.removing.readers_store import EndingHold, Floor, Hold, Reader
 
 RAISED_AT_ONCE: Final = 5000
 MOST_ENDING: Final = 1000

@@ -8,8 +8,9 @@ from typing import Any, Final
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS
-from sharequeue_gateway.record_log import dead_letter_sources, open_dead_letters, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
 from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, Parked, ParkedDeadLetter, PartitionAppend
 from sharequeue_gateway.record_log.store import Connection

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
-from sharequeue_gateway.record_log.open_ranges import OpenRange, without
+from sharequeue_gateway.record_log.dead_letters.open_ranges import OpenRange, without
 from sharequeue_gateway.record_log.store import Connection
 
 

@@ -4,8 +4,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sharequeue_gateway.record_log import dead_letter_sources, open_dead_letters, readers_store, store
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
+from sharequeue_gateway.record_log.removing import readers_store
 
 
 class Trimmed(NamedTuple):

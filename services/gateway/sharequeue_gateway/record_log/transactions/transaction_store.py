@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.store import END, Connection, lock_key
-from sharequeue_gateway.record_log.transaction_rules import Reason, State, Transaction
+from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State, Transaction
 
 ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
 """The advisory lock of ends of many partitions: one at a time, as each takes many of PostgreSQL's locks."""

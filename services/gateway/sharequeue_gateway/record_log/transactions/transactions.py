@@ -20,11 +20,11 @@ from sharequeue.protocol.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log import transaction_store
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.ending import Ending
-from sharequeue_gateway.record_log.settlements import Settling
-from sharequeue_gateway.record_log.transaction_rules import (
+from sharequeue_gateway.record_log.transactions import transaction_store
+from sharequeue_gateway.record_log.transactions.ending import Ending
+from sharequeue_gateway.record_log.transactions.settlements import Settling
+from sharequeue_gateway.record_log.transactions.transaction_rules import (
     FENCE,
     TERMINATE,
     TIME_OUT,

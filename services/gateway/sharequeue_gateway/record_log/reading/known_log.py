@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue_gateway.record_log.cache import BatchCache
 from sharequeue_gateway.record_log.log import LogListener
+from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 

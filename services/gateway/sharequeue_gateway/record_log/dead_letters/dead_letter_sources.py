@@ -6,19 +6,15 @@ log start of the dead-letter topic says so. A parked dead letter has no place in
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
 from sharequeue_gateway.record_log.store import Connection
-
-if TYPE_CHECKING:  # `log` names what retention removed, and retention asks here
-    from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
 
 PARKED: Final = -1
 
 
-async def point(
-    connection: Connection, rows: Sequence["DeadLetterRow"], letters: Sequence[tuple[str, int, int]]
-) -> None:
+async def point(connection: Connection, rows: Sequence[DeadLetterRow], letters: Sequence[tuple[str, int, int]]) -> None:
     """Note the records of dead letters that have no copy. `letters`: topic id, partition and offset of each."""
     bare = [(row, letter) for row, letter in zip(rows, letters, strict=True) if not row.copied]
     if not bare:
@@ -37,7 +33,7 @@ async def point(
     )
 
 
-async def redriven(connection: Connection, keys: Sequence["DeadLetterKey"]) -> None:
+async def redriven(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
     """Dead letters were redriven. `keys`: the place of each in its topic."""
     await connection.execute(
         """DELETE FROM log.dead_letter_sources s USING unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[])
@@ -51,7 +47,7 @@ async def redriven(connection: Connection, keys: Sequence["DeadLetterKey"]) -> N
     )
 
 
-async def unparked(connection: Connection, keys: Sequence["DeadLetterKey"]) -> None:
+async def unparked(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
     """Parked dead letters were redriven."""
     await connection.execute(
         """DELETE FROM log.dead_letter_sources s

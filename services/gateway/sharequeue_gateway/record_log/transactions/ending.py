@@ -22,13 +22,14 @@ from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import key_store, settlements, transaction_store
+from sharequeue_gateway.record_log import key_store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.known_log import KnownLog
+from sharequeue_gateway.record_log.reading.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.settlements import Settling
-from sharequeue_gateway.record_log.transaction_rules import (
+from sharequeue_gateway.record_log.transactions import settlements, transaction_store
+from sharequeue_gateway.record_log.transactions.settlements import Settling
+from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
     TIME_OUT,
     State,

@@ -1,0 +1,12 @@
+"""Transactions over partitions: begin, end and sweep, and what they settle. The row of a transaction decides about it.
+
+    begin ──▶ open ──▶ lock its row ──▶ lock its partitions ──▶ markers, outcome, settlements ──▶ committed or aborted
+                       └───────────────── one transaction of PostgreSQL ────────────────────┘
+
+`transactions` begins, describes, lists and sweeps; `ending` is the one way to an end. `transaction_rules` says what a
+call is answered by the state of its transaction, and `transaction_sizes` bounds its bytes; both are pure. `settlements`
+has the rows of a commit that leaders apply. `transaction_store` has the SQL.
+
+`routing` and `http` call `transactions`. An append asks here whether its transaction is open (`locked_append`). The room
+knows the cache, and no dead letter.
+"""
