@@ -20,7 +20,7 @@ from sharequeue_pipeline.options import source_options
 from sharequeue_pipeline.ranges import Range
 
 from tests.http.calls import Gateway
-from tests.pipeline import versions
+from tests.pipeline import delta_in_spark
 from tests.pipeline.archive_run import logged
 from tests.pipeline.conftest import wait_for
 from tests.pipeline.jobs import Jobs
@@ -229,36 +229,10 @@ def test_a_killed_run_is_completed_by_the_next(jobs: Jobs, gateway: Gateway, nam
         assert rows(tmp_path, partition) == logged(gateway.http, name, partition)
 
 
-IN_SPARK = """
-import sys
-from pyspark.sql import SparkSession
-settings = {
-    "spark.jars.packages": "io.delta:delta-spark_4.1_2.13:4.1.0",
-    "spark.jars.ivy": sys.argv[2],
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.ui.enabled": "false",
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
-spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
-frame = spark.read.format("delta").load(sys.argv[1])
-print("found", *frame.selectExpr("count(*)", "sum(value.id)", "sum(size(value.tags))", "max(date)").first())
-"""
-
-
 @pytest.mark.soak
 def test_spark_reads_the_table(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     """With the newest Spark for which there is a Delta package."""
     produce(gateway, name, [{"value": {"id": n, "total": 1, "tags": ["a"] * n}, "timestamp_ms": n} for n in range(5)])
     jobs.done("archive", name, "--to", tmp_path / "table", *TYPED)
-    versions.install("4.1.4", tmp_path / "pyspark")
-    environment = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "PYSPARK_PYTHON")}
-    done = subprocess.run(
-        [sys.executable, "-c", IN_SPARK, str(tmp_path / "table"), str(tmp_path / "ivy")],
-        env={**environment, "PYTHONPATH": str(tmp_path / "pyspark")},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert "found 5 10 10 1970-01-01" in done.stdout, done.stderr[-2000:]
+    columns = ("count(*)", "sum(value.id)", "sum(size(value.tags))", "max(date)")
+    assert delta_in_spark.first_row(tmp_path / "table", tmp_path, *columns) == "5 10 10 1970-01-01"

@@ -16,6 +16,7 @@ from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.options import source_options
 
 from tests.http.calls import Gateway
+from tests.pipeline import delta_in_spark
 from tests.pipeline.jobs import Jobs
 from tests.pipeline.test_compact import HOUR_MS, left, produce
 
@@ -153,6 +154,39 @@ def test_pandas_and_duckdb_read_typed_columns(jobs: Jobs, gateway: Gateway, name
         [sys.executable, "-c", IN_DUCKDB, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[(2, Decimal('9.25'), 2)]"
+
+
+LATEST = ("count(*)", "sum(offset)", "sum(value.total)", "min(key)", "max(key)")
+
+
+def changed_twice(jobs: Jobs, gateway: Gateway, name: str, table: Path) -> str:
+    """Make a table and merge changes into it. Returns: the row of LATEST that a reader must find."""
+    words = ("--to", table, "--key-format", "string", "--value-schema", "id INT, total DECIMAL(9,2)")
+    gateway.create_topic(name, cleanup_policy="compact")
+    for change in (1, 2):
+        records: list[Any] = [(f"k{n}", {"id": n, "total": change + n / 4}) for n in range(4 * change - 4, 40, change)]
+        produce(gateway, name, *records, (f"k{change}", None), ("k39", {"id": 39, "total": 5}))
+        jobs.done("compact", name, *words)
+    rows = DeltaTable(table).to_pyarrow_table(columns=["key", "offset", "value"]).to_pylist()
+    assert {row["key"] for row in rows} == {f"k{n}" for n in range(40) if n not in (1, 2)}
+    assert len(DeltaTable(table).history()) > 2
+    total = sum(row["value"]["total"] for row in rows)
+    return f"{len(rows)} {sum(row['offset'] for row in rows)} {total} k0 k9"
+
+
+def test_spark_reads_the_files_of_the_table(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """The Parquet files that delta-rs names: the Spark of this environment has no Delta package yet."""
+    expected = changed_twice(jobs, gateway, name, tmp_path)
+    frame = jobs.spark.read.option("basePath", str(tmp_path)).parquet(*DeltaTable(tmp_path).file_uris())
+    assert frame.columns == ["offset", "timestamp", "key", "value", "headers", "partition"]
+    assert " ".join(map(str, frame.selectExpr(*LATEST).collect()[0])) == expected
+
+
+@pytest.mark.soak
+def test_spark_reads_the_table(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """With the newest Spark for which there is a Delta package."""
+    expected = changed_twice(jobs, gateway, name, tmp_path / "table")
+    assert delta_in_spark.first_row(tmp_path / "table", tmp_path, *LATEST) == expected
 
 
 def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
