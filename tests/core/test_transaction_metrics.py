@@ -2,7 +2,7 @@
 
 import pytest
 from sharequeue_gateway.producing.transaction_metrics import told
-from sharequeue_gateway.record_log.transactions.transaction_store import OpenNow
+from sharequeue_gateway.record_log.transactions.open_store import OpenNow
 
 
 @pytest.mark.parametrize("now", [OpenNow(0), OpenNow(3, "t1", None, 60_000, 1)], ids=["none", "young"])

@@ -6,8 +6,8 @@ from typing import Final
 from sharequeue.service.series import Family
 from sharequeue_gateway import metrics
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.transactions.open_store import OpenNow
 from sharequeue_gateway.record_log.transactions.transaction_rules import TIME_OUT, Reason, State, Transaction
-from sharequeue_gateway.record_log.transactions.transaction_store import OpenNow
 
 QUESTIONS: Final = Family(
     "sharequeue_stability_questions_total",

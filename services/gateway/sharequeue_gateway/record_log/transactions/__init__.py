@@ -5,7 +5,9 @@
 
 `transactions` begins, describes, lists and sweeps; `ending` is the one way to an end. `transaction_rules` says what a
 call is answered by the state of its transaction, and `transaction_sizes` bounds its bytes; both are pure. `settlements`
-has the rows of a commit that leaders apply. `transaction_store` has the SQL.
+has the rows of a commit that leaders apply.
+
+The SQL: `transaction_store` of one transaction, `producer_store` of transactional ids, `open_store` of lists and the sweep.
 
 `routing` and `http` call `transactions`. An append asks here whether its transaction is open (`locked_append`). The room
 knows the cache, and no dead letter.

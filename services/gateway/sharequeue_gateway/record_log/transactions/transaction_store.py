@@ -1,4 +1,4 @@
-"""The SQL of transactions, one function per statement.
+"""The SQL of one transaction: it begins, an append joins it, it ends, and what became of it. One function per statement.
 
 `log.transactions` and `log.transaction_partitions` hold what is open: the end of a transaction that wrote deletes its
 rows. Rows of a partition change under the partition's advisory lock. A transaction's row is locked before partitions:
@@ -8,12 +8,13 @@ its lock, and PostgreSQL reads a locked row again after it has waited.
 
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from datetime import datetime
+from typing import Final, NamedTuple
 
-from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.store import END, Connection, lock_key
+from sharequeue_gateway.record_log.transactions.transaction_rows import MS, ROW, transaction_of
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State, Transaction
 
 ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
@@ -24,13 +25,6 @@ COMMIT_MARKER: Final = 112
 ABORT_MARKER: Final = 48
 """`attributes` of markers: 16 transactional and 32 control, as Kafka's bits; 64 is ours."""
 
-FIRST_EPOCH: Final = "greatest(floor(extract(epoch FROM now() - timestamptz '2025-01-01Z')), 0)::int"
-"""The epoch of the first producer of a transactional id: seconds. Each further producer has one more. A row is forgotten
-when the seconds have passed its epoch, so an epoch is not given again: not to the first producer after that either."""
-
-_MS: Final = "floor(extract(epoch FROM {}) * 1000)::bigint"
-_ROW: Final = f"""transaction_id, transactional_id, producer_epoch, principal, state, reason,
-  {_MS.format("began_at")}, timeout_ms, {_MS.format("ended_at")}, part_of"""
 
 END_TRANSACTION: Final = f"""
 WITH mine AS (
@@ -71,22 +65,6 @@ committed with it: a partition gets one marker for all of them. The producer's r
 nothing. The note counts though a newer producer has raised the epoch: its first transaction begins after this end."""
 
 
-def transaction_of(row: Any) -> Transaction:
-    """A row of `_ROW`."""
-    return Transaction(
-        transaction_id=row[0],
-        transactional_id=row[1],
-        producer_epoch=row[2],
-        principal=row[3],
-        state=State(row[4]),
-        reason=Reason(row[5]),
-        began_at_ms=row[6],
-        timeout_ms=row[7],
-        ended_at_ms=row[8],
-        part_of=row[9],
-    )
-
-
 # Begin
 
 
@@ -105,7 +83,7 @@ async def begin(
               (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, deadline)
             SELECT $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $5::int / 1000.0::float8)
             WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6
-            RETURNING {_MS.format("began_at")}, {_MS.format("deadline")}""",
+            RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
         transaction_id,
         transactional_id,
         producer_epoch,
@@ -125,7 +103,7 @@ async def begin_part(
             SELECT $1, principal, timeout_ms, deadline, transaction_id FROM log.transactions
             WHERE transaction_id = $2 AND (SELECT count(*) FROM (
               SELECT FROM log.transactions WHERE state = 0 LIMIT $3) few) < $3
-            RETURNING {_MS.format("began_at")}, {_MS.format("deadline")}""",
+            RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
         transaction_id,
         whole.transaction_id,
         most_open,
@@ -139,7 +117,7 @@ async def lock_whole(connection: Connection, transaction_id: str) -> tuple[Trans
     The clock is read in a second statement, as in `share`.
     """
     row = await connection.fetchrow(
-        f"SELECT {_ROW} FROM log.transactions WHERE transaction_id = $1 FOR SHARE", transaction_id
+        f"SELECT {ROW} FROM log.transactions WHERE transaction_id = $1 FOR SHARE", transaction_id
     )
     if row is None:
         return await outcome(connection, transaction_id), False
@@ -147,53 +125,6 @@ async def lock_whole(connection: Connection, transaction_id: str) -> tuple[Trans
         "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
     )
     return transaction_of(row), past
-
-
-async def raise_epoch(connection: Connection, outcomes: KeyTable, transactional_id: str, principal: str) -> int | None:
-    """A new producer begins: refuse the earlier ones from now on. Its id is kept for as long as outcomes are.
-
-    Returns: its epoch; None: the id is another's.
-    """
-    epoch: int | None = await connection.fetchval(
-        f"""INSERT INTO log.transactional_producers AS w (transactional_id, producer_epoch, principal, keep_until)
-           VALUES ($1, {FIRST_EPOCH}, $2, now() + make_interval(secs => $3))
-           ON CONFLICT (transactional_id) DO UPDATE SET producer_epoch = w.producer_epoch + 1,
-             keep_until = greatest(w.keep_until, excluded.keep_until)
-           WHERE w.principal = excluded.principal RETURNING producer_epoch""",
-        transactional_id,
-        principal,
-        outcomes.seconds * outcomes.kept,
-    )
-    return epoch
-
-
-class Producer(NamedTuple):
-    """The row of a transactional id."""
-
-    producer_epoch: int
-    principal: str
-    committed_note: str | None
-
-
-async def lock_producer(connection: Connection, outcomes: KeyTable, transactional_id: str) -> Producer | None:
-    """Lock the row of a transactional id. Its holder must not wait for any other lock."""
-    row = await connection.fetchrow(
-        """UPDATE log.transactional_producers SET keep_until = greatest(keep_until, now() + make_interval(secs => $2))
-           WHERE transactional_id = $1 RETURNING producer_epoch, principal, committed_note""",
-        transactional_id,
-        outcomes.seconds * outcomes.kept,
-    )
-    return None if row is None else Producer(*row)
-
-
-async def open_of(connection: Connection, transactional_id: str) -> list[tuple[Transaction, bool]]:
-    """The open transactions of a transactional id, each with whether its time has passed."""
-    rows = await connection.fetch(
-        f"""SELECT {_ROW}, clock_timestamp() >= deadline FROM log.transactions
-            WHERE transactional_id = $1 AND state = 0""",
-        transactional_id,
-    )
-    return [(transaction_of(row), row[10]) for row in rows]
 
 
 # Append
@@ -248,7 +179,7 @@ async def register(
 async def lock_to_end(connection: Connection, transaction_id: str, skip_locked: bool) -> Transaction | None:
     """Lock the row of a transaction `FOR UPDATE`. `skip_locked`: None if another holds it."""
     row = await connection.fetchrow(
-        f"""SELECT {_ROW} FROM log.transactions WHERE transaction_id = $1
+        f"""SELECT {ROW} FROM log.transactions WHERE transaction_id = $1
             FOR UPDATE {"SKIP LOCKED" if skip_locked else ""}""",
         transaction_id,
     )
@@ -288,7 +219,7 @@ class Last(NamedTuple):
 async def look_to_end(connection: Connection, transaction_id: str, parts: Sequence[str] = ()) -> Last:
     """Look at a transaction whose row is locked, with those of the parts: no partition can be added to them any more."""
     rows = await connection.fetch(
-        f"""SELECT n.now, {_MS.format("n.now")}, n.now >= t.deadline,
+        f"""SELECT n.now, {MS.format("n.now")}, n.now >= t.deadline,
              EXISTS (SELECT FROM log.transactions p WHERE p.part_of = $1), r.topic_id, r.partition
            FROM (SELECT clock_timestamp() AS now) n CROSS JOIN log.transactions t
            LEFT JOIN log.transaction_partitions r ON r.transaction_id = ANY($2::text[]) WHERE t.transaction_id = $1""",
@@ -371,8 +302,8 @@ async def end_with_records(
 async def outcome(connection: Connection, transaction_id: str) -> Transaction | None:
     """What became of a transaction that wrote. To miss nothing, look for its row first."""
     row = await connection.fetchrow(
-        f"""SELECT transactional_id, producer_epoch, principal, committed, reason, {_MS.format("began_at")},
-              {_MS.format("ended_at")}, partitions, settled
+        f"""SELECT transactional_id, producer_epoch, principal, committed, reason, {MS.format("began_at")},
+              {MS.format("ended_at")}, partitions, settled
             FROM log.transaction_outcomes WHERE transaction_id = $1""",
         transaction_id,
     )
@@ -402,157 +333,7 @@ async def places_of(connection: Connection, transaction_id: str) -> list[tuple[s
     return [(str(row[0]), row[1], row[2]) for row in rows]
 
 
-BLOCKED: Final = """log.transaction_partitions t JOIN log.readers r ON r.topic_id = t.topic_id AND r.partition = t.partition
-  WHERE t.transaction_id = $1 AND NOT EXISTS (
-    SELECT FROM log.transaction_partitions o
-    WHERE o.topic_id = t.topic_id AND o.partition = t.partition AND o.first_offset < t.first_offset)"""
-"""The readers `r` of partitions where a transaction is the oldest open one."""
-MOST_READERS: Final = 100_000
-"""The most readers that one description looks at."""
-
-
-async def groups_behind(connection: Connection, transaction_id: str, most: int) -> list[str]:
-    """Groups that read a partition where the transaction holds back the last stable offset, of any level."""
-    rows = await connection.fetch(
-        f"SELECT DISTINCT group_id FROM (SELECT r.group_id FROM {BLOCKED} LIMIT {MOST_READERS}) few ORDER BY 1 LIMIT $2",
-        transaction_id,
-        most,
-    )
-    return [row[0] for row in rows]
-
-
-async def share_partitions_behind(
-    connection: Connection, transaction_id: str, groups: Sequence[str], most: int
-) -> list[SharePartitionKey]:
-    """Where the transaction holds back the last stable offset of these groups."""
-    rows = await connection.fetch(
-        f"""SELECT r.group_id, r.topic_id, r.partition FROM {BLOCKED} AND r.group_id = ANY($2::text[])
-            ORDER BY 1, 2, 3 LIMIT $3""",
-        transaction_id,
-        list(groups),
-        most,
-    )
-    return [SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows]
-
-
 async def find(connection: Connection, transaction_id: str) -> Transaction | None:
     """What is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
-    row = await connection.fetchrow(f"SELECT {_ROW} FROM log.transactions WHERE transaction_id = $1", transaction_id)
+    row = await connection.fetchrow(f"SELECT {ROW} FROM log.transactions WHERE transaction_id = $1", transaction_id)
     return await outcome(connection, transaction_id) if row is None else transaction_of(row)
-
-
-class OpenTransaction(NamedTuple):
-    """An open transaction in a list. `partitions`: to how many it wrote."""
-
-    transaction_id: str
-    transactional_id: str | None
-    producer_epoch: int
-    began_at: datetime
-    began_at_ms: int
-    age_ms: int
-    timeout_ms: int
-    partitions: int
-
-
-async def list_open(
-    connection: Connection,
-    transactional_id: str | None,
-    prefix: str | None,
-    older_than_ms: int,
-    after: tuple[datetime, str] | None,
-    most: int,
-) -> list[OpenTransaction]:
-    """Open transactions, the oldest first. `after`: begin and id of the one before. The open ones are bounded."""
-    began_at, last_id = (datetime.fromtimestamp(0, UTC), "") if after is None else after
-    rows = await connection.fetch(
-        f"""SELECT transaction_id, transactional_id, producer_epoch, began_at, {_MS.format("began_at")},
-              {_MS.format("n.now")} - {_MS.format("began_at")} AS age_ms, timeout_ms,
-              (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
-            FROM log.transactions t CROSS JOIN (SELECT clock_timestamp() AS now) n
-            WHERE state = 0 AND began_at >= $1 AND (began_at, transaction_id) > ($1, $2)
-              AND ($3::text IS NULL OR transactional_id = $3)
-              AND ($6::text IS NULL OR starts_with(transactional_id, $6))
-              AND {_MS.format("n.now")} - {_MS.format("began_at")} >= $4
-            ORDER BY began_at, transaction_id LIMIT $5""",
-        began_at,
-        last_id,
-        transactional_id,
-        older_than_ms,
-        most,
-        prefix,
-    )
-    return [OpenTransaction(*row) for row in rows]
-
-
-# Sweep
-
-
-class Swept(NamedTuple):
-    """Transactions whose time had passed: how many were found, those that must be ended, and how many of the others
-    were open. Those are gone."""
-
-    found: int
-    due: list[str]
-    timed_out: int
-
-
-async def sweep(connection: Connection, at_once: int) -> Swept:
-    """Take transactions whose time has passed; delete the rows of those that have no partition.
-
-    Two statements, and the second one looks with a snapshot of its own: a partition that an append registered before
-    the first one had the lock would be missed by a single statement, and would never be open nor ended.
-    The time stands in a query of its own: of a function that changes, PostgreSQL makes no condition of an index.
-    """
-    async with connection.transaction():
-        rows = await connection.fetch(
-            """SELECT transaction_id FROM log.transactions WHERE deadline <= (SELECT clock_timestamp())
-               ORDER BY deadline LIMIT $1 FOR UPDATE SKIP LOCKED""",
-            at_once,
-        )
-        due = [row[0] for row in rows]
-        if not due:
-            return Swept(0, [], 0)
-        gone = await connection.fetch(
-            """DELETE FROM log.transactions t WHERE transaction_id = ANY($1::text[]) AND NOT EXISTS (
-                 SELECT FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
-               RETURNING transaction_id, state""",
-            due,
-        )
-    deleted = {row[0] for row in gone}
-    return Swept(
-        len(due),
-        [transaction_id for transaction_id in due if transaction_id not in deleted],
-        sum(row[1] == State.OPEN for row in gone),
-    )
-
-
-class OpenNow(NamedTuple):
-    """How many transactions are open; the oldest of them, its age in ms, and to how many partitions it wrote."""
-
-    transactions: int
-    oldest: str | None = None
-    transactional_id: str | None = None
-    age_ms: int = 0
-    partitions: int = 0
-
-
-async def open_now(connection: Connection) -> OpenNow:
-    """Look at what is open: a count over the index of open transactions, which are bounded, and one row."""
-    row = await connection.fetchrow(
-        f"""SELECT (SELECT count(*) FROM log.transactions WHERE state = 0), t.transaction_id, t.transactional_id,
-              {_MS.format("clock_timestamp()")} - {_MS.format("t.began_at")},
-              (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
-            FROM log.transactions t WHERE t.state = 0 ORDER BY t.began_at LIMIT 1"""
-    )
-    return OpenNow(0) if row is None else OpenNow(*row)
-
-
-async def forget_producers(connection: Connection, at_once: int) -> int:
-    """Delete old rows of transactional ids. Returns: how many."""
-    status: str = await connection.execute(
-        f"""DELETE FROM log.transactional_producers WHERE ctid = ANY(ARRAY(
-             SELECT ctid FROM log.transactional_producers
-             WHERE keep_until < now() AND producer_epoch < {FIRST_EPOCH} LIMIT $1 FOR UPDATE SKIP LOCKED))""",
-        at_once,
-    )
-    return int(status.rpartition(" ")[2])

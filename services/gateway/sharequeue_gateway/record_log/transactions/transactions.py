@@ -1,7 +1,7 @@
 """Transactions: begin, end, describe and list them, and the sweep of those whose time has passed.
 
 A transaction belongs to no gateway: any of them takes each call. `transaction_rules` says what a call is answered,
-`ending` ends transactions, `transaction_store` has the SQL.
+`ending` ends transactions; the SQL is in `transaction_store`, `producer_store` and `open_store`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.transactions import transaction_store
+from sharequeue_gateway.record_log.transactions import open_store, producer_store, transaction_store
 from sharequeue_gateway.record_log.transactions.ending import Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
@@ -78,7 +78,7 @@ class PostgresTransactions:
         self._ending = ending
         self.most_open = MOST_OPEN
         self.sweep_s = 1.0
-        self.open_now = transaction_store.OpenNow(0)
+        self.open_now = open_store.OpenNow(0)
         """What the last sweep of this gateway saw open, in the whole service."""
         self.count_forgotten: Callable[[int], None] = lambda count: None
         """Called with how many open transactions the sweep has deleted that wrote nothing."""
@@ -100,12 +100,12 @@ class PostgresTransactions:
         epoch = wish.producer_epoch
         if epoch is None:
             of_producer = self._database.outcomes, transactional_id, wish.principal
-            epoch = await self._database.query(transaction_store.raise_epoch, *of_producer)
+            epoch = await self._database.query(producer_store.raise_epoch, *of_producer)
             if epoch is None:
                 raise TransactionalIdAuthorizationFailed(f"{transactional_id} belongs to another principal")
         for _ in range(TRIES):
             if wish.producer_epoch is None:
-                for open_one, _ in await self._database.query(transaction_store.open_of, transactional_id):
+                for open_one, _ in await self._database.query(producer_store.open_of, transactional_id):
                     if open_one.producer_epoch < epoch:  # otherwise a newer producer has begun, and this one is refused
                         await self._ending.end(open_one.transaction_id, FENCE)
             begun, in_the_way = await self._database.query(self._insert_with_id, transactional_id, epoch, wish)
@@ -128,11 +128,11 @@ class PostgresTransactions:
         The note is read here: the transaction before may have committed since the epoch was raised.
         """
         async with connection.transaction():
-            producer = await transaction_store.lock_producer(connection, self._database.outcomes, transactional_id)
+            producer = await producer_store.lock_producer(connection, self._database.outcomes, transactional_id)
             if producer is not None:
                 check_principal(transactional_id, producer.principal, wish.principal)
             check_epoch(transactional_id, None if producer is None else producer.producer_epoch, epoch)
-            in_the_way = await transaction_store.open_of(connection, transactional_id)
+            in_the_way = await producer_store.open_of(connection, transactional_id)
             if in_the_way:
                 return None, in_the_way
             note = None if producer is None else producer.committed_note
@@ -201,15 +201,15 @@ class PostgresTransactions:
         return found, await self._database.query(transaction_store.places_of, transaction_id)
 
     async def groups_behind(self, transaction_id: str, most: int) -> list[str]:
-        """See `transaction_store.groups_behind`."""
-        return await self._database.query(transaction_store.groups_behind, transaction_id, most)  # type: ignore[no-any-return]
+        """See `open_store.groups_behind`."""
+        return await self._database.query(open_store.groups_behind, transaction_id, most)  # type: ignore[no-any-return]
 
     async def share_partitions_behind(
         self, transaction_id: str, groups: Sequence[str], most: int
     ) -> list[SharePartitionKey]:
-        """See `transaction_store.share_partitions_behind`."""
+        """See `open_store.share_partitions_behind`."""
         return await self._database.query(  # type: ignore[no-any-return]
-            transaction_store.share_partitions_behind, transaction_id, groups, most
+            open_store.share_partitions_behind, transaction_id, groups, most
         )
 
     async def list_open(
@@ -219,10 +219,10 @@ class PostgresTransactions:
         older_than_ms: int,
         after: tuple[datetime, str] | None,
         most: int,
-    ) -> list[transaction_store.OpenTransaction]:
-        """Open transactions, the oldest first; see `transaction_store.list_open`."""
+    ) -> list[open_store.OpenTransaction]:
+        """Open transactions, the oldest first; see `open_store.list_open`."""
         return await self._database.query(  # type: ignore[no-any-return]
-            transaction_store.list_open, transactional_id, prefix, older_than_ms, after, most
+            open_store.list_open, transactional_id, prefix, older_than_ms, after, most
         )
 
     # Sweep
@@ -243,14 +243,14 @@ class PostgresTransactions:
         """
         found = SWEPT_AT_ONCE
         while found >= SWEPT_AT_ONCE:
-            found, due, timed_out = await self._database.query(transaction_store.sweep, SWEPT_AT_ONCE)
+            found, due, timed_out = await self._database.query(open_store.sweep, SWEPT_AT_ONCE)
             self.count_forgotten(timed_out)
             for transaction_id in due:
                 if not await self._time_out(transaction_id):
                     found = 0  # it is tried again by the next sweep
-        while await self._database.query(transaction_store.forget_producers, SWEPT_AT_ONCE) >= SWEPT_AT_ONCE:
+        while await self._database.query(producer_store.forget_producers, SWEPT_AT_ONCE) >= SWEPT_AT_ONCE:
             pass
-        self.open_now = await self._database.query(transaction_store.open_now)
+        self.open_now = await self._database.query(open_store.open_now)
 
     async def _time_out(self, transaction_id: str) -> bool:
         """Returns: whether it has ended; False: another one uses it, or its end failed."""

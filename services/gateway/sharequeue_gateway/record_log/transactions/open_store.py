@@ -1,0 +1,146 @@
+"""The SQL that looks at open transactions: lists, the groups that one holds back, and the sweep of those out of time."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.transactions.transaction_rows import MS
+from sharequeue_gateway.record_log.transactions.transaction_rules import State
+
+
+class OpenTransaction(NamedTuple):
+    """An open transaction in a list. `partitions`: to how many it wrote."""
+
+    transaction_id: str
+    transactional_id: str | None
+    producer_epoch: int
+    began_at: datetime
+    began_at_ms: int
+    age_ms: int
+    timeout_ms: int
+    partitions: int
+
+
+async def list_open(
+    connection: Connection,
+    transactional_id: str | None,
+    prefix: str | None,
+    older_than_ms: int,
+    after: tuple[datetime, str] | None,
+    most: int,
+) -> list[OpenTransaction]:
+    """Open transactions, the oldest first. `after`: begin and id of the one before. The open ones are bounded."""
+    began_at, last_id = (datetime.fromtimestamp(0, UTC), "") if after is None else after
+    rows = await connection.fetch(
+        f"""SELECT transaction_id, transactional_id, producer_epoch, began_at, {MS.format("began_at")},
+              {MS.format("n.now")} - {MS.format("began_at")} AS age_ms, timeout_ms,
+              (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
+            FROM log.transactions t CROSS JOIN (SELECT clock_timestamp() AS now) n
+            WHERE state = 0 AND began_at >= $1 AND (began_at, transaction_id) > ($1, $2)
+              AND ($3::text IS NULL OR transactional_id = $3)
+              AND ($6::text IS NULL OR starts_with(transactional_id, $6))
+              AND {MS.format("n.now")} - {MS.format("began_at")} >= $4
+            ORDER BY began_at, transaction_id LIMIT $5""",
+        began_at,
+        last_id,
+        transactional_id,
+        older_than_ms,
+        most,
+        prefix,
+    )
+    return [OpenTransaction(*row) for row in rows]
+
+
+BLOCKED: Final = """log.transaction_partitions t JOIN log.readers r ON r.topic_id = t.topic_id AND r.partition = t.partition
+  WHERE t.transaction_id = $1 AND NOT EXISTS (
+    SELECT FROM log.transaction_partitions o
+    WHERE o.topic_id = t.topic_id AND o.partition = t.partition AND o.first_offset < t.first_offset)"""
+"""The readers `r` of partitions where a transaction is the oldest open one."""
+MOST_READERS: Final = 100_000
+"""The most readers that one description looks at."""
+
+
+async def groups_behind(connection: Connection, transaction_id: str, most: int) -> list[str]:
+    """Groups that read a partition where the transaction holds back the last stable offset, of any level."""
+    rows = await connection.fetch(
+        f"SELECT DISTINCT group_id FROM (SELECT r.group_id FROM {BLOCKED} LIMIT {MOST_READERS}) few ORDER BY 1 LIMIT $2",
+        transaction_id,
+        most,
+    )
+    return [row[0] for row in rows]
+
+
+async def share_partitions_behind(
+    connection: Connection, transaction_id: str, groups: Sequence[str], most: int
+) -> list[SharePartitionKey]:
+    """Where the transaction holds back the last stable offset of these groups."""
+    rows = await connection.fetch(
+        f"""SELECT r.group_id, r.topic_id, r.partition FROM {BLOCKED} AND r.group_id = ANY($2::text[])
+            ORDER BY 1, 2, 3 LIMIT $3""",
+        transaction_id,
+        list(groups),
+        most,
+    )
+    return [SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows]
+
+
+class OpenNow(NamedTuple):
+    """How many transactions are open; the oldest of them, its age in ms, and to how many partitions it wrote."""
+
+    transactions: int
+    oldest: str | None = None
+    transactional_id: str | None = None
+    age_ms: int = 0
+    partitions: int = 0
+
+
+async def open_now(connection: Connection) -> OpenNow:
+    """Look at what is open: a count over the index of open transactions, which are bounded, and one row."""
+    row = await connection.fetchrow(
+        f"""SELECT (SELECT count(*) FROM log.transactions WHERE state = 0), t.transaction_id, t.transactional_id,
+              {MS.format("clock_timestamp()")} - {MS.format("t.began_at")},
+              (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
+            FROM log.transactions t WHERE t.state = 0 ORDER BY t.began_at LIMIT 1"""
+    )
+    return OpenNow(0) if row is None else OpenNow(*row)
+
+
+class Swept(NamedTuple):
+    """Transactions whose time had passed: how many were found, those that must be ended, and how many of the others
+    were open. Those are gone."""
+
+    found: int
+    due: list[str]
+    timed_out: int
+
+
+async def sweep(connection: Connection, at_once: int) -> Swept:
+    """Take transactions whose time has passed; delete the rows of those that have no partition.
+
+    Two statements, and the second one looks with a snapshot of its own: a partition that an append registered before
+    the first one had the lock would be missed by a single statement, and would never be open nor ended.
+    The time stands in a query of its own: of a function that changes, PostgreSQL makes no condition of an index.
+    """
+    async with connection.transaction():
+        rows = await connection.fetch(
+            """SELECT transaction_id FROM log.transactions WHERE deadline <= (SELECT clock_timestamp())
+               ORDER BY deadline LIMIT $1 FOR UPDATE SKIP LOCKED""",
+            at_once,
+        )
+        due = [row[0] for row in rows]
+        if not due:
+            return Swept(0, [], 0)
+        gone = await connection.fetch(
+            """DELETE FROM log.transactions t WHERE transaction_id = ANY($1::text[]) AND NOT EXISTS (
+                 SELECT FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
+               RETURNING transaction_id, state""",
+            due,
+        )
+    deleted = {row[0] for row in gone}
+    return Swept(
+        len(due),
+        [transaction_id for transaction_id in due if transaction_id not in deleted],
+        sum(row[1] == State.OPEN for row in gone),
+    )
