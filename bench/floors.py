@@ -1,8 +1,9 @@
-"""`python -m bench.floors`: what the readers of the log cost: a sweep of a topic with many groups, and raises of floors.
+"""`python -m bench.floors`: what the readers of the log cost: a sweep of a topic with many groups,
+and raises of floors.
 
-One topic of 50 partitions that 2,000 groups read: 100,000 rows. A gateway's own code sweeps it in this process, once with
-nothing to remove and once with something in every partition, then raises one floor again and again, as a gateway does
-in W2 (one share-partition, every 10 s), then all floors at once.
+One topic of 50 partitions that 2,000 groups read: 100,000 rows. A gateway's own code sweeps it in this process, once
+with nothing to remove and once with something in every partition, then raises one floor again and again, as a gateway
+does in W2 (one share-partition, every 10 s), then all floors at once.
 """
 
 import tempfile

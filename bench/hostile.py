@@ -252,7 +252,8 @@ def make_groups(url: str, groups: int) -> None:
 
 
 def probe(url: str, pid: int, longest: "Synchronized[float]", busiest: "Synchronized[float]") -> None:
-    """Ask `/livez` every 20 ms. Keep the time of the longest answer, and the most CPU time of the main thread within one.
+    """Ask `/livez` every 20 ms. Keep the time of the longest answer,
+    and the most CPU time of the main thread within one.
 
     Runs in its own process.
     """

@@ -1,9 +1,9 @@
 """`python -m bench.outage`: workers whose payment provider is away for a while, on a stack of their own.
 
-5,000 orders are produced. While the provider is away, every worker gives back what it gets, without a delay of its own: the
-group's `share.retry.backoff.ms` says how long a record waits. When the provider is back, workers accept. It counts records
-that came early (before their wait was over, by the workers' clock with 50 ms of tolerance), dead letters, and the time until
-everything is done.
+5,000 orders are produced. While the provider is away, every worker gives back what it gets, without a delay of its own:
+the group's `share.retry.backoff.ms` says how long a record waits. When the provider is back, workers accept. It counts
+records that came early (before their wait was over, by the workers' clock with 50 ms of tolerance), dead letters, and
+the time until everything is done.
 
     produce ── outage: fetch, release, wait, fetch … ──▶ end of the outage ── fetch, accept … ──▶ all accepted
 """

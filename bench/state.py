@@ -1,4 +1,5 @@
-"""`python -m bench.state`: what 100,000 delayed single records cost, through the whole stack, beside a queue without them.
+"""`python -m bench.state`: what 100,000 delayed single records cost, through the whole stack,
+beside a queue without them.
 
 Ten workers fetch and accept one record each, again and again, in short turns: in a share-partition with nothing else,
 then in one with 100,000 delayed records of 100 reasons, and so on. The sums of all turns are compared, so neither a
@@ -136,8 +137,8 @@ class Workers:
         return SharePartitionKey(topic, made["topic_id"], 0)
 
     async def checkpoint(self) -> None:
-        """One before all turns. Later ones come when PostgreSQL wants them: with one before each turn, every row would be
-        removed in a later turn than it was written in, with a full page in the WAL for 80 rows."""
+        """One before all turns. Later ones come when PostgreSQL wants them: with one before each turn, every row would
+        be removed in a later turn than it was written in, with a full page in the WAL for 80 rows."""
         assert self._stack.postgres is not None
         connection = await asyncpg.connect(self._stack.postgres.url)
         await connection.execute("CHECKPOINT")
@@ -188,7 +189,8 @@ async def restarted(service: ServiceProcess) -> None:
 
 
 async def longest_stop(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
-    """The longest time in ms for which this event loop did nothing else, and the CPU that this process took in one stop.
+    """The longest time in ms for which this event loop did nothing else,
+    and the CPU that this process took in one stop.
 
     The CPU does not depend on what else the machine does.
     """

@@ -1,11 +1,11 @@
 """`python -m bench.transactions`: what transactions cost, on a stack of its own, each with its bar.
 
     produce     10 requests of 100 records each, in a transaction and without one, in turns
-    commit      appends to another topic, while a transaction over 1,000 partitions commits and while nothing else happens
+    commit      appends to another topic, while a transaction over 1,000 partitions commits, and without it
     W2, W3      of a read_committed and of a read_uncommitted group, without any transaction, in turns
 
-The rows are Markdown, for docs/benchmarks.md. Exits 1 if a bar does not hold. The load of the machine hits both sides of a
-row alike; still, believe only a run on a quiet machine.
+The rows are Markdown, for docs/benchmarks.md. Exits 1 if a bar does not hold. The load of the machine hits both sides
+of a row alike; still, believe only a run on a quiet machine.
 """
 
 import asyncio
@@ -196,7 +196,8 @@ async def append_for_ever(url: str, appends: list[tuple[float, float]]) -> None:
 
 
 class Rates(NamedTuple):
-    """Records per second, CPU microseconds of the gateway for a record, and the median ratio of two turns side by side."""
+    """Records per second, CPU microseconds of the gateway for a record,
+    and the median ratio of two turns side by side."""
 
     rates: tuple[float, float]
     cpu: tuple[float, float]

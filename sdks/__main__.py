@@ -1,7 +1,9 @@
-"""`python -m sdks [python … tours]`: makes the clients by the commands of docs/sdks.md, and plays the contract suite with each.
+"""`python -m sdks [python … tours]`: makes the clients by the commands of docs/sdks.md,
+and plays the contract suite with each.
 
-All languages are made side by side on one real stack. Each begins in an empty folder, `sdks/.made/<language>`; it is made
-again only if the document, the page or one of its files changed. Then the tours: other HTTP clients, without a generator.
+All languages are made side by side on one real stack. Each begins in an empty folder, `sdks/.made/<language>`; it is
+made again only if the document, the page or one of its files changed.
+Then the tours: other HTTP clients, without a generator.
 """
 
 import hashlib
@@ -49,7 +51,8 @@ ENVIRONMENT: Final = {
 class Language:
     """`program`: the file that the reader saves the page's program as. `suite_files`: what joins the files of the page.
 
-    `compiled`: commands that compile the suite, if those that run the program do not. `suite`: the command that plays the cases.
+    `compiled`: commands that compile the suite, if those that run the program do not.
+    `suite`: the command that plays the cases.
     """
 
     title: str

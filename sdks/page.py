@@ -1,4 +1,5 @@
-"""What docs/sdks.md tells the reader of a language to do: the files to copy, the commands, the program, and what it prints."""
+"""What docs/sdks.md tells the reader of a language to do: the files to copy, the commands, the program,
+and what it prints."""
 
 import re
 from dataclasses import dataclass

@@ -6,8 +6,8 @@
     tests/http/test_topics.py ───────▶ a file of its own ──────────▶ worker 3 …
 
 Modules start stacks of their own, so one worker runs all tests of a module: `--dist loadfile` does that. Spark takes
-seconds to start, so one worker runs all modules that need it. Slow modules begin first: otherwise one worker would still
-run them when the others are done.
+seconds to start, so one worker runs all modules that need it. Slow modules begin first: otherwise one worker would
+still run them when the others are done.
 """
 
 from collections.abc import Sequence

@@ -10,8 +10,8 @@ pytest worker imports them once:
          │                                                  │ fork
          └────────────────pid────────────────────────── the service: `python -P -m MODULE` in a session of its own
 
-The service has the environment and the files of the request and imports the modules of this project itself. It is a child
-of the pytest worker, so the worker can wait for it and signal it like any other process. `sharequeue up` and the
+The service has the environment and the files of the request and imports the modules of this project itself. It is a
+child of the pytest worker, so the worker can wait for it and signal it like any other process. `sharequeue up` and the
 containers start services as usual; tests that run these commands start no fork server.
 """
 

@@ -1,7 +1,8 @@
 """Draws the pictures of README.md and docs/concepts.md: `python docs/pictures/draw.py`.
 
-`window.svg` shows what a group remembers of a partition. In `sharequeue.svg` the upper half shows the three services and the two stores, the lower half the life of a record in one group. A test
-compares the files with what this program draws, and the arrows of a record's life with the state machine's own table.
+`window.svg` shows what a group remembers of a partition. In `sharequeue.svg` the upper half shows the three services
+and the two stores, the lower half the life of a record in one group. A test compares the files with what this program
+draws, and the arrows of a record's life with the state machine's own table.
 """
 
 from pathlib import Path

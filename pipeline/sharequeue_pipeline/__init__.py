@@ -5,8 +5,8 @@
     spark = session(master="local[4]")
     orders = spark.readStream.format("sharequeue").option("group", "billing").option("topics", "orders").load()
 
-Programs import `session`, `register`, `settle`, `read_dead_letters`, `redrive_dead_letters` and `PipelineError` from here.
-Inside, each part knows those below it:
+Programs import `session`, `register`, `settle`, `read_dead_letters`, `redrive_dead_letters` and `PipelineError` from
+here. Inside, each part knows those below it:
 
     jobs                      the commands of `sharequeue pipeline`
     archiving   session       an archive in Parquet; a SparkSession that knows the format

@@ -4,8 +4,8 @@
     letters.groupBy("topic", "reason").count().show()
     redrive_dead_letters("billing", message="no such customer")
 
-Both take the filters of `sharequeue groups redrive`. The gateway redrives, and knows which dead letters it has redriven;
-the calls are repeated until none is left.
+Both take the filters of `sharequeue groups redrive`. The gateway redrives, and knows which dead letters it has
+redriven; the calls are repeated until none is left.
 """
 
 import time
@@ -195,9 +195,10 @@ def read_dead_letters(
 ) -> DataFrame:
     """The dead letters of a group, one row each, those that were redriven before included.
 
-    Columns: `topic`, `partition`, `offset` and `delivery_count` of the record; `cause` and `reason`; `reasons`, the last five
-    of its deliveries with their times (`at`, `reason`), the oldest first, null with fewer than two; `timestamp` of the dead
-    letter, with `key`, `value` and `headers`; its own `dead_letter_partition` and `dead_letter_offset`.
+    Columns: `topic`, `partition`, `offset` and `delivery_count` of the record; `cause` and `reason`; `reasons`, the
+    last five of its deliveries with their times (`at`, `reason`), the oldest first, null with fewer than two;
+    `timestamp` of the dead letter, with `key`, `value` and `headers`;
+    its own `dead_letter_partition` and `dead_letter_offset`.
 
     Args:
         topic: only of this source topic. message: only if the cause or the reason contains it.

@@ -75,7 +75,8 @@ class Outcome(NamedTuple):
 
 
 class NotHeld(NamedTuple):
-    """Parts of ranges that a member does not hold. `finished`: somebody accepted or rejected them; `lost`: the others."""
+    """Parts of ranges that a member does not hold. `finished`: somebody accepted or rejected them;
+    `lost`: the others."""
 
     lost: list[Range]
     finished: list[Range]

@@ -1,8 +1,8 @@
 """A temporary directory that belongs to one process, and is removed with it, however it ends.
 
-A process that ends by itself removes its directories. A killed one cannot, so each process, before it makes a directory,
-removes those that killed ones left. The sign of life is a lock of the kernel on a file in the directory: it ends with its
-process. A process id would not do: it is used again, and a container has ids of its own.
+A process that ends by itself removes its directories. A killed one cannot, so each process, before it makes a
+directory, removes those that killed ones left. The sign of life is a lock of the kernel on a file in the directory: it
+ends with its process. A process id would not do: it is used again, and a container has ids of its own.
 """
 
 import atexit

@@ -38,7 +38,8 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 def divided(ranges: Iterable[Range], others: Iterable[Range]) -> tuple[list[Range], list[Range]]:
     """Cut ranges where others begin and end. Returns: the parts that others cover, and the rest, both in order.
 
-    Both are in any order; the ranges are disjoint, and the others may overlap. A part keeps the delivery count of its range.
+    Both are in any order; the ranges are disjoint, and the others may overlap.
+    A part keeps the delivery count of its range.
     """
     inside: list[Range] = []
     outside: list[Range] = []

@@ -50,8 +50,8 @@ def register(spark: SparkSession) -> SparkSession:
     that has not made a session has no active one. So call this once in every thread that writes; repeating it does no
     harm.
 
-    A session of Spark Connect has no Java in this process. There the format is registered, and that is all: a query that
-    ends is not settled, `settle` does not work, and filters are not pushed down.
+    A session of Spark Connect has no Java in this process. There the format is registered, and that is all: a query
+    that ends is not settled, `settle` does not work, and filters are not pushed down.
     """
     if not isinstance(spark, SparkSession):
         log.warning(

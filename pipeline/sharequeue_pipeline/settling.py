@@ -34,7 +34,8 @@ def settle(rows: DataFrame, outcome: str, reason: str | Column | None = None, *,
 
     Args:
         rows: rows of the batch; the columns `topic`, `partition` and `offset` name the records.
-        outcome: `reject` makes dead letters, `release` delivers again, `renew` extends the locks and changes nothing else.
+        outcome: `reject` makes dead letters, `release` delivers again,
+        `renew` extends the locks and changes nothing else.
         reason: why, or a column that says why; at most 1,024 characters. The dead letter has it.
         delay_ms: with `release`, how long the records are not delivered.
     Returns: how many records were settled. Records whose locks have ended are not among them, and are delivered again.

@@ -1,7 +1,7 @@
 """Which Spark the package works with. Pure.
 
-A stream of a group needs to know which batch Spark has finished, and how much to take: `latestOffset(start, limit)`. Python
-sources have it since Spark 4.2, and Arrow writers of streams since 4.1.
+A stream of a group needs to know which batch Spark has finished, and how much to take: `latestOffset(start, limit)`.
+Python sources have it since Spark 4.2, and Arrow writers of streams since 4.1.
 """
 
 from typing import Final

@@ -176,7 +176,8 @@ class Player:
         return {name: self.filled(item) for name, item in value.items()} if isinstance(value, dict) else value
 
     def work(self, case: Json) -> None:
-        """The producer stores each record once. The worker handles all: one fails once, one takes longer than its lock."""
+        """The producer stores each record once. The worker handles all: one fails once,
+        one takes longer than its lock."""
         topic, group, spec = self._values["topic"], self._values["group"], case["worker"]
         sent = [ProduceRecord(**record) for record in spec["records"]]
         Producer(sharequeue_api.RecordsApi(self._stub)).send(topic, sent)  # which loses an answer, and then refuses

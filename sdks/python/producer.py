@@ -1,5 +1,5 @@
-"""Sends records over generated code. A repeat stores nothing twice: all tries have one idempotency key. Copy it into your
-project, beside worker.py.
+"""Sends records over generated code. A repeat stores nothing twice: all tries have one idempotency key. Copy it into
+your project, beside worker.py.
 """
 
 import time
@@ -20,8 +20,8 @@ class Producer:
     def send(self, topic: str, records: list[ProduceRecord], key: str | None = None) -> list[ProducedRecord]:
         """Store the records. When this returns, they are on disk.
 
-        `key`: names these records for 24 hours, in at most 128 characters; without it, `send` makes one. Call again with
-        the same key and the same records after an error: they are stored once.
+        `key`: names these records for 24 hours, in at most 128 characters; without it, `send` makes one. Call again
+        with the same key and the same records after an error: they are stored once.
 
         Raises: ApiException: the service refused them, or is away for too long. HTTPError: there was no answer.
         """

@@ -1,4 +1,5 @@
-"""A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long. Copy it into your project.
+"""A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long.
+Copy it into your project.
 
 A handler that returns accepts the record. One that raises releases it, with the error as the reason, until the group's
 delivery limit makes it a dead letter; `Reject` makes it one at once.

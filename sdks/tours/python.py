@@ -1,4 +1,5 @@
-"""requests or httpx, in a session, through produce, fetch and acknowledge. Arguments: which, the gateway's URL, a topic."""
+"""requests or httpx, in a session, through produce, fetch and acknowledge.
+Arguments: which, the gateway's URL, a topic."""
 
 import sys
 from typing import Any

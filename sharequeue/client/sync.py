@@ -157,7 +157,8 @@ class Producer(_Sending):
 
 
 class Transaction(_Sending):
-    """`sharequeue.client.Transaction` without async; its docstring says what becomes of it. `Producer.transaction` makes it.
+    """`sharequeue.client.Transaction` without async; its docstring says what becomes of it.
+    `Producer.transaction` makes it.
 
     Example:
         with producer.transaction() as t:

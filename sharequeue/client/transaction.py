@@ -70,9 +70,9 @@ class Transaction(Sender):
     """Records that become visible to `read_committed` groups together, or never. `Producer.transaction` makes it.
 
     The block of `async with` is the transaction. At its end all records are flushed, and the transaction is committed.
-    If the block raises, it is aborted. A failure of a record that nobody awaited aborts it too, and is raised. After the
-    block either `outcome` is there, or an ApiError was raised: its `problem` has `state` and `reason`, what became of it.
-    Is it not `definite`, the transaction may have been committed; `describeTransaction` tells.
+    If the block raises, it is aborted. A failure of a record that nobody awaited aborts it too, and is raised. After
+    the block either `outcome` is there, or an ApiError was raised: its `problem` has `state` and `reason`, what became
+    of it. Is it not `definite`, the transaction may have been committed; `describeTransaction` tells.
 
     Example:
         async with producer.transaction() as t:
@@ -214,7 +214,8 @@ class Transaction(Sender):
     async def _abort(self) -> None:
         """Send nothing more and abort. If the service cannot be reached, the time-out aborts it.
 
-        Only one whose commit was cancelled can be committed by now: then the commit is repeated, which tells the outcome.
+        Only one whose commit was cancelled can be committed by now: then the commit is repeated,
+        which tells the outcome.
         """
         await self._give_up()
         with contextlib.suppress(ApiError):

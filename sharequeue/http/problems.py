@@ -46,7 +46,8 @@ def problem_of(error: ApiError, request_id: str) -> Problem:
 
 
 def problem_answer(error: ApiError, request_id: str) -> Answer:
-    """The answer for an error: its problem document, with `Retry-After` if waiting helps, and the way to authenticate."""
+    """The answer for an error: its problem document, with `Retry-After` if waiting helps,
+    and the way to authenticate."""
     body = encode({**msgspec.to_builtins(problem_of(error, request_id)), **error.extra})
     headers: tuple[tuple[bytes, bytes], ...] = (PROBLEM_JSON,)
     refusals = _REFUSALS.get(error.status)

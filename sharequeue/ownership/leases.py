@@ -54,7 +54,8 @@ class ShardEvents(Protocol):
 
 
 class Ownership:
-    """The shards of one instance. Every write names `epoch(shard)`; PostgreSQL refuses it after another instance took over."""
+    """The shards of one instance. Every write names `epoch(shard)`;
+    PostgreSQL refuses it after another instance took over."""
 
     def __init__(
         self,
@@ -121,7 +122,8 @@ class Ownership:
         return f"nobody owns the shards {missing}" if missing else None
 
     def listen(self, channel: str, heard: Callable[[], None]) -> None:
-        """Call `heard` for each notification on a PostgreSQL channel and after each new connection. Call it before `start`."""
+        """Call `heard` for each notification on a PostgreSQL channel and after each new connection.
+        Call it before `start`."""
         self._channels[channel] = heard
 
     async def start(self, events: ShardEvents) -> None:

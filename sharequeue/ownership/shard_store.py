@@ -1,7 +1,7 @@
 """The SQL of shards and their owners, the same for both coordinators. Leases end by PostgreSQL's clock.
 
-A write names its shards with their epochs and locks their rows FOR KEY SHARE. A renewal does not conflict with that lock.
-A new owner locks the row FOR UPDATE first: it waits for the writes under way, and later ones find a higher epoch.
+A write names its shards with their epochs and locks their rows FOR KEY SHARE. A renewal does not conflict with that
+lock. A new owner locks the row FOR UPDATE first: it waits for the writes under way, and later ones find a higher epoch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,8 @@ class ShardStore:
         await connection.execute(f"DELETE FROM {self._schema}.instances WHERE seen_at < now() - interval '1 day'")
 
     async def renew(self, connection: Any, instance: Instance, lease_s: float) -> dict[int, int] | None:
-        """Record that the instance lives, and renew its leases. Returns: epochs by shard; None if its name was taken."""
+        """Record that the instance lives, and renew its leases. Returns: epochs by shard;
+        None if its name was taken."""
         async with connection.transaction():
             status: str = await connection.execute(
                 f"""INSERT INTO {self._schema}.instances AS known (node_id, incarnation, url, seen_at)
@@ -98,7 +99,8 @@ class ShardStore:
         return [Shard(*row) for row in rows]
 
     async def take(self, connection: Any, instance: Instance, shards: Sequence[int], lease_s: float) -> dict[int, int]:
-        """Become the owner of the shards that are free, whose lease ended, or that an earlier process of this name owned.
+        """Become the owner of the shards that are free, whose lease ended,
+        or that an earlier process of this name owned.
 
         Returns: epochs by shard, each higher than before. Shards with a write under way are left out.
         """

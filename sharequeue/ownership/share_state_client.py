@@ -103,7 +103,8 @@ class ShareStateClient(CoordinatorClient):
     ) -> dict[SharePartitionKey, PartitionStateResult]:
         """A page of the states of share-partitions of one group; `next_offset` says where the next one begins.
 
-        All pages of one state have the same `version`, or it was written in between. Raises: ApiError: no owner answered.
+        All pages of one state have the same `version`, or it was written in between.
+        Raises: ApiError: no owner answered.
         """
         asked: dict[str, list[PartitionState]] = {}
         for key in wanted:
@@ -229,8 +230,8 @@ def _cut(key: str | None, places: Sequence[int]) -> list[tuple[str | None, list[
 
 
 def _failed(partition: int, error: ApiError) -> PartitionStateResult:
-    """The result of a share-partition whose owner gave none. COORDINATOR_NOT_AVAILABLE: the call may have happened, or may
-    still happen."""
+    """The result of a share-partition whose owner gave none. COORDINATOR_NOT_AVAILABLE: the call may have happened, or
+    may still happen."""
     refused = error.definite and not error.error.retriable
     error_code = (error if refused else CoordinatorNotAvailable).error.kafka_code
     return PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)

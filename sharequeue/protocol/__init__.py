@@ -5,7 +5,7 @@
     codec, nesting                            JSON of the messages; values too deep for its decoder
     shards, histogram                         keys to shards; durations that can be merged
 
-(An arrow points to what imports.) The room decides nothing about records, groups or connections: it says what counts as a
-valid request, and what a caller may conclude from an error. It is pure: no IO, no clock, no framework. Everything may
+(An arrow points to what imports.) The room decides nothing about records, groups or connections: it says what counts as
+a valid request, and what a caller may conclude from an error. It is pure: no IO, no clock, no framework. Everything may
 import it; it imports nothing of the project.
 """

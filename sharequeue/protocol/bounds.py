@@ -1,7 +1,7 @@
 """Bounds a client's request before it is decoded. Pure.
 
-The schema bounds each list too, but msgspec checks that when the whole list is decoded. By then each `{},` of three bytes
-has become 80 bytes. So the number of values is checked first, in a time that grows with the bytes of the body.
+The schema bounds each list too, but msgspec checks that when the whole list is decoded. By then each `{},` of three
+bytes has become 80 bytes. So the number of values is checked first, in a time that grows with the bytes of the body.
 """
 
 import threading
@@ -22,7 +22,8 @@ MAX_SETTINGS: Final = 1000
 """Values in the body of a call that changes settings. Decoded, an object with short names takes ten times its size."""
 
 ALWAYS_FITS: Final = min(MAX_VALUES, MAX_NAMES, MAX_RECORDS)
-"""Bytes: a body of no more is not checked before it is decoded. Its values take little memory, and the schema bounds them."""
+"""Bytes: a body of no more is not checked before it is decoded.
+Its values take little memory, and the schema bounds them."""
 
 
 class TooMany(Exception):
@@ -42,7 +43,8 @@ def check_values(body: bytes, most: int = MAX_VALUES) -> None:
 
 
 def check_names(body: bytes) -> None:
-    """As `check_values`, for a heartbeat: each of its names is matched with a pattern, which takes ten times as long."""
+    """As `check_values`, for a heartbeat: each of its names is matched with a pattern,
+    which takes ten times as long."""
     check_values(body, MAX_NAMES)
 
 

@@ -402,7 +402,8 @@ def lock_duration_fault(lock_duration_ms: int, kafka_defaults: bool) -> str | No
 
 
 def dead_letter_topic_name(group_id: str) -> str:
-    """The default dead-letter topic of a group: `dlq.` + its id; other characters as `_xx` hex, hashed when too long."""
+    """The default dead-letter topic of a group: `dlq.` + its id;
+    other characters as `_xx` hex, hashed when too long."""
     safe = "".join(
         character
         if re.fullmatch(r"[a-zA-Z0-9.-]", character)

@@ -76,7 +76,8 @@ ERRORS: Final = (
     Error("SHARE_SESSION_LIMIT_REACHED", 133, 429, "Share session limit reached", retriable=True),
 )
 BY_NUMBER: Final[Mapping[int, Error]] = {error.kafka_code: error for error in reversed(ERRORS)}
-"""Errors by Kafka's number; the first row of a number counts. Errors that only HTTP has share the number of a row above."""
+"""Errors by Kafka's number; the first row of a number counts.
+Errors that only HTTP has share the number of a row above."""
 BY_CODE: Final[Mapping[str, Error]] = {error.code: error for error in ERRORS}
 
 

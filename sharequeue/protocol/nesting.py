@@ -37,7 +37,8 @@ def suspects(texts: Sequence[bytes], most: int, around: int = 0) -> list[int]:
 
 
 def deeper_than(value: bytes, most: int) -> bool:
-    """Whether arrays and objects of a JSON value nest deeper than `most` levels. Takes linear time and little memory."""
+    """Whether arrays and objects of a JSON value nest deeper than `most` levels.
+    Takes linear time and little memory."""
     if b"\\" in value:
         value = value.replace(b"\\\\", b"").replace(b'\\"', b"")
     depth = 0
@@ -67,7 +68,8 @@ def decode(decoder: "msgspec.json.Decoder[T]", text: bytes | msgspec.Raw) -> T:
 
 
 def _flattened(text: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:
-    """Put strings in place of carried values. Returns: the text, and a function that restores the values in a part of it."""
+    """Put strings in place of carried values. Returns: the text,
+    and a function that restores the values in a part of it."""
     name = hashlib.blake2b(text, digest_size=16).hexdigest().encode()  # a name that the text itself cannot hold
     carried: list[bytes] = []
     parts: list[bytes] = []

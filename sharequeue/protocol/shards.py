@@ -1,6 +1,7 @@
 """Places keys on shards, and shards on instances. Pure.
 
-Kafka places keys by a hash modulo the partitions of an internal topic. Here a shard takes the place of such a partition.
+Kafka places keys by a hash modulo the partitions of an internal topic.
+Here a shard takes the place of such a partition.
 """
 
 from collections.abc import Collection, Iterable, Mapping

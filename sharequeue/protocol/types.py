@@ -62,7 +62,8 @@ class SettledBatch(NamedTuple):
 
 
 class AcquireMode(StrEnum):
-    """`record_limit` never acquires more than max_records; `batch_optimized` acquires whole batches. Source: KIP-1206."""
+    """`record_limit` never acquires more than max_records; `batch_optimized` acquires
+    whole batches. Source: KIP-1206."""
 
     BATCH_OPTIMIZED = "batch_optimized"
     RECORD_LIMIT = "record_limit"
@@ -90,8 +91,8 @@ class StateBatch(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Reason:
-    """Why a client released or rejected records. It is kept as UTF-8: a str with one emoji has four bytes for each of its
-    characters, and a request may have a reason for each of thousands of ranges.
+    """Why a client released or rejected records. It is kept as UTF-8: a str with one emoji has four bytes for each of
+    its characters, and a request may have a reason for each of thousands of ranges.
 
     `sharequeue.protocol.codec` has the hooks that decode and encode it.
     """
@@ -136,16 +137,17 @@ AnyReason = TypeVar("AnyReason")
 
 
 def with_reason(earlier: tuple[AnyReason, ...], reason: AnyReason) -> tuple[AnyReason, ...]:
-    """The reasons of earlier deliveries, the oldest first, when the delivery of a further one has become an earlier one."""
+    """The reasons of earlier deliveries, the oldest first, when the delivery of a further one has become an earlier
+    one."""
     return (*earlier, reason)[-KEPT_REASONS:]
 
 
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Adds to a state batch the end of a delayed release, the reason that a client gave, the deliveries never begun, and
-    the transaction that decides what becomes of the next delivery.
+    """Adds to a state batch the end of a delayed release, the reason that a client gave, the deliveries never begun,
+    and the transaction that decides what becomes of the next delivery.
 
-    `forgiven` and `earlier_reasons` stay when the delivery count rises; the other fields do not, but `reason` becomes the
-    last of `earlier_reasons`. A new field needs a default that means "nothing".
+    `forgiven` and `earlier_reasons` stay when the delivery count rises; the other fields do not, but `reason` becomes
+    the last of `earlier_reasons`. A new field needs a default that means "nothing".
     """
 
     first_offset: Int64
@@ -163,7 +165,8 @@ class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     reason_at_ms: Int64 | None = None
     """When `reason` was given, in milliseconds since the epoch, rounded down to 100 ms. Absent without one."""
     earlier_reasons: Annotated[tuple[GivenReason, ...], msgspec.Meta(max_length=KEPT_REASONS)] = ()
-    """The reasons of the last deliveries before this one that had one, at most five, the oldest first. Absent without one."""
+    """The reasons of the last deliveries before this one that had one, at most five, the oldest first.
+    Absent without one."""
     transaction_id: str | None = None
     """The transaction on which the delivery after `delivery_count` is pending: it is settled if that commits. Absent
     without one."""

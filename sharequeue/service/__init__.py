@@ -6,8 +6,12 @@ Callers: `__main__` and the composition of each service.
     start ── settings.load ── prepare() ── listen ── loops ──▶ SIGTERM ── Service.stop ── drain ── Service.close ── 0
                                                        └─▶ a loop dies: log it, end the process with 1
 
-    service.py     run: uvicorn and the service's loops as siblings      settings.py   the environment, read once
-    readiness.py   the checks of /readyz                                  series.py     metrics with many series
-    addresses.py   where to listen, and the URL that others use          allocator.py  large blocks of memory are given back
-    postgres_faults.py   what a failure of PostgreSQL means              postgres_health.py   does it answer, does it write
+    service.py           run: uvicorn and the service's loops as siblings
+    settings.py          the environment, read once
+    readiness.py         the checks of /readyz
+    series.py            metrics with many series
+    addresses.py         where to listen, and the URL that others use
+    allocator.py         large blocks of memory go back to the system
+    postgres_faults.py   what a failure of PostgreSQL means
+    postgres_health.py   does it answer, does it write
 """

@@ -29,7 +29,8 @@ def node_name(node_id: str, port: int) -> str:
 
 
 def own_url(url: str, host: str, port: int) -> str:
-    """The URL by which others reach this instance: `url`, or one made from the address; from the host's name if it binds all."""
+    """The URL by which others reach this instance: `url`, or one made from the address;
+    from the host's name if it binds all."""
     if url:
         return url
     try:

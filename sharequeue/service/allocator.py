@@ -1,8 +1,9 @@
 """How this process's memory is allocated: large blocks go back to the system as soon as they are free.
 
-glibc's malloc asks the system for blocks above a threshold one by one, which keeps nothing of them. By default the first
-such block that is freed raises the threshold to its size, up to 32 MiB. From then on blocks of that size share the heap,
-where each leaves a hole: a produce of 10 MiB that needs four times its size at a moment grew a gateway by seven times.
+glibc's malloc asks the system for blocks above a threshold one by one, which keeps nothing of them. By default the
+first such block that is freed raises the threshold to its size, up to 32 MiB. From then on blocks of that size share
+the heap, where each leaves a hole: a produce of 10 MiB that needs four times its size at a moment grew a gateway by
+seven times.
 """
 
 import ctypes
@@ -17,7 +18,8 @@ M_MMAP_THRESHOLD: Final = -3
 
 
 def release_large_blocks() -> None:
-    """Fix the thresholds for as long as this process runs. Other C libraries than glibc have none, and keep their ways."""
+    """Fix the thresholds for as long as this process runs. Other C libraries than glibc have none,
+    and keep their ways."""
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

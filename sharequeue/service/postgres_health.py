@@ -39,7 +39,8 @@ class PostgresHealth:
         self._logged: dict[str, float] = {}
 
     def note(self, fault: BaseException) -> Meaning:
-        """Record that a statement of the service failed. Returns: what that means. PostgreSQL's own text goes to the log."""
+        """Record that a statement of the service failed. Returns: what that means.
+        PostgreSQL's own text goes to the log."""
         meaning = meaning_of(fault)
         if meaning.unwritable:
             self._unwritable = meaning.sentence

@@ -18,7 +18,8 @@ V = TypeVar("V", str, Labels)
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric whose series are made for each scrape. `kind`: counter or gauge; the name of a counter ends in `_total`."""
+    """A metric whose series are made for each scrape. `kind`: counter or gauge;
+    the name of a counter ends in `_total`."""
 
     name: str
     kind: str

@@ -1,7 +1,7 @@
 """Runs one service: uvicorn and the service's own loops as siblings, with signals, readiness and metrics.
 
-A loop that dies ends the process, and the log has its error: a service that looks alive and does half of its work is worse
-than one that is gone. No other module touches signals.
+A loop that dies ends the process, and the log has its error: a service that looks alive and does half of its work is
+worse than one that is gone. No other module touches signals.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""Checks of the stores that the user names by URL. A store that cannot be used is refused in one sentence, before the start."""
+"""Checks of the stores that the user names by URL. A store that cannot be used is refused in one sentence,
+before the start."""
 
 import asyncio
 from collections.abc import Sequence

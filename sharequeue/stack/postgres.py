@@ -1,6 +1,8 @@
-"""PostgreSQL from a wheel, for `sharequeue up` and the tests. The mode of a directory that is not ours is never changed.
+"""PostgreSQL from a wheel, for `sharequeue up` and the tests.
+The mode of a directory that is not ours is never changed.
 
-Run by root, it runs as another user: see `system_user.py`. Data of an earlier version is upgraded: see `postgres_upgrade.py`.
+Run by root, it runs as another user: see `system_user.py`. Data of an earlier version is upgraded:
+see `postgres_upgrade.py`.
 """
 
 import contextlib
@@ -168,7 +170,8 @@ class Postgres(Process):
         self._tell(f"upgraded; the data of PostgreSQL {made_by} is kept in {kept}: remove it when the new one works")
 
     def _make_cluster(self) -> None:
-        """Make the cluster in a folder beside its place, then rename it, so that no half-made cluster is ever started."""
+        """Make the cluster in a folder beside its place, then rename it,
+        so that no half-made cluster is ever started."""
         _write_secret(self._password_file, secrets.token_hex(24))
         partial = self._initialise("--data-checksums")
         programs = self._programs(self.major)

@@ -1,9 +1,9 @@
 """Upgrades data of an earlier PostgreSQL. At each moment the old or the new data is complete.
 
 pg_upgrade copies the old data into new data beside it, `postgresql.partial`. When the copy is complete it is
-renamed to `postgresql.upgraded`. Then the old data is renamed to `postgresql.16` (its version), and the new data takes its
-place. After a kill at any moment the next start finds the old data untouched, or finishes the renaming. The old data is
-kept.
+renamed to `postgresql.upgraded`. Then the old data is renamed to `postgresql.16` (its version), and the new data takes
+its place. After a kill at any moment the next start finds the old data untouched, or finishes the renaming. The old
+data is kept.
 """
 
 import contextlib

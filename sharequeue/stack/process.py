@@ -27,8 +27,9 @@ MOST_LOG_BYTES: Final = 64 << 20
 def free_port(server: object = None) -> int:
     """A TCP port of the loopback address that nobody uses now.
 
-    A socket that does not listen stays bound to the port while the object `server` exists. So no other call returns this
-    port, even before the server listens. On Linux a server that reuses addresses can still bind it; all of ours do.
+    A socket that does not listen stays bound to the port while the object `server` exists. So no other call returns
+    this port, even before the server listens. On Linux a server that reuses addresses can still bind it;
+    all of ours do.
     """
     with contextlib.ExitStack() as bound:
         probe = bound.enter_context(socket.socket())
@@ -41,7 +42,8 @@ def free_port(server: object = None) -> int:
 
 
 def die_with_parent(signal_number: int) -> Callable[[], None]:
-    """Returns: what a child runs before it executes the program. The kernel then signals it when its parent dies (Linux)."""
+    """Returns: what a child runs before it executes the program.
+    The kernel then signals it when its parent dies (Linux)."""
     parent = os.getpid()
 
     def prepare() -> None:
@@ -61,8 +63,8 @@ def open_log(file: Path) -> IO[bytes]:
 def rotate_log(file: Path, most_bytes: int = MOST_LOG_BYTES) -> None:
     """Keep a log below its limit: move its text to `FILE.1`, which replaces an older one.
 
-    The log is copied and emptied, because its writer keeps it open; it is opened to append, so the next line is the first.
-    A line that is written during the copy may be lost.
+    The log is copied and emptied, because its writer keeps it open; it is opened to append, so the next line is the
+    first. A line that is written during the copy may be lost.
     """
     if not file.exists() or file.stat().st_size < most_bytes:
         return

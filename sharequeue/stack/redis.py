@@ -1,4 +1,5 @@
-"""Valkey from a wheel, for `sharequeue up` and the tests. Valkey is the free successor of Redis; here "Redis" means both."""
+"""Valkey from a wheel, for `sharequeue up` and the tests. Valkey is the free successor of Redis;
+here "Redis" means both."""
 
 import os
 import pwd

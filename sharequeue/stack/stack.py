@@ -348,7 +348,8 @@ class Stack:
 
 @contextlib.contextmanager
 def temporary_stack(data_dir: Path, **options: Any) -> Iterator[Stack]:
-    """A stack that runs while this lasts, with the options of `Stack`; the data of a PostgreSQL of its own go with it."""
+    """A stack that runs while this lasts, with the options of `Stack`;
+    the data of a PostgreSQL of its own go with it."""
     stack = Stack(data_dir, **options, temporary=True)
     try:
         stack.start()

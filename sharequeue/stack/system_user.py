@@ -1,7 +1,8 @@
 """When we are root: the user that the stores run as, and what is made for that user below /var/lib/sharequeue.
 
-PostgreSQL refuses to run as root, so the stores run as the system user `sharequeue`. That user cannot enter a folder of mode
-0700, such as the home of root. In that case programs and data lie below /var/lib/sharequeue, one `lock` file per folder:
+PostgreSQL refuses to run as root, so the stores run as the system user `sharequeue`. That user cannot enter a folder of
+mode 0700, such as the home of root. In that case programs and data lie below /var/lib/sharequeue,
+one `lock` file per folder:
 
     lock                          held by a process that makes or removes folders here
     wheel-<digest>/               the files of a wheel, side by side as the wheel has them
@@ -59,7 +60,8 @@ def system_user() -> str:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that others cannot enter, if it is missing. The stores' user may pass through one that root makes."""
+    """Make a directory that others cannot enter, if it is missing.
+    The stores' user may pass through one that root makes."""
     try:
         directory.mkdir(mode=0o700, parents=True)
     except FileExistsError:
@@ -138,7 +140,8 @@ class Shelter:
         return copy
 
     def data(self, link: Path, temporary: bool) -> Path:
-        """Where the data of `link` is: at `link`, or at its target. A new folder below HOME if the user cannot reach `link`.
+        """Where the data of `link` is: at `link`, or at its target.
+        A new folder below HOME if the user cannot reach `link`.
 
         `temporary`: the data is worthless once no process holds it.
         """
@@ -158,7 +161,8 @@ class Shelter:
         return link.resolve()
 
     def _hold(self, folder: Path, note: str = "") -> None:
-        """Take the shared lock of a folder. Its file names the owner of the data; data of a user never becomes temporary.
+        """Take the shared lock of a folder. Its file names the owner of the data;
+        data of a user never becomes temporary.
 
         The caller holds the lock of HOME.
         """

@@ -1,9 +1,9 @@
 """`make browser-test`: the pages of a gateway in a real Chromium, Debian's.
 
 The reference shows every call of the document and makes one, under its own policy and without a request to anybody
-else. A page of another site cannot show it in a frame, and the address of the page cannot make it load another document.
-`EventSource` reads a stream, as docs/streams.md shows. The page of a pipeline's report fits a phone, runs no script of
-a record, and asks for nothing.
+else. A page of another site cannot show it in a frame, and the address of the page cannot make it load another
+document. `EventSource` reads a stream, as docs/streams.md shows. The page of a pipeline's report fits a phone, runs no
+script of a record, and asks for nothing.
 """
 
 import os

@@ -119,8 +119,8 @@ def one_holder_at_a_time(known: Known) -> Iterator[Violation]:
 def nothing_is_early(known: Known) -> Iterator[Violation]:
     """A record is not delivered again before the delay of its release has passed, or the backoff of its group.
 
-    The delay of a release begins not before the first try of it was sent. A lock that surely lived ends by itself, and the
-    backoff begins there.
+    The delay of a release begins not before the first try of it was sent. A lock that surely lived ends by itself, and
+    the backoff begins there.
     """
     for life in known.lives.values():
         backoff_s = known.history.backoff_s.get(life.group, 0.0)
@@ -149,8 +149,8 @@ def nothing_is_early(known: Known) -> Iterator[Violation]:
 def _releases(known: Known, life: RecordLife, backoff_s: float) -> dict[int, tuple[float, float]]:
     """By delivery count, the releases that took effect: when the first try of each was sent, and how long it waits.
 
-    A release took effect if it was answered while its lock surely lived. Later it may only have found the record released
-    already, or finished and passed over.
+    A release took effect if it was answered while its lock surely lived. Later it may only have found the record
+    released already, or finished and passed over.
     """
     found: dict[int, tuple[float, float]] = {}
     for delivery in life.deliveries:
@@ -170,7 +170,8 @@ def _releases(known: Known, life: RecordLife, backoff_s: float) -> dict[int, tup
 
 
 def holders_are_heard(known: Known) -> Iterator[Violation]:
-    """A member that surely holds all records of an acknowledgement is neither refused nor answered that they are finished.
+    """A member that surely holds all records of an acknowledgement is neither refused nor answered that they are
+    finished.
 
     The gateway that was asked repeats what got lost on the way to a leader that died: then an acknowledgement that
     may finish or release a record is answered that it is finished. A renewal never is.
@@ -343,8 +344,8 @@ def resets_hold(known: Known) -> Iterator[Violation]:
 def trims_spare_the_unfinished(known: Known) -> Iterator[Violation]:
     """Retention removes nothing above a group's floor: nothing that the group had begun with and not finished.
 
-    What a group had from its first delivery on is finished when it was accepted, rejected or dead-lettered. A reset gives
-    the records another life, so groups that were reset prove nothing.
+    What a group had from its first delivery on is finished when it was accepted, rejected or dead-lettered. A reset
+    gives the records another life, so groups that were reset prove nothing.
     """
     history = known.history
     finished_s: dict[tuple[str, Place], float] = {}

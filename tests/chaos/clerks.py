@@ -86,7 +86,8 @@ class Clerk:
         self._numbers = itertools.count()
         self._member = f"{self._name}-0"
         self._left_open = True
-        """A transaction of this ledger may be open: then no record that needs none is sent, because it would be held back."""
+        """A transaction of this ledger may be open: then no record that needs none is sent,
+        because it would be held back."""
         self.ways: Counter[str] = Counter()
         self.stopping = False
 

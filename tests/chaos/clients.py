@@ -57,7 +57,8 @@ class Gateways:
         headers: dict[str, str] | None = None,
         hang_up: bool = False,
     ) -> Answer:
-        """One request. `wait_s`: how long the service may wait; `hang_up`: disconnect before the answer if it takes a moment."""
+        """One request. `wait_s`: how long the service may wait;
+        `hang_up`: disconnect before the answer if it takes a moment."""
         index = self._random.randrange(len(self._urls))
         gateway = f"gateway-{index}"
         seconds = self._random.uniform(0, 0.1) if hang_up else wait_s + ANSWER_S

@@ -131,7 +131,8 @@ class Nemesis:
                 await asyncio.sleep(TURN_S)
 
     async def supervise(self) -> None:
-        """Restart each service that ended by itself, again and again: one may fail to start before all others are back."""
+        """Restart each service that ended by itself, again and again:
+        one may fail to start before all others are back."""
         while True:
             await asyncio.sleep(TURN_S)
             for service in self._stack.services:

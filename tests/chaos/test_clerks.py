@@ -1,4 +1,5 @@
-"""Consume, transform and produce, exactly once, while the services, and then the stores too, are killed with SIGKILL."""
+"""Consume, transform and produce, exactly once, while the services, and then the stores too,
+are killed with SIGKILL."""
 
 import asyncio
 import time

@@ -1,4 +1,5 @@
-"""Members of one group join and leave while topics come and go, the group is reset, and services die, pause and restart."""
+"""Members of one group join and leave while topics come and go, the group is reset, and services die,
+pause and restart."""
 
 import asyncio
 import random

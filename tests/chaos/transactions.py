@@ -33,7 +33,8 @@ async def tell(gateways: Gateways, history: History, transaction: str, wish: str
 
 
 class TransactionalProducer:
-    """One transaction after another: some commit, some abort, some are too late, some are left open, some are fenced."""
+    """One transaction after another: some commit, some abort, some are too late, some are left open,
+    some are fenced."""
 
     def __init__(
         self, name: str, gateways: Gateways, history: History, topics: dict[str, int], values: "itertools.count[int]"

@@ -39,7 +39,8 @@ def one_outcome(known: Known) -> Iterator[Violation]:
 
 
 def committed_groups_get_what_is_committed(known: Known) -> Iterator[Violation]:
-    """A read_committed group gets no record of a transaction before its commit was asked for, and none of an aborted one."""
+    """A read_committed group gets no record of a transaction before its commit was asked for,
+    and none of an aborted one."""
     asked_s = _asked_s(known)
     for fetch in known.history.fetched:
         if fetch.group not in known.history.committed_groups:

@@ -89,7 +89,8 @@ def test_a_poll_through_a_leaving_gateway_is_answered(
 def test_a_poll_forwarded_by_a_leaving_gateway_must_be_repeated(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
-    """The leader may hold records for its fetch_id by then: a client that got an empty answer would never ask for them."""
+    """The leader may hold records for its fetch_id by then:
+    a client that got an empty answer would never ask for them."""
     leaver, led = leaver_of(cluster, name, topic_id)
     elsewhere = next(partition for partition in range(PARTITIONS) if partition not in led)
     wanted = {"topic_partitions": [{"topic": name, "partitions": [elsewhere]}], "member_id": "m", "fetch_id": "1"}
@@ -126,7 +127,8 @@ def test_records_held_at_a_gateway_that_left_can_be_settled_at_once(
 def test_fetches_in_progress_leave_no_lock_at_a_leaving_gateway(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
-    """Their answers hold every record that they acquired: others would wait for the end of a lock that nobody knows of."""
+    """Their answers hold every record that they acquired: others would wait for the end of a lock that nobody knows
+    of."""
     leaver, led = leaver_of(cluster, name, topic_id)
     produce(clients[0], name, led[0], 300)
     wanted = [{"topic": name, "partitions": led[:1]}]

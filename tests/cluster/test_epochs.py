@@ -1,4 +1,5 @@
-"""A share-partition whose state or locks have a higher leader epoch than its leader: as after an epoch that came late."""
+"""A share-partition whose state or locks have a higher leader epoch than its leader:
+as after an epoch that came late."""
 
 import asyncio
 import json

@@ -35,7 +35,8 @@ def other(clients: list[httpx.Client], leader: httpx.Client) -> httpx.Client:
 def test_alternating_batches_of_two_gateways_come_in_one_answer(
     leader: httpx.Client, other: httpx.Client, name: str, through: str, limits: dict[str, int]
 ) -> None:
-    """The leader has only its own batches in memory. It knew the log end, and once answered with the first batch alone."""
+    """The leader has only its own batches in memory. It knew the log end,
+    and once answered with the first batch alone."""
     for turn in range(BATCHES):
         produce((leader, other)[turn % 2], name, 0, 10)
     started = time.monotonic()

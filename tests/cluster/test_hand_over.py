@@ -187,7 +187,8 @@ def test_a_new_gateway_takes_over_held_records(
 def test_a_session_whose_home_moved_does_not_keep_its_group_in_use(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
-    """The old home drops the session when a gateway joins: the member opens it again, or the group is no longer in use."""
+    """The old home drops the session when a gateway joins: the member opens it again,
+    or the group is no longer in use."""
     newcomer = cluster.gateways[2]
     home = Generation(1, tuple(Node(node_id, gateway.url) for node_id, gateway in cluster.nodes.items()))
     members = (f"m{number}" for number in itertools.count())

@@ -75,7 +75,8 @@ def hold(client: httpx.Client, group: str, partitions: list[int], member: str, c
 def test_holders_and_counts_survive_without_redis(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str, how: str
 ) -> None:
-    """One member holds records, another one waits for them; then the records are released at the leader of that time."""
+    """One member holds records, another one waits for them;
+    then the records are released at the leader of that time."""
     mover, stay = cluster.gateways[2], cluster.gateways[:2]
     moved = led_by_last(cluster, name, topic_id)
     if how == "joins":

@@ -1,6 +1,8 @@
-"""Three gateways restart one after another while workers come and go: nobody's attempts are used up, nothing is done twice.
+"""Three gateways restart one after another while workers come and go: nobody's attempts are used up,
+nothing is done twice.
 
-Workers fetch more than they begin, as all that fetch ahead do, and give the rest back with `begun: false` when they stop.
+Workers fetch more than they begin, as all that fetch ahead do,
+and give the rest back with `begun: false` when they stop.
 """
 
 import itertools

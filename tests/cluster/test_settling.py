@@ -1,7 +1,8 @@
-"""Settling in a transaction while leaders move and services are away: what was committed is applied, all else is let go.
+"""Settling in a transaction while leaders move and services are away: what was committed is applied,
+all else is let go.
 
-The test is the gateway that commits: it has leaders hold records, decides in the log, and says nothing to anybody. So each
-moment between the hold, the decision and its application can be met.
+The test is the gateway that commits: it has leaders hold records, decides in the log, and says nothing to anybody. So
+each moment between the hold, the decision and its application can be met.
 """
 
 import asyncio
@@ -409,7 +410,8 @@ def test_the_share_coordinator_is_away(stack: Stack, held: Held, decided: bool) 
 
 @contextlib.contextmanager
 def database_away(url: str, seconds: float) -> Iterator[None]:
-    """A database as its clients see it while PostgreSQL is started again: all connections are lost, none can be made."""
+    """A database as its clients see it while PostgreSQL is started again: all connections are lost,
+    none can be made."""
     base, _, database = url.rpartition("/")
     database = database.partition("?")[0]
 

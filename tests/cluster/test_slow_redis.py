@@ -1,4 +1,5 @@
-"""100,000 delayed records and thousands of held ones, beside a Redis that answers late, through crashes and restarts."""
+"""100,000 delayed records and thousands of held ones, beside a Redis that answers late,
+through crashes and restarts."""
 
 from collections.abc import Iterator
 from pathlib import Path

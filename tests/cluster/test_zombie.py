@@ -41,7 +41,8 @@ def states(client: httpx.Client, group: str) -> set[tuple[str, str | None, int]]
 def test_locks_that_end_in_a_zombies_memory_change_nothing(
     zombie: Zombie, clients: list[httpx.Client], name: str
 ) -> None:
-    """The zombie believes that the only delivery of each record has ended: it would dead-letter them and move the start offset.
+    """The zombie believes that the only delivery of each record has ended:
+    it would dead-letter them and move the start offset.
 
     The holder has renewed its locks at the new leader.
     """
@@ -118,7 +119,8 @@ def test_a_zombie_forwards_an_acknowledgement_to_the_new_leader(
 
 @pytest.mark.parametrize("zombie", [1000], indirect=True)
 def test_a_zombie_tries_its_due_locks_once(zombie: Zombie) -> None:
-    """The new leader asked it to let go, and it still knows that locks are due: it does not try to end them again and again."""
+    """The new leader asked it to let go, and it still knows that locks are due:
+    it does not try to end them again and again."""
     zombie.hold()
     with zombie.paused():
         zombie.until_replaced()

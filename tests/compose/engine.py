@@ -1,8 +1,8 @@
 """The Docker engine of the compose test: the running one, else one of our own that ends with the test.
 
-Our own is Debian's, installed by apt as root. It listens on its own socket, keeps its data in a directory of the test and
-leaves the machine's firewall and routing alone: containers reach each other and are reached from this machine, no more;
-images are built on this machine's network.
+Our own is Debian's, installed by apt as root. It listens on its own socket, keeps its data in a directory of the test
+and leaves the machine's firewall and routing alone: containers reach each other and are reached from this machine, no
+more; images are built on this machine's network.
 """
 
 import contextlib

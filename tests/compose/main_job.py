@@ -1,4 +1,5 @@
-"""The main job through a gateway: produce, fetch, acknowledge, redeliver, dead-letter; and what crashes and restarts must leave."""
+"""The main job through a gateway: produce, fetch, acknowledge, redeliver, dead-letter;
+and what crashes and restarts must leave."""
 
 from typing import Any
 
@@ -27,7 +28,8 @@ def do_main_job(client: httpx.Client, name: str) -> None:
 
 
 def check_held(client: httpx.Client, name: str) -> None:
-    """The state after `do_main_job` is unchanged: settled records stay settled, `holder` holds offset 3 at its first delivery."""
+    """The state after `do_main_job` is unchanged: settled records stay settled,
+    `holder` holds offset 3 at its first delivery."""
     fetched = _fetch(client, name, "second", max_wait_ms=0)
     assert fetched["batches"] == [], f"records that are settled or locked came again: {fetched}"
     (partition,) = _ask(client, "GET", f"/v1/share-groups/{name}/in-flight?topic={name}")["partitions"]

@@ -65,7 +65,8 @@ class Call:
         self.model.unread = {hole for hole in unread if hole > read_to and hole not in records}
 
     def redeliver(self, offsets: Sequence[int], batch: Range) -> None:
-        """Of one batch: all of it in batch_optimized, the rest of the limit in record_limit, less when it failed often."""
+        """Of one batch: all of it in batch_optimized, the rest of the limit in record_limit,
+        less when it failed often."""
         limit = self.model.config.delivery_count_limit
         often = max(2, (limit + 1) // 2)
         most = self.left if self.record_limit else len(offsets)

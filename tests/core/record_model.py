@@ -27,8 +27,8 @@ class Refused(Exception):
 @dataclass
 class Record:
     """`batch`: the in-flight batch it belongs to. `write`: the change on its way. `delayed_to_ms`: 0 without a delay.
-    `lock_ms`: the length of its last lock. `forgiven`: deliveries that were never begun; `unseen`: those of them that no
-    client saw; `forgiving`: what `write` adds to the two. `released`: whether a worker gave it back the last time.
+    `lock_ms`: the length of its last lock. `forgiven`: deliveries that were never begun; `unseen`: those of them that
+    no client saw; `forgiving`: what `write` adds to the two. `released`: whether a worker gave it back the last time.
     `said`: why deliveries ended, by their count, where a client said so."""
 
     state: DeliveryState

@@ -1,4 +1,5 @@
-"""Drives a SharePartition in the words of the scenarios: ranges as text, acknowledgements by name, writes held or failed."""
+"""Drives a SharePartition in the words of the scenarios: ranges as text, acknowledgements by name,
+writes held or failed."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,5 @@
-"""A share-partition record by record: slow, plain, and written from the protocol alone. The reference of the real machine.
+"""A share-partition record by record: slow, plain, and written from the protocol alone.
+The reference of the real machine.
 
 One dict entry per offset; every count is counted when asked for. Source: KIP-932, KIP-1191, KIP-1206, KIP-1222.
 """

@@ -362,7 +362,8 @@ def test_offsets_without_a_record_are_archived_at_once() -> None:
 
 
 def test_an_offset_without_a_record_stays_with_its_earlier_holder() -> None:
-    """Compaction removed it after it was delivered: its holder may still acknowledge it together with its neighbours."""
+    """Compaction removed it after it was delivered: its holder may still acknowledge it together with its
+    neighbours."""
     d = Driver()
     d.fetch("[0-4]", max=2, rl=True)
     assert d.fetch("[0-4]", "M2", max=1, rl=True, absent=[(1, 1), (4, 4)]) == "2-2×1"

@@ -1,4 +1,5 @@
-"""Any group: every partition is assigned, the members are balanced, few partitions move, and the order does not matter."""
+"""Any group: every partition is assigned, the members are balanced, few partitions move,
+and the order does not matter."""
 
 import time
 from collections.abc import Mapping, Sequence

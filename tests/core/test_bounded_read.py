@@ -1,4 +1,5 @@
-"""A bounded read of a group: every record that is there at its start comes once, in whatever order the group gives them."""
+"""A bounded read of a group: every record that is there at its start comes once,
+in whatever order the group gives them."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,5 @@
-"""Refused requests are explained in the caller's words: JSON's types, pointers to the field, what was probably meant."""
+"""Refused requests are explained in the caller's words: JSON's types, pointers to the field,
+what was probably meant."""
 
 import time
 from typing import Any

@@ -1,5 +1,5 @@
-"""Any order of fetches, holds, decisions, their application, ends of locks and loads: what a commit settles stays settled,
-what is pending goes to nobody, and all else is delivered in the end."""
+"""Any order of fetches, holds, decisions, their application, ends of locks and loads: what a commit settles stays
+settled, what is pending goes to nobody, and all else is delivered in the end."""
 
 import re
 from typing import Any

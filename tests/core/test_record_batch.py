@@ -112,7 +112,8 @@ def test_an_emptied_batch_keeps_only_its_extent(offsets: list[int]) -> None:
 
 @given(st.lists(values, min_size=1, max_size=12), st.data())
 def test_records_can_be_removed_in_any_order(sent: list[object], data: st.DataObject) -> None:
-    """Twice in a row, from a dense batch and then from one with gaps. Records for one group stay for that group alone."""
+    """Twice in a row, from a dense batch and then from one with gaps.
+    Records for one group stay for that group alone."""
     for_group = data.draw(st.sampled_from([None, "g", "gruppe-ü"]))
     batch = RecordBatch.encode(40, [tail(value) for value in sent], 7, for_group)
     kept = set(range(40, 40 + len(sent)))

@@ -1,4 +1,5 @@
-"""Initialisation of a group's share-partitions, their start offsets, and the effects of a failure: scenarios GI, RS-007."""
+"""Initialisation of a group's share-partitions, their start offsets, and the effects of a failure: scenarios GI,
+RS-007."""
 
 from hypothesis import given
 from hypothesis import strategies as st

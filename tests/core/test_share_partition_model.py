@@ -1,7 +1,7 @@
 """Any sequence of events, legal or not: the real machine and the record-by-record model never disagree.
 
-Foreign members, wrong forms and places, stale reads and counts, late timers, writes that fail or end in any order, and new
-leaders that load what is durable.
+Foreign members, wrong forms and places, stale reads and counts, late timers, writes that fail or end in any order, and
+new leaders that load what is durable.
 """
 
 import itertools

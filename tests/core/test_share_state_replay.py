@@ -1,4 +1,5 @@
-"""The audit's own replay: as the share coordinator's over any run of requests, and every planted difference is named."""
+"""The audit's own replay: as the share coordinator's over any run of requests,
+and every planted difference is named."""
 
 import re
 from typing import Any

@@ -29,8 +29,8 @@ RULES: Final = (
     "not base64",
     "datetime must be as",
     "is not one that",  # a page token of this service
-    # What the service alone knows: what a key was used for before (422 is what the IETF's draft on the header asks for),
-    # the time, what was fetched, which topics are compacted.
+    # What the service alone knows: what a key was used for before (422 is what the IETF's draft on the header asks
+    # for), the time, what was fetched, which topics are compacted.
     "was used for another request",
     "ahead of now",
     "was never fetched",

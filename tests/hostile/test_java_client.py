@@ -1,4 +1,5 @@
-"""Java's own HTTP client, `java.net.http.HttpClient`, as it is: it offers HTTP/2 with the first request of a connection."""
+"""Java's own HTTP client, `java.net.http.HttpClient`, as it is:
+it offers HTTP/2 with the first request of a connection."""
 
 from collections.abc import Iterator
 from importlib.resources import files

@@ -85,8 +85,8 @@ The bytes behind a body's chunks have one limit, and each case shows another fau
 - "trailer": the parser keeps the one line until it ends. Without the limit, the first connection alone is too much.
 - "trailers": the parser keeps none that is whole, but hands each to the connection. If the connection kept them, those
   within the limit would be too much. If it keeps none, only the status shows a missing limit.
-- "chunk extension": the parser neither keeps one nor hands it over, so no fault of the gateway makes it take memory. Only
-  the status shows a missing limit; then an extension costs the time to read it.
+- "chunk extension": the parser neither keeps one nor hands it over, so no fault of the gateway makes it take memory.
+  Only the status shows a missing limit; then an extension costs the time to read it.
 """
 
 

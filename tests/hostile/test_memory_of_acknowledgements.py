@@ -17,7 +17,8 @@ TYPES = 190_000
 MOST = 6
 """How many times its size a request may cost."""
 MOST_EACH = 512
-"""Bytes that an acknowledgement may cost beside that: the smallest ones take 70 bytes, and their results are answered."""
+"""Bytes that an acknowledgement may cost beside that: the smallest ones take 70 bytes,
+and their results are answered."""
 
 
 def reason(offset: int) -> str:

@@ -1,4 +1,5 @@
-"""The memory of bodies that hold very many short values: each becomes ten times its size, so they are counted before."""
+"""The memory of bodies that hold very many short values: each becomes ten times its size,
+so they are counted before."""
 
 import msgspec
 import pytest

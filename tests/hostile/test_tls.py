@@ -1,4 +1,5 @@
-"""The edge behind TLS, which uvicorn ends: an exchange knows its connection's TLS object. The key is for these tests alone."""
+"""The edge behind TLS, which uvicorn ends: an exchange knows its connection's TLS object.
+The key is for these tests alone."""
 
 import ssl
 from pathlib import Path

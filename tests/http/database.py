@@ -82,7 +82,8 @@ def refused_dead_letters(database_url: str, group: str, *offsets: int) -> Iterat
 
 @contextmanager
 def refused_state_writes(database_url: str, group: str, times: int = 1_000_000) -> Iterator[Callable[[], int]]:
-    """While this lasts the database cancels writes of a group's state, the first `times`; yields how often it was tried."""
+    """While this lasts the database cancels writes of a group's state, the first `times`;
+    yields how often it was tried."""
     refuse = f"share_state.refuse_{group}"
     sql(database_url, f"CREATE SEQUENCE {refuse}_tries")
     sql(

@@ -173,7 +173,8 @@ def test_a_repeat_with_the_delivery_count_is_answered_as_applied(gateway: Gatewa
 
 
 def test_a_repeat_of_an_older_delivery_is_refused(gateway: Gateway, held: str) -> None:
-    """The record was released and delivered again: the answer to the lost release is not the answer to this delivery."""
+    """The record was released and delivered again: the answer to the lost release is not the answer to this
+    delivery."""
     assert gateway.settle(held, held, 0, 9, "release", delivery_count=1) == "applied"
     assert gateway.acquire(held, held) == ["0-9×2"]
     assert gateway.settle(held, held, 0, 9, "accept", delivery_count=1) == 121
@@ -263,7 +264,8 @@ def test_other_fields_of_an_acknowledgement_are_ignored(gateway: Gateway, held: 
 
 
 def test_unknown_groups_are_not_remembered(gateway: Gateway, shared_stack: Stack, held: str) -> None:
-    """Otherwise a client that names many groups fills the gateway's memory: the gateway keeps settings that it looked up."""
+    """Otherwise a client that names many groups fills the gateway's memory:
+    the gateway keeps settings that it looked up."""
 
     def asked() -> list[str]:
         series = f'sharequeue_http_request_seconds_count{{operation="{apis.GET_SHARE_GROUP_CONFIG.operation_id}"'

@@ -1,4 +1,5 @@
-"""Pages in browsers must not reach a gateway that does not authenticate its callers: `Host`, `Origin`, `Sec-Fetch-Site`."""
+"""Pages in browsers must not reach a gateway that does not authenticate its callers: `Host`, `Origin`,
+`Sec-Fetch-Site`."""
 
 from collections.abc import Iterator
 from http.client import HTTPConnection

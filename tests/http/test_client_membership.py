@@ -113,7 +113,8 @@ async def test_a_member_stops_fetching_lost_partitions(stack: Stack, client: htt
 async def test_consumed_records_are_accepted_when_the_assignment_changes(
     stack: Stack, topic: str, follow_leaders: bool
 ) -> None:
-    """The poll after it fetches other partitions, in another session, and takes the acknowledgements along all the same."""
+    """The poll after it fetches other partitions, in another session,
+    and takes the acknowledgements along all the same."""
     await produce(stack, topic, range(6))
     async with member(stack, topic, "m1", max_records=6, follow_leaders=follow_leaders) as one:
         seen = [record.value for record in await one.poll(20_000)]

@@ -1,4 +1,5 @@
-"""The Python client's transactions: committed or aborted at the end of their block, also through a network that loses answers."""
+"""The Python client's transactions: committed or aborted at the end of their block,
+also through a network that loses answers."""
 
 import contextlib
 import uuid

@@ -116,7 +116,8 @@ def test_an_offer_to_upgrade_is_answered_in_http_1(line: Line) -> None:
 
 
 def test_bad_bytes_behind_a_request_do_not_change_its_answer(gateway: Gateway, line: Line, name: str) -> None:
-    """As after a body that is longer than its Content-Length: a client that got 400 would repeat a request that was done."""
+    """As after a body that is longer than its Content-Length:
+    a client that got 400 would repeat a request that was done."""
     gateway.create_topic(name)
     line.send(request(f"POST /v1/topics/{name}/records", body=record_of(7)) + b"\0\0")
     status, headers, _ = line.answer()

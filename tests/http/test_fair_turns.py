@@ -1,4 +1,5 @@
-"""Each partition with records is served within twice as many fetches as there are partitions, in any pattern of fetches."""
+"""Each partition with records is served within twice as many fetches as there are partitions,
+in any pattern of fetches."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -60,7 +61,8 @@ def test_topics_polled_in_turn_have_their_own_turns(gateway: Gateway, name: str,
 def test_ss_028_a_session_that_fetches_then_acknowledges_serves_each_partition(
     gateway: Gateway, name: str, partitions: int
 ) -> None:
-    """Its fetches have the epochs 0, 2, 4: by the epoch alone, half of an even number of partitions would get nothing."""
+    """Its fetches have the epochs 0, 2, 4: by the epoch alone,
+    half of an even number of partitions would get nothing."""
     fill(gateway, name, partitions)
     taken: Counter[int] = Counter()
     for turn in range(2 * partitions):

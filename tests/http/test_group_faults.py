@@ -1,4 +1,5 @@
-"""Groups over faults: a share coordinator that is away, restarts that members do not notice, a full group (GI, HB, LG)."""
+"""Groups over faults: a share coordinator that is away, restarts that members do not notice,
+a full group (GI, HB, LG)."""
 
 import asyncio
 import os

@@ -20,7 +20,8 @@ def pages(gateway: Gateway, group: str, **query: Any) -> list[Json]:
 
 @pytest.fixture
 def held(gateway: Gateway, name: str) -> str:
-    """A group that holds four records, each a batch, of each of six partitions of two topics, and has one of nothing."""
+    """A group that holds four records, each a batch, of each of six partitions of two topics,
+    and has one of nothing."""
     for topic in (name, f"{name}-b"):
         gateway.create_topic(topic, partitions=4)
         for partition in range(3):

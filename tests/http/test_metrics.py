@@ -142,7 +142,8 @@ def test_unknown_topics_make_no_series(gateway: Gateway, name: str) -> None:
 
 
 def test_deleted_groups_and_topics_leave_no_series(gateway: Gateway, background: ThreadPoolExecutor, name: str) -> None:
-    """Otherwise each group that ever existed would cost memory and time of scrapes until a restart; with a waiting fetch too."""
+    """Otherwise each group that ever existed would cost memory and time of scrapes until a restart;
+    with a waiting fetch too."""
     topic, group, dead = f"{name}-topic", f"{name}-group", f"{name}-dead"
 
     def of(what: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The client and the command line where modules and signals of Unix do not exist, as on Windows.
 
-Python's own modules and the libraries have ways of their own there, so they are loaded first; then what Windows lacks is
-taken away, and only this project's code meets the gap.
+Python's own modules and the libraries have ways of their own there, so they are loaded first; then what Windows lacks
+is taken away, and only this project's code meets the gap.
 """
 
 import json

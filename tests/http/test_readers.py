@@ -1,4 +1,5 @@
-"""What the log's readers say of groups that fetch, finish and stop, and what retention spares. Both work every 50 ms here."""
+"""What the log's readers say of groups that fetch, finish and stop, and what retention spares.
+Both work every 50 ms here."""
 
 import json
 import time

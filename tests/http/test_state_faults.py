@@ -1,4 +1,5 @@
-"""Faults between a gateway, its share coordinator and the log: rows LD, PW, DF and GI that need one, on a stack of its own."""
+"""Faults between a gateway, its share coordinator and the log: rows LD, PW, DF and GI that need one,
+on a stack of its own."""
 
 import secrets
 import time
@@ -218,7 +219,8 @@ def test_lg_007_the_lag_is_the_same_after_a_restart(gateway: Gateway, stack: Sta
 def test_pw_013_a_fenced_write_is_refused(
     gateway: Gateway, state: Callable[..., Any], name: str, how: str, fields: dict[str, int], answered: int
 ) -> None:
-    """The gateway looks up the leader and asks again: after 124 it leads itself, and nobody holds the record in the new state."""
+    """The gateway looks up the leader and asks again: after 124 it leads itself,
+    and nobody holds the record in the new state."""
     gateway.produce_batches(name, 2)
     gateway.acquire(name, name)
     assert state(how, **fields) == 0

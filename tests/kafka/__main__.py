@@ -1,4 +1,5 @@
-"""`python -m tests.kafka`: play scripts, of the seeds from `--seed` on. A difference names its seed, to be played alone."""
+"""`python -m tests.kafka`: play scripts, of the seeds from `--seed` on.
+A difference names its seed, to be played alone."""
 
 import sys
 import tempfile

@@ -1,13 +1,13 @@
 """Play a script on both sides, and say where they differ.
 
-At a comparison both sides deliver until neither has more. Then the deliveries of each group must be the same: topic, partition,
-offset, value and the delivery counts in their order. So must the log ends, LASTSTABLE, and the lag.
+At a comparison both sides deliver until neither has more. Then the deliveries of each group must be the same: topic,
+partition, offset, value and the delivery counts in their order. So must the log ends, LASTSTABLE, and the lag.
 
 Kafka stores void offsets (records of aborted transactions that it cut out for a read_committed group) with the next
 acknowledgement of the partition; until then its lag counts them. sharequeue stores them within `floor_interval_ms`.
-`_unstored` counts what Kafka may not have stored yet. The last comparison appends and settles two records in each partition,
-so that nothing is left open there: lag 0 on both sides, sharequeue's start offset at the log end, and Kafka's at the
-second record, as a write of Kafka's carries the start offset from before it.
+`_unstored` counts what Kafka may not have stored yet. The last comparison appends and settles two records in each
+partition, so that nothing is left open there: lag 0 on both sides, sharequeue's start offset at the log end, and
+Kafka's at the second record, as a write of Kafka's carries the start offset from before it.
 """
 
 import time
@@ -83,7 +83,8 @@ class Taken:
 
 
 class Comparison:
-    """One script on both sides. `exact` and `open_lags` count the lags that were compared and equal, and those not 0."""
+    """One script on both sides. `exact` and `open_lags` count the lags that were compared and equal,
+    and those not 0."""
 
     def __init__(self, kafka: Side, sharequeue: Side, script: Script) -> None:
         self.kafka, self.sharequeue = Taken(kafka), Taken(sharequeue)
@@ -158,8 +159,8 @@ class Comparison:
     def _start_of_a_batch(self, partition: int, part: float) -> int:
         """An offset to delete up to, at about that part of the log.
 
-        If a batch of an aborted transaction has lost some of its records, Kafka 4.3.0 answers UNKNOWN_SERVER_ERROR to each
-        fetch of a read_committed group.
+        If a batch of an aborted transaction has lost some of its records, Kafka 4.3.0 answers UNKNOWN_SERVER_ERROR to
+        each fetch of a read_committed group.
         """
         most = self._batches[partition][-1] * part
         return max(offset for offset in self._batches[partition] if offset <= most)

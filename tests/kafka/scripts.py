@@ -1,8 +1,8 @@
 """Which steps a seed draws, and how a group settles each delivery. No IO.
 
 A script has one topic, three transactional producers and a producer without transactions, and two groups. Each value is
-unique. How a delivery is settled depends on the group, the value and the delivery count alone: so it does not matter in which
-fetches, and to which members, the two sides deliver.
+unique. How a delivery is settled depends on the group, the value and the delivery count alone: so it does not matter in
+which fetches, and to which members, the two sides deliver.
 """
 
 import random

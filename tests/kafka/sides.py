@@ -17,7 +17,8 @@ class Batch(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """How a member settles each offset from `first_offset` on: `accept`, `release`, `reject`, or `gap` without a record."""
+    """How a member settles each offset from `first_offset` on: `accept`, `release`, `reject`,
+    or `gap` without a record."""
 
     partition: int
     first_offset: int

@@ -139,7 +139,8 @@ def failing_test(tests: Sequence[Path]) -> str:
 
 
 def in_child(mutant: Mutant | None, folder: Path) -> int:
-    """Run the tests on a copy in a fork of this process, which writes the outcome to a file. Returns: its process id."""
+    """Run the tests on a copy in a fork of this process, which writes the outcome to a file.
+    Returns: its process id."""
     copy_of_packages(folder, mutant)
     process_id = os.fork()
     if process_id:

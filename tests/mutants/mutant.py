@@ -1,9 +1,9 @@
 """Faults to plant, one at a time: the file, the old text, the new text, and the rule that breaks.
 
-Rules are numbered as in KIP-932's description of a share-partition: 3 transitions, 4 loading, 5 next fetch offset, 6 acquiring,
-7 throttling, 8 acknowledging, 9 persisting, 10 lock timeout, 11 release, 12 start offset, 13 aborted records,
-14 delivery-complete count, 15 limits, 16 leader change; 9.x is the share coordinator, 11.x the dead-letter queue. Those of
-share groups say so in their file.
+Rules are numbered as in KIP-932's description of a share-partition: 3 transitions, 4 loading, 5 next fetch offset, 6
+acquiring, 7 throttling, 8 acknowledging, 9 persisting, 10 lock timeout, 11 release, 12 start offset, 13 aborted
+records, 14 delivery-complete count, 15 limits, 16 leader change; 9.x is the share coordinator, 11.x the dead-letter
+queue. Those of share groups say so in their file.
 """
 
 from typing import NamedTuple

@@ -1,5 +1,5 @@
-"""`python -m tests.openapi`: both documents before Redocly's and Spectral's recommended rules. Node's tools are installed
-beside this file, in the versions of package.json. Any error and any warning fails.
+"""`python -m tests.openapi`: both documents before Redocly's and Spectral's recommended rules. Node's tools are
+installed beside this file, in the versions of package.json. Any error and any warning fails.
 """
 
 import json

@@ -1,8 +1,9 @@
 """What changed between two documents so that code made from the older one breaks. Pure.
 
 Breaks: an operation, parameter, field, word, status or schema that is gone or has another name; something more that a
-request must hold; a narrower type or bound in a request; an answer that leaves out what it always had, or has a word that
-a closed enum did not list. Additions pass: new operations, schemas, optional fields of requests, and fields of answers.
+request must hold; a narrower type or bound in a request; an answer that leaves out what it always had, or has a word
+that a closed enum did not list. Additions pass: new operations, schemas, optional fields of requests,
+and fields of answers.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The project's wheel, and environments that hold it with what it asks for and nothing else.
 
-pip installs from a folder that holds the wheels of the libraries which a test allows: made of those that are installed here,
-so a test needs no network. What the wheel asks for besides makes pip fail.
+pip installs from a folder that holds the wheels of the libraries which a test allows: made of those that are installed
+here, so a test needs no network. What the wheel asks for besides makes pip fail.
 """
 
 import subprocess

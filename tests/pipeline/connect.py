@@ -1,4 +1,5 @@
-"""A client of Spark Connect: `connect.py URL TOPIC GROUP DIRECTORY`. It writes, reads the log, and streams from a group."""
+"""A client of Spark Connect: `connect.py URL TOPIC GROUP DIRECTORY`.
+It writes, reads the log, and streams from a group."""
 
 import sys
 

@@ -1,8 +1,8 @@
 """A driver program for tests to kill. It reads a group into one Parquet directory per batch; a repeat overwrites it.
 
-Usage: driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER STUCK_AT [MASTER ARCHIVE]. It prints `java HOME`, then `batch N` when a
-batch begins. It never leaves batch STUCK_AT (-1: none), and ends when all records are read. ARCHIVE has the packages that
-the workers of MASTER lack.
+Usage: driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER STUCK_AT [MASTER ARCHIVE]. It prints `java HOME`, then
+`batch N` when a batch begins. It never leaves batch STUCK_AT (-1: none), and ends when all records are read. ARCHIVE
+has the packages that the workers of MASTER lack.
 """
 
 import sys

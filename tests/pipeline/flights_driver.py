@@ -1,7 +1,7 @@
 """A driver program for tests to kill: flights from a group, counted by carrier into one Parquet directory per batch.
 
-Usage: flights_driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER MASTER ARCHIVE. It prints `batch N` when a batch is
-written, and ends when all records are read. ARCHIVE has the packages that the workers of MASTER lack.
+Usage: flights_driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER MASTER ARCHIVE. It prints `batch N` when a batch
+is written, and ends when all records are read. ARCHIVE has the packages that the workers of MASTER lack.
 """
 
 import sys

@@ -38,7 +38,8 @@ SECOND: dict[str, Any] = {
 
 
 def write(directory: Path) -> Path:
-    """Schemas 1 and 2 are Avro, 7 and 8 Protobuf; the subjects are orders-value and shop.Order. Returns: `directory`."""
+    """Schemas 1 and 2 are Avro, 7 and 8 Protobuf; the subjects are orders-value and shop.Order.
+    Returns: `directory`."""
     (directory / "subjects").mkdir(parents=True)
     for schema_id, schema in ((1, FIRST), (2, SECOND)):
         (directory / f"{schema_id}.avsc").write_text(json.dumps(schema))

@@ -38,7 +38,8 @@ def environment(url: str, spark_home: Path) -> dict[str, str]:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    """An empty directory, and beside it the project's wheel: pip takes it in place of a checkout, and needs no network."""
+    """An empty directory, and beside it the project's wheel: pip takes it in place of a checkout,
+    and needs no network."""
     wheels.build(tmp_path)
     (tmp_path / "empty").mkdir()
     return tmp_path / "empty"

@@ -1,4 +1,5 @@
-"""Which records a query reads together after an earlier one failed: all come again, and the last delivery comes alone."""
+"""Which records a query reads together after an earlier one failed: all come again,
+and the last delivery comes alone."""
 
 from collections import Counter
 

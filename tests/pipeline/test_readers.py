@@ -119,7 +119,8 @@ def release(gateway: Gateway, name: str, percent: int) -> None:
 
 
 def growing_stream(stack: Stack, gateway: Gateway, name: str, percent: int) -> tuple[GroupStreamReader, Any, list[int]]:
-    """An availableNow query with one batch done, when records were released and many new ones came. The offsets so far."""
+    """An availableNow query with one batch done, when records were released and many new ones came.
+    The offsets so far."""
     hold(gateway, name, percent)
     reader = stream_reader(stack, name)
     reader.prepareForTriggerAvailableNow()
@@ -163,7 +164,8 @@ def test_a_bounded_read_has_the_records_that_others_released(
 def test_a_bounded_read_is_refused_where_released_records_may_never_come(
     stack: Stack, gateway: Gateway, name: str
 ) -> None:
-    """A stream fails when they do not come, and holds nothing then. A batch fails at its start: it loses what it reads."""
+    """A stream fails when they do not come, and holds nothing then.
+    A batch fails at its start: it loses what it reads."""
     why = (
         f"30 records wait to be delivered again to group {name}, the first at {name}-0 offset 0, .* Set it to 1 or more"
     )

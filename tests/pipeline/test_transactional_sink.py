@@ -1,4 +1,5 @@
-"""Writing in transactions: a micro-batch becomes visible as a whole, once, whatever becomes of its tasks and its driver."""
+"""Writing in transactions: a micro-batch becomes visible as a whole, once,
+whatever becomes of its tasks and its driver."""
 
 import os
 import random
@@ -241,7 +242,8 @@ def task_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
 def test_a_killed_worker_and_a_killed_driver_write_each_record_once(
     pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path
 ) -> None:
-    """The worker dies after it has written records; the driver dies within a batch. The stage gives other rows each time."""
+    """The worker dies after it has written records; the driver dies within a batch.
+    The stage gives other rows each time."""
     produce(gateway, f"{name}-in", 600)
     gateway.create_topic(name, 2)
     stuck = tmp_path / "stuck"
@@ -277,7 +279,8 @@ def test_a_killed_worker_and_a_killed_driver_write_each_record_once(
 def test_ten_kills_of_driver_and_workers_write_each_record_once(
     cluster: Cluster, pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path, seed: int
 ) -> None:
-    """Two workers, speculation on, a stage that gives other rows each time; five kills of the driver, five of workers."""
+    """Two workers, speculation on, a stage that gives other rows each time;
+    five kills of the driver, five of workers."""
     chance = random.Random(seed)
     count = 12_000
     produce(gateway, f"{name}-in", count, partitions=2)

@@ -1,10 +1,10 @@
 """A driver program for tests to kill. It copies the log of a topic to another one, one transaction per micro-batch.
 
-Usage: transactional_driver.py URL FROM TO DIRECTORY RECORDS_PER_TRIGGER [MASTER ARCHIVE]. It prints `batch N` when batch N
-has ended, and ends when all records are copied. The stage between is not deterministic: each run of a task gives every
-record another value of `run`, and the records another order and other tasks. The first attempt of a task waits in its
-middle while there is the file DIRECTORY/stuck, and is slow now and then, so that Spark starts a second one beside it.
-Values are long: what a task has made reaches the sink only in pieces of 64 KiB.
+Usage: transactional_driver.py URL FROM TO DIRECTORY RECORDS_PER_TRIGGER [MASTER ARCHIVE]. It prints `batch N` when
+batch N has ended, and ends when all records are copied. The stage between is not deterministic: each run of a task
+gives every record another value of `run`, and the records another order and other tasks. The first attempt of a task
+waits in its middle while there is the file DIRECTORY/stuck, and is slow now and then, so that Spark starts a second one
+beside it. Values are long: what a task has made reaches the sink only in pieces of 64 KiB.
 """
 
 import random

@@ -1,8 +1,8 @@
 """A Python for Spark's workers that imports their packages once, before it forks a worker for each task or plan.
 
 Plain Spark imports after each fork, and its garbage collection after each task visits all imported objects. The
-arguments are those that Spark passes to Python: `-m DAEMON WORKER`, or `-m WORKER` for a worker that is not forked, or a
-program after `-c`, which asks for the version.
+arguments are those that Spark passes to Python: `-m DAEMON WORKER`, or `-m WORKER` for a worker that is not forked, or
+a program after `-c`, which asks for the version.
 """
 
 import gc

@@ -1,5 +1,5 @@
-"""The gateway's cache of topics and group settings: changes that the feed reports while lookups are in progress, or that
-cannot be applied.
+"""The gateway's cache of topics and group settings: changes that the feed reports while lookups are in progress, or
+that cannot be applied.
 """
 
 import asyncio

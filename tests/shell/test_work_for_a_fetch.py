@@ -1,4 +1,5 @@
-"""The life of a waiting fetch, and work of other gateways for it: work ends with its fetch, not when that only wakes."""
+"""The life of a waiting fetch, and work of other gateways for it: work ends with its fetch,
+not when that only wakes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -56,7 +56,8 @@ async def test_a_commit_is_bounded_in_bytes_and_holds_at_least_one_append(
 async def test_a_deadline_begins_with_the_appends_turn_and_late_turns_are_refused(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several commits in a row, each fast enough, are too slow together: started appends succeed, the rest is refused."""
+    """Several commits in a row, each fast enough, are too slow together: started appends succeed,
+    the rest is refused."""
     monkeypatch.setattr(appending, "AT_ONCE", 1)
     topic = new_topic()
     async with session(database_url) as admin, PostgresRecordLogs(database_url).open(deadline_s=2) as log:

@@ -29,7 +29,8 @@ TABLES = (
 
 
 class Left(NamedTuple):
-    """What is there when all are over. `disk`: bytes of the tables of transactions, after a vacuum; `memory`: of this process."""
+    """What is there when all are over. `disk`: bytes of the tables of transactions, after a vacuum;
+    `memory`: of this process."""
 
     rows: int
     disk: int

@@ -184,7 +184,8 @@ async def test_od_108_compaction_closes_what_it_removes(module_database: str, na
 
 
 async def test_od_109_a_crash_before_the_commit_counts_nothing(module_database: str, name: str) -> None:
-    """The connection dies when the records are inserted and the count is not: the repeat writes and counts them once."""
+    """The connection dies when the records are inserted and the count is not:
+    the repeat writes and counts them once."""
     async with scene(module_database, name) as it:
         await it.write(10)
         for step in (lambda: it.write(11), lambda: it.redrive(0), lambda: it.park(12)):

@@ -90,7 +90,8 @@ def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
 
 
 def test_a_server_that_hangs_up_at_once_counts_as_unreachable() -> None:
-    """Where it does so before the first word is sent, uvloop raises what the client does not expect: once in 300 tries."""
+    """Where it does so before the first word is sent, uvloop raises what the client does not expect:
+    once in 300 tries."""
 
     async def ask(port: int) -> None:
         redis = redis_client(f"redis://127.0.0.1:{port}/0")

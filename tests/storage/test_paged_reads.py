@@ -1,4 +1,5 @@
-"""Large states are read in pages, between services, and restored page by page: the whole state, of one moment, or an error."""
+"""Large states are read in pages, between services, and restored page by page: the whole state, of one moment,
+or an error."""
 
 import asyncio
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,5 @@
-"""The record log on PostgreSQL when connections die: every outcome is reported correctly, and nothing is written twice."""
+"""The record log on PostgreSQL when connections die: every outcome is reported correctly,
+and nothing is written twice."""
 
 import asyncio
 from collections.abc import Awaitable

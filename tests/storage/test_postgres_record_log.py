@@ -66,7 +66,8 @@ async def test_one_of_many_first_appends_reads_the_log_end_for_all(module_databa
 
 
 async def test_appends_behind_refused_ones_share_a_commit_of_the_fast_path(module_database: str) -> None:
-    """Else each of them is refused as well and takes the slow path, and so do the appends that follow it, without end."""
+    """Else each of them is refused as well and takes the slow path, and so do the appends that follow it,
+    without end."""
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["first"])

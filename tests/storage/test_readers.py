@@ -251,7 +251,8 @@ async def test_rd_401_a_reset_reserves_the_lower_floor_before_the_state_is_set(
 
 
 async def test_rd_402_a_reset_of_a_group_that_never_read_holds_all_until_it_is_set(module_database: str) -> None:
-    """A leader that read the state before the reset begins after it, at the log start, and the reset may never go on."""
+    """A leader that read the state before the reset begins after it, at the log start,
+    and the reset may never go on."""
     topic = new_topic()
     async with opened(module_database) as (log, readers, connection):
         await append(log, topic, range(10))

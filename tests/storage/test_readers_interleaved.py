@@ -1,8 +1,8 @@
 """The seven rules of the log's readers, with a pause between any two steps of any two operations.
 
-Begin, raise, reset, delete, trim, back-fill and housekeeping are the product's own, on PostgreSQL; the state goes through the
-share coordinator's own rules. Each operation is paused before each statement, commit and call, and another one runs there:
-every pair, at every point, in both orders; and three at a time in seeded orders. After every step:
+Begin, raise, reset, delete, trim, back-fill and housekeeping are the product's own, on PostgreSQL; the state goes
+through the share coordinator's own rules. Each operation is paused before each statement, commit and call, and another
+one runs there: every pair, at every point, in both orders; and three at a time in seeded orders. After every step:
 
     no record at or behind the durable start of a group that reads is trimmed
     the group has its row, with a floor at or below that start
@@ -185,7 +185,8 @@ def begin(world: World, leader_epoch: int = 2) -> Operation:
 
 
 def finish(world: World, to: int = 12, leader_epoch: int = 1) -> Operation:
-    """A leader of the first life has finished more, or finds void offsets: it writes the start, then raises the floor."""
+    """A leader of the first life has finished more, or finds void offsets: it writes the start,
+    then raises the floor."""
 
     async def run(actor: Actor) -> None:
         write = PartitionState(partition=0, state_epoch=1, leader_epoch=leader_epoch, start_offset=to)
@@ -217,7 +218,8 @@ def reset(world: World, target: int) -> Operation:
 
 
 def delete(world: World, *, group_too: bool) -> Operation:
-    """The state goes, then the rows of its life. A group whose offsets alone are deleted may begin again at any time."""
+    """The state goes, then the rows of its life. A group whose offsets alone are deleted may begin again at any
+    time."""
 
     async def run(actor: Actor) -> None:
         await actor.step()

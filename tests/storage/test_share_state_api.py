@@ -113,7 +113,8 @@ def test_sc_001_sc_017_a_written_state_is_read_back(calls: Calls, topic_id: str)
 
 
 def test_a_state_write_may_exceed_the_limit_of_client_requests(calls: Calls, topic_id: str) -> None:
-    """10,000 records released with 1 KiB of reason each, one of 60, fit in a client's request, and then have to be persisted."""
+    """10,000 records released with 1 KiB of reason each, one of 60, fit in a client's request,
+    and then have to be persisted."""
     calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
     notes = [
         {"first_offset": offset, "last_offset": offset, "delivery_count": 1, "reason": f"{offset % 60:<1024}"}

@@ -1,4 +1,5 @@
-"""The record log on PostgreSQL when it stops answering: producers are answered in time, and nothing is written twice."""
+"""The record log on PostgreSQL when it stops answering: producers are answered in time,
+and nothing is written twice."""
 
 import asyncio
 from collections import Counter

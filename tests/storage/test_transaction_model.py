@@ -1,8 +1,8 @@
 """Transactions, groups of both isolation levels, and crashes, on PostgreSQL beside a model with a row for each offset.
 
-Three gateways share a log. Each hears of the others' appends late, or never. Every step may crash one of them: its memory
-is gone, and the share-partitions that it led are loaded elsewhere from what was durable, with or without the write that
-was under way. The model knows each offset: a record, of which transaction, or the end of one.
+Three gateways share a log. Each hears of the others' appends late, or never. Every step may crash one of them: its
+memory is gone, and the share-partitions that it led are loaded elsewhere from what was durable, with or without the
+write that was under way. The model knows each offset: a record, of which transaction, or the end of one.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Transactions when two calls meet in one instant, and when connections die: one wins, and both tell what is stored.
 
-A call is stopped between two statements by a lock that the test holds: an end waits for the lock of a partition while it
-has the transaction's row, and an append waits for it while it shares that row.
+A call is stopped between two statements by a lock that the test holds: an end waits for the lock of a partition while
+it has the transaction's row, and an append waits for it while it shares that row.
 """
 
 import asyncio

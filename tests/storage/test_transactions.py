@@ -1,4 +1,5 @@
-"""Transactions of the record log: each call on a transaction in each of its states, answered as the table of rules says."""
+"""Transactions of the record log: each call on a transaction in each of its states,
+answered as the table of rules says."""
 
 import asyncio
 import json

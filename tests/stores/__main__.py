@@ -1,6 +1,7 @@
 """`make test-stores`: the tests that depend on the stores most, on stores other than the embedded ones.
 
-PostgreSQL 16 is in the wheel beside 18. Valkey 8 is another wheel, Redis 7 a `redis-server` in PATH or Debian's package.
+PostgreSQL 16 is in the wheel beside 18. Valkey 8 is another wheel,
+Redis 7 a `redis-server` in PATH or Debian's package.
 """
 
 import os

@@ -180,7 +180,8 @@ class LocalCompose:
         return text
 
     def run(self, name: str, command: list[str], *, lasting: bool = False) -> subprocess.Popen[bytes]:
-        """Start `command` with the environment of service `name`, and what the tests set for all. `lasting`: ends with us."""
+        """Start `command` with the environment of service `name`, and what the tests set for all.
+        `lasting`: ends with us."""
         environment = {key: self._local(value) for key, value in self._services[name].get("environment", {}).items()}
         if name in SETTINGS:
             prefix = SETTINGS[name].PREFIX

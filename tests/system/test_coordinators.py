@@ -1,4 +1,5 @@
-"""Two group coordinators and two share coordinators under load: one is killed, paused or stopped, the other takes over."""
+"""Two group coordinators and two share coordinators under load: one is killed, paused or stopped,
+the other takes over."""
 
 import asyncio
 import json

@@ -1,4 +1,5 @@
-"""A group is reset while a gateway that holds its old state is paused: later writes of that gateway are refused (GI-019)."""
+"""A group is reset while a gateway that holds its old state is paused:
+later writes of that gateway are refused (GI-019)."""
 
 import signal
 from collections.abc import Callable, Iterator

@@ -53,7 +53,8 @@ def test_the_page_of_dead_letters_prints_what_it_shows(stack: Stack) -> None:
 
 
 def play(stack: Stack, page: str, *, files: int = 0) -> None:
-    """Run each block of a page and compare what it prints with what the page shows; `files`: so many are programs to save."""
+    """Run each block of a page and compare what it prints with what the page shows;
+    `files`: so many are programs to save."""
     found = blocks((DOCS / page).read_text())
     saved = 0
     assert found

@@ -1,4 +1,5 @@
-"""The answer of `/readyz`, and its time, while a store or a coordinator hangs or refuses; a stack with its own stores."""
+"""The answer of `/readyz`, and its time, while a store or a coordinator hangs or refuses;
+a stack with its own stores."""
 
 import os
 import signal

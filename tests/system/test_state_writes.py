@@ -1,4 +1,5 @@
-"""The persister against a real share coordinator: a former leader writes nothing, and an unknown outcome stays unknown."""
+"""The persister against a real share coordinator: a former leader writes nothing,
+and an unknown outcome stays unknown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -83,7 +84,8 @@ def accepting(first_offset: int, last_offset: int) -> StateWrite:
 def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
     own_stack: Stack, data_dir: Path, key: SharePartitionKey, late_first: bool
 ) -> None:
-    """Both are sent in one request, as when a retry meets the first write after the share-partition was loaded again."""
+    """Both are sent in one request, as when a retry meets the first write after the share-partition was loaded
+    again."""
 
     async def run() -> None:
         async with persisting(own_stack, data_dir) as (client, persister):

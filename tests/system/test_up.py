@@ -403,7 +403,8 @@ def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_root_starts_postgresql_as_another_user(tmp_path: Path) -> None:
-    """Root may not run PostgreSQL; where that user cannot get into the data directory, a link says where the data is."""
+    """Root may not run PostgreSQL; where that user cannot get into the data directory,
+    a link says where the data is."""
     tmp_path.chmod(0o700)
     home = Postgres(tmp_path / "data").home
     link = tmp_path / "data" / "postgresql"

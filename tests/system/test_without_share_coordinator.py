@@ -134,7 +134,8 @@ class Load:
 def test_a_minute_without_the_share_coordinator_costs_no_delivery(
     tmp_path: Path, database_url: str, redis_url: str, name: str
 ) -> None:
-    """With every setting at its default, under a load of twelve clients: producing goes on, what was accepted stays so."""
+    """With every setting at its default, under a load of twelve clients: producing goes on,
+    what was accepted stays so."""
     with temporary_stack(tmp_path / "data", postgres_url=database_url, redis_url=redis_url) as stack:
         with httpx.Client(base_url=stack.url, timeout=60) as http:
             Gateway(http).create_topic(name, 4)

@@ -1,8 +1,8 @@
 """A request takes one way through the gateway: few functions, few files, not deep. Counted on one gateway, warm.
 
-Functions of `sharequeue/http/` are shown and not counted: the HTTP edge and the calling end, the same for every request.
-So is `sharequeue/distribution.py`, which takes the place of the histograms of prometheus_client: of libraries nothing is
-counted.
+Functions of `sharequeue/http/` are shown and not counted: the HTTP edge and the calling end, the same for every
+request. So is `sharequeue/distribution.py`, which takes the place of the histograms of prometheus_client: of libraries
+nothing is counted.
 """
 
 import json

@@ -2,12 +2,13 @@
 
 Each line of TRACE_FILE is one trace as JSON: what ran from one request to the next.
 
-    {"request": "POST /v1/…", "calls": [["sharequeue_gateway/routing/fetch.py", "RoutedFetch.fetch", 7], …], "clock_reads": 1}
+    {"request": "POST /v1/…", "calls": [["sharequeue_gateway/routing/fetch.py", "RoutedFetch.fetch", 7], …],
+    "clock_reads": 1}
 
 `calls`: our functions in the order of their first call, with the number of our frames on the stack by then, those
 that run the service not counted.
-Comprehensions are part of the function around them. Work of the gateway's own loops may fall into a trace: of many equal
-requests the shortest trace is the request's own.
+Comprehensions are part of the function around them. Work of the gateway's own loops may fall into a trace: of many
+equal requests the shortest trace is the request's own.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""The groups that read a partition, and how far each has finished it. Retention does not trim what they have not finished."""
+"""The groups that read a partition, and how far each has finished it.
+Retention does not trim what they have not finished."""
 
 from alembic import op
 

@@ -1,7 +1,8 @@
-"""Open dead letters: those that were neither redriven nor removed from their topic; and how many each share-partition has.
+"""Open dead letters: those that were neither redriven nor removed from their topic;
+and how many each share-partition has.
 
-Parked dead letters are counted at once. Those in a topic are counted from this revision on: nothing but a scan of the topic
-would find earlier ones.
+Parked dead letters are counted at once. Those in a topic are counted from this revision on: nothing but a scan of the
+topic would find earlier ones.
 """
 
 from alembic import op

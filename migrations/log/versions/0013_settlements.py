@@ -1,7 +1,7 @@
 """Acknowledgements that a transaction committed, until the leaders of their share-partitions have applied them.
 
-`settlements` has a row for each share-partition of such a transaction, written in the commit. `transaction_outcomes.settled`
-says which acknowledgements a commit had, so that a repeat with other ones is refused.
+`settlements` has a row for each share-partition of such a transaction, written in the commit.
+`transaction_outcomes.settled` says which acknowledgements a commit had, so that a repeat with other ones is refused.
 """
 
 from alembic import op

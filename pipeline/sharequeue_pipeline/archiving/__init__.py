@@ -12,6 +12,6 @@ place, and the driver replaces the manifest. A crash before the last step loses 
 A Delta table has no manifest: its commits name the files, and say how far each partition is archived.
 
 Only the jobs `archive` and `compact` use this folder. For Parquet `segments` is the work of tasks, `manifest` the
-directory, `checksum` the comparison; for Delta `table_files` is the work of tasks, `delta_table` the table. `latest_rows`
-is the work of tasks for a table of the last record of each key.
+directory, `checksum` the comparison; for Delta `table_files` is the work of tasks, `delta_table` the table.
+`latest_rows` is the work of tasks for a table of the last record of each key.
 """

@@ -4,8 +4,8 @@ The table's own log says how far the archive is. A commit adds files and, as an 
 next offset of their partitions: both or neither. So there is nothing to keep beside the table, and VACUUM and OPTIMIZE
 need to know nothing of us: a file that no commit names is a leftover, and offsets name records wherever they lie.
 
-There are two kinds. An archive has every record, and commits add files. A table of the latest records has the last record
-of each key, and commits merge rows. Both say how far they are in the same way, under names of their own.
+There are two kinds. An archive has every record, and commits add files. A table of the latest records has the last
+record of each key, and commits merge rows. Both say how far they are in the same way, under names of their own.
 """
 
 import contextlib
@@ -162,7 +162,8 @@ class TopicTable:
         """Merge the last records of some keys, and say how far their partition is, at once.
 
         Args:
-            rows: the columns of the table and `TOMBSTONE`, of one partition; each key once. A row without a key is added.
+            rows: the columns of the table and `TOMBSTONE`, of one partition; each key once.
+            A row without a key is added.
             note: JSON for the history of the table.
         Raises: PipelineError: another run has changed the table since it was opened.
         """

@@ -13,7 +13,8 @@ from sharequeue_pipeline.source.record_columns import RecordColumns
 
 
 class LatestRows(NamedTuple):
-    """`rows`: an Arrow stream of the table's columns and `TOMBSTONE`; `malformed`: values that did not fit the schema."""
+    """`rows`: an Arrow stream of the table's columns and `TOMBSTONE`;
+    `malformed`: values that did not fit the schema."""
 
     entry: Range
     records: int

@@ -1,8 +1,9 @@
 """`sharequeue pipeline archive`: copy a topic to Parquet or a Delta table, from where the last run ended, and trim the
 log on request.
 
-For Parquet, the driver cuts the log into segments of offsets, and runs them in waves: one task per segment. After each wave it moves
-the files into place and replaces the manifest. A killed run loses one wave; `archiving` has the steps. `table_archiver` does a run for a Delta table.
+For Parquet, the driver cuts the log into segments of offsets, and runs them in waves: one task per segment. After each
+wave it moves the files into place and replaces the manifest. A killed run loses one wave; `archiving` has the steps.
+`table_archiver` does a run for a Delta table.
 """
 
 import dataclasses
@@ -209,7 +210,8 @@ def command(
 ) -> None:
     """Copy TOPIC to Parquet or a Delta table, partitioned by date, from where the last run ended.
 
-    After a crash, run it again with the same arguments. Parquet files are read back and compared after they were written.
+    After a crash, run it again with the same arguments. Parquet files are read back and compared after they were
+    written.
     """
     if kind == "parquet" and columns:
         raise click.UsageError("the options of keys and values go with --format delta")

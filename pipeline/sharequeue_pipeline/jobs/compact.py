@@ -2,9 +2,9 @@
 
     list batches and generations ─▶ read the log ─▶ remove superseded records ─▶ list again ─▶ remove tombstones
 
-With `--to` a table of the latest records comes first (`latest_table`): it has all tombstones then that this run removes.
-The gateway refuses a removal if the batch has another generation than was listed. Tombstones go last: if a run is
-killed in between, the tombstones are still there, so no deleted key comes back.
+With `--to` a table of the latest records comes first (`latest_table`): it has all tombstones then that this run
+removes. The gateway refuses a removal if the batch has another generation than was listed. Tombstones go last: if a run
+is killed in between, the tombstones are still there, so no deleted key comes back.
 """
 
 import dataclasses

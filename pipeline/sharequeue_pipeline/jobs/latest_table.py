@@ -1,8 +1,9 @@
-"""`compact --to`: bring a Delta table of the last record of each key up to date with a topic, before the log is compacted.
+"""`compact --to`: bring a Delta table of the last record of each key up to date with a topic,
+before the log is compacted.
 
 Tasks reduce segments of the log, and the driver merges one segment after the other, in the order of offsets. Each merge
-also says how far its partition is, in the same commit. So a run that is killed leaves a table of some earlier offset, and
-the next run continues there.
+also says how far its partition is, in the same commit. So a run that is killed leaves a table of some earlier offset,
+and the next run continues there.
 """
 
 from collections.abc import Callable, Iterator

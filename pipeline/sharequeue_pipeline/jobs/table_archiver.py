@@ -1,7 +1,7 @@
 """One run of `archive --format delta`: plan, write in waves with a commit each, verify, delete from the log.
 
-The driver asks the table how far it has each partition. Tasks write files that no reader sees, and one commit for a wave
-adds them and says how far their partitions are archived now. A run that is killed loses one wave; its files are
+The driver asks the table how far it has each partition. Tasks write files that no reader sees, and one commit for a
+wave adds them and says how far their partitions are archived now. A run that is killed loses one wave; its files are
 leftovers that VACUUM removes. Two runs at once write both, and one of them fails at its commit.
 """
 

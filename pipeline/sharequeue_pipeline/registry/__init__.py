@@ -9,11 +9,11 @@
     value, Avro       00 │ schema id, 4 bytes │ datum
     value, Protobuf   00 │ schema id, 4 bytes │ message indexes │ message
 
-The id in a value names the schema that it was written with, the *writer schema*. The *reader schema* is the one that the
-options name; it gives the columns. A value of another version is read by the rules of its format: Avro resolves the
+The id in a value names the schema that it was written with, the *writer schema*. The *reader schema* is the one that
+the options name; it gives the columns. A value of another version is read by the rules of its format: Avro resolves the
 writer schema to the reader schema, Protobuf goes by field numbers.
 
-`wire_format` cuts and joins the parts of a value, `schema_folder` finds schemas, `avro_values` and `protobuf_values` read
-and write the values of one format, `fitting` compares a column with a schema, and `opening` picks the format. The source,
-the sink and the archive use `opening` alone, and the exceptions of `wire_format`.
+`wire_format` cuts and joins the parts of a value, `schema_folder` finds schemas, `avro_values` and `protobuf_values`
+read and write the values of one format, `fitting` compares a column with a schema, and `opening` picks the format. The
+source, the sink and the archive use `opening` alone, and the exceptions of `wire_format`.
 """

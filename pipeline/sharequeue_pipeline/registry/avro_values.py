@@ -1,8 +1,9 @@
 """Avro values: the type of a column for a schema, and reading and writing its values.
 
 The types are those of Spark's `from_avro`: an enum is a string, `fixed` is binary, ["null", T] is T. Of the logical
-types `date`, `timestamp-…` and `local-timestamp-…` (millis, micros) and `decimal` count; a value with another one is read
-as what lies below it. A union of several types has no type in Spark, and a schema that contains itself has none either.
+types `date`, `timestamp-…` and `local-timestamp-…` (millis, micros) and `decimal` count; a value with another one is
+read as what lies below it. A union of several types has no type in Spark,
+and a schema that contains itself has none either.
 """
 
 import io
@@ -196,7 +197,8 @@ def _check_reading(schema: Any) -> None:
 
 
 def _set_defaults(schema: Any) -> None:
-    """Make the defaults of fields what the library makes of values: bytes, times and decimals are texts and numbers in JSON."""
+    """Make the defaults of fields what the library makes of values: bytes,
+    times and decimals are texts and numbers in JSON."""
     names: dict[str, Any] = {}
 
     def visit(given: Any) -> None:

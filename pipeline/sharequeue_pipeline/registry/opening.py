@@ -24,7 +24,8 @@ class RegistryValues(Protocol):
 
 @dataclass(frozen=True)
 class SchemaName:
-    """A schema as options name it. `schema`: an id or a subject; `message`: of a Protobuf schema, None for its first."""
+    """A schema as options name it. `schema`: an id or a subject;
+    `message`: of a Protobuf schema, None for its first."""
 
     value_format: str
     registry: str

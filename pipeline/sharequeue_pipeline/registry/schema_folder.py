@@ -1,7 +1,7 @@
 """The directory of schemas: files by schema id, and subjects with their ids. The folder's docstring has the layout.
 
-An id never changes its schema, so a file is read once. An unknown id may have been added since, by a producer that wrote
-while a task ran: the directory is listed again then, but not more often than every second.
+An id never changes its schema, so a file is read once. An unknown id may have been added since, by a producer that
+wrote while a task ran: the directory is listed again then, but not more often than every second.
 """
 
 import json

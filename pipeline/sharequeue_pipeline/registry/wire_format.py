@@ -1,7 +1,7 @@
 """What stands in front of a value: the magic byte, the schema id, and Protobuf's message indexes. Pure.
 
-Message indexes say which message of the .proto file a value is: the place of an outer message, of the message in it, and
-so on. They are numbers in zigzag form, their count in front; a single 0 stands for the first message, [0].
+Message indexes say which message of the .proto file a value is: the place of an outer message, of the message in it,
+and so on. They are numbers in zigzag form, their count in front; a single 0 stands for the first message, [0].
 """
 
 import struct

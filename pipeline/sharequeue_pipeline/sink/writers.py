@@ -48,8 +48,9 @@ _FIRST: Final = re.compile(rb'\{"records":\[\{"partition":(\d+),"offset":(\d+)')
 class Written(WriterCommitMessage):
     """The number of requests and of records that one task has sent.
 
-    `known`: how many of the records were in the log when the write began, under the same keys, or were committed before.
-    `transaction_id`, `part`, `label`: in a transaction, what to commit and what to note. `done`: it was committed before.
+    `known`: how many of the records were in the log when the write began, under the same keys, or were committed
+    before. `transaction_id`, `part`, `label`: in a transaction, what to commit and what to note.
+    `done`: it was committed before.
     """
 
     def __init__(
@@ -141,7 +142,8 @@ class _Writer:
         return Written(sent, records, known)
 
     def _send_part(self, whole: WriteTransaction, batches: Iterator[Any], label: str | None) -> Written:
-        """Send a task's records in a part of the transaction, which counts if Spark names this attempt to the driver."""
+        """Send a task's records in a part of the transaction,
+        which counts if Spark names this attempt to the driver."""
         rows = Rows(self._options, self._schema)
         context = TaskContext.get()
         assert context is not None
@@ -183,7 +185,8 @@ class _Writer:
                 gateway.commit_transaction(transaction_id, parts, written[0].label)
 
     def _give_up(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
-        """Abort the transaction of a write that failed. Without an answer the next begin aborts it, or its time passes."""
+        """Abort the transaction of a write that failed. Without an answer the next begin aborts it,
+        or its time passes."""
         transaction_id = next((each.transaction_id for each in messages if isinstance(each, Written)), begun)
         if transaction_id is not None:
             with suppress(PipelineError), GatewayClient(self._options.gateway) as gateway:
@@ -253,7 +256,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._give_up(messages, None if self._transaction is None else self._transaction.transaction_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the transaction if there is one. Say how many records were written and how many were known, to the program that asked for it."""
+        """Commit the transaction if there is one. Say how many records were written and how many were known, to the
+        program that asked for it."""
         if self._transaction is not None:
             self._end(messages, self._transaction.transaction_id)
         written = [message for message in messages if isinstance(message, Written)]

@@ -1,8 +1,8 @@
 """When a micro-batch begins, and what keeps it small. Pure.
 
 It begins as soon as enough records wait, or the last one was long enough ago, as with Kafka's minOffsetsPerTrigger and
-maxTriggerDelay; the time counts from the start of the query at first. A group's limit of locks in a partition may end it
-before it has maxRecordsPerTrigger.
+maxTriggerDelay; the time counts from the start of the query at first. A group's limit of locks in a partition may end
+it before it has maxRecordsPerTrigger.
 """
 
 from collections.abc import Iterable

@@ -15,17 +15,17 @@ first as long as there are any (`share.redelivery.percent=0`)."""
 class BoundedRead:
     """The partitions that may still have such records.
 
-    A partition gives the records that were never delivered in the order of their offsets. When it gives the one that was
-    its last at the start, or a later one, the read is done with it. A later record is read as well: giving it back would
-    cost it a delivery.
+    A partition gives the records that were never delivered in the order of their offsets. When it gives the one that
+    was its last at the start, or a later one, the read is done with it. A later record is read as well: giving it back
+    would cost it a delivery.
 
     Records that were delivered before may come after that one: a group gives new records a share of the fetches. So the
-    caller looks for them once `left` is empty, and `reopen` asks for those that this read has not had. It has each record
-    once: one that its job releases is left to the next read.
+    caller looks for them once `left` is empty, and `reopen` asks for those that this read has not had. It has each
+    record once: one that its job releases is left to the next read.
 
-    The read asks until they have come. It ends, because with a `share.redelivery.percent` of P one of 99 / P + 1 fetches
-    begins at the records to deliver again. If that was another member's fetch, they have one delivery less left. With 0
-    no fetch need ever begin there: the read gives up then, and `given_up` says so.
+    The read asks until they have come. It ends, because with a `share.redelivery.percent` of P one of 99 / P + 1
+    fetches begins at the records to deliver again. If that was another member's fetch, they have one delivery less
+    left. With 0 no fetch need ever begin there: the read gives up then, and `given_up` says so.
     """
 
     def __init__(self, bounds: Mapping[tuple[str, int], tuple[int, int]], redelivery_percent: int) -> None:

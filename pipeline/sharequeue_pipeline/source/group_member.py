@@ -138,7 +138,8 @@ class GroupMember:
             )
 
     def isolate(self) -> None:
-        """Read the records that were delivered before this process in pieces: one of them may have ended an earlier one."""
+        """Read the records that were delivered before this process in pieces:
+        one of them may have ended an earlier one."""
         if self._isolation is None:
             delivered = self._gateway.delivered(self._group, self._names(), SOON_S)
             self._isolation = Isolation(delivered, self._delivery_limit)

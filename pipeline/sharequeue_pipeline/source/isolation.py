@@ -46,8 +46,8 @@ class Isolation:
 
     @property
     def partitions(self) -> set[tuple[str, int]]:
-        """The partitions with such records. While these wait for their time, a fetch that names no piece leaves them out:
-        it would take all of them together when the time comes."""
+        """The partitions with such records. While these wait for their time, a fetch that names no piece leaves them
+        out: it would take all of them together when the time comes."""
         return {entry[:2] for entry in self._left}
 
     def look(self) -> bool:

@@ -59,7 +59,8 @@ def log_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = Fals
 
 
 def bounds_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = False) -> Bounds:
-    """Log start and log end of every partition of the topics; `committed`: the last stable offset in place of the end."""
+    """Log start and log end of every partition of the topics;
+    `committed`: the last stable offset in place of the end."""
     return log_of(gateway, topics, committed=committed).bounds
 
 

@@ -1,8 +1,8 @@
 """What the processes of a driver leave for each other: files in a directory that only this user may read.
 
 A streaming query acquires in a planning process of its own. The driver program settles for it when the query has ended,
-and while a batch runs (`settle`). So the planning process writes how to reach the gateway, and the driver program writes
-what a job settled, which the planning process must not accept:
+and while a batch runs (`settle`). So the planning process writes how to reach the gateway, and the driver program
+writes what a job settled, which the planning process must not accept:
 
     <member id>             {"url": …, "token": …, "timeout_ms": …, "group": …, "on_error": …}
     <member id>.settled     one line for each call of `settle`: {"batch": 7, "ranges": {"orders": {"0": "17-17:1"}}}

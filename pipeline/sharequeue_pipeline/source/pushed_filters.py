@@ -1,7 +1,7 @@
 """Which offsets a batch read of the log can leave out, because a filter of the query drops their records. Pure.
 
-Filters on `topic`, `partition` and `offset` narrow the ranges to read, and a filter on `timestamp` gives a time to begin
-at. Spark applies every filter again, so what is left may hold records too many, and never too few.
+Filters on `topic`, `partition` and `offset` narrow the ranges to read, and a filter on `timestamp` gives a time to
+begin at. Spark applies every filter again, so what is left may hold records too many, and never too few.
 """
 
 import operator

@@ -29,7 +29,8 @@ class RecordColumns:
         self._on_malformed = options.on_malformed
         self._malformed: Malformed = {}
         self.rejected: list[tuple[Range, str]] = []
-        """Records that were left out with `onMalformed=reject`, and why. The caller rejects them and clears the list."""
+        """Records that were left out with `onMalformed=reject`, and why.
+        The caller rejects them and clears the list."""
         self.malformed = 0
         """How many values did not fit their schema."""
         self._schema = to_arrow_schema(schema, timezone="UTC")

@@ -1,4 +1,5 @@
-"""Reading and writing schema `groups`. Every write is under a fence: a shard, and the epoch that this instance owns it under.
+"""Reading and writing schema `groups`. Every write is under a fence: a shard,
+and the epoch that this instance owns it under.
 
 fence = database.fence(group_id)            raises if another instance owns the shard
 await database.query(store.save, fence, …)  PostgreSQL raises NOT_HELD if another instance has taken it since

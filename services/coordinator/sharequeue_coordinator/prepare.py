@@ -27,7 +27,8 @@ SERVER_SETTINGS = {
 
 
 async def prepare(settings: Settings) -> Service:
-    """Take the free shards, and make the application and its loops. Raises: the fault of a store that cannot be reached."""
+    """Take the free shards, and make the application and its loops.
+    Raises: the fault of a store that cannot be reached."""
 
     async def connect() -> Any:
         return await asyncpg.connect(settings.database_url, timeout=5, server_settings=SERVER_SETTINGS)

@@ -84,8 +84,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     transaction_sweep_ms: Positive = 1000
     """How often transactions whose time has passed are aborted."""
     transaction_outcome_period_s: Annotated[int, Meta(ge=1, le=86_400)] = 3600
-    """The outcomes of transactions, and transactional ids after their last begin, are kept for at least 25 periods of so
-    many seconds. All gateways need the same value."""
+    """The outcomes of transactions, and transactional ids after their last begin, are kept for at least 25 periods of
+    so many seconds. All gateways need the same value."""
     share_session_idle_ms: Positive = 60_000
     """A session that was not used for so long is dropped. Its member keeps what it holds."""
     share_partition_idle_ms: Positive = 60_000

@@ -1,4 +1,5 @@
-"""How many partitions topics have, as the group coordinator says. A state request may only name partitions that exist."""
+"""How many partitions topics have, as the group coordinator says.
+A state request may only name partitions that exist."""
 
 import time
 from collections.abc import Sequence

@@ -38,7 +38,8 @@ class ShardChanges:
 
 
 async def prepare(settings: Settings) -> Service:
-    """Take the free shards, and make the application and its loops. Raises: the fault of a store that cannot be reached."""
+    """Take the free shards, and make the application and its loops.
+    Raises: the fault of a store that cannot be reached."""
 
     async def connect() -> Any:
         return await asyncpg.connect(

@@ -1,7 +1,7 @@
 """The share coordinator's SQL, one function per statement. Schema `share_state`.
 
-Each write is one statement. It locks the rows of its shards and compares the owner epochs (`sharequeue.ownership.shard_store`),
-so an instance that another one replaced writes nothing.
+Each write is one statement. It locks the rows of its shards and compares the owner epochs
+(`sharequeue.ownership.shard_store`), so an instance that another one replaced writes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,8 @@ CROSS JOIN LATERAL (
 LEFT JOIN share_state.share_records r ON r.key_id = k.key_id
 ORDER BY k.key_id, r.seq
 """
-"""Looks up each key by itself. PostgreSQL would plan a join while the table is empty, to read all of it, and keep the plan."""
+"""Looks up each key by itself. PostgreSQL would plan a join while the table is empty, to read all of it,
+and keep the plan."""
 
 
 LOAD_PARTS: Final = """
@@ -66,7 +67,8 @@ class LoadedRow(NamedTuple):
 
 
 class LoadedKey(NamedTuple):
-    """The stored rows of one share-partition, in order, and the parts of its large snapshot, if its last one is large."""
+    """The stored rows of one share-partition, in order, and the parts of its large snapshot,
+    if its last one is large."""
 
     key_id: int
     rows: list[LoadedRow]
@@ -250,7 +252,8 @@ PRUNE_KEYS: Final = PRUNE.format(
 
 
 async def prune(connection: Any) -> tuple[int, int]:
-    """Remove the rows that each key's last snapshot holds or its tombstone ends, and the tombstones. Reads the whole table.
+    """Remove the rows that each key's last snapshot holds or its tombstone ends, and the tombstones.
+    Reads the whole table.
 
     Returns: (rows removed, last pruned sequence number).
     """
@@ -265,7 +268,8 @@ async def prune_keys(connection: Any, key_ids: Sequence[int]) -> int:
 
 
 async def remove_lost_parts(connection: Any) -> None:
-    """Remove parts that no row names an hour after they were stored: their snapshot never came to count, or no longer does."""
+    """Remove parts that no row names an hour after they were stored: their snapshot never came to count,
+    or no longer does."""
     await connection.execute(
         """DELETE FROM share_state.snapshot_parts p
            WHERE p.written_at < now() - interval '1 hour' AND NOT EXISTS (
@@ -297,7 +301,8 @@ async def keys_without_state(connection: Any, limit: int) -> dict[SharePartition
 
 
 async def remove_keys(connection: Any, epochs: Mapping[int, int], key_ids: Sequence[int]) -> None:
-    """Remove keys that still have no rows. Their owner calls this between two commits, with these keys discarded from memory."""
+    """Remove keys that still have no rows. Their owner calls this between two commits,
+    with these keys discarded from memory."""
     held = HELD.format(schema="share_state", shards="$1", epochs="$2")
     await connection.execute(
         f"""WITH held AS MATERIALIZED ({held})
@@ -313,7 +318,8 @@ async def remove_keys(connection: Any, epochs: Mapping[int, int], key_ids: Seque
 async def export(connection: Any, query: ExportStateQuery) -> tuple[list[tuple[Any, ...]], dict[int, list[bytes]]]:
     """Share-partitions, all read at one moment.
 
-    Returns: rows of (key id, group id, topic id, partition, seq, kind, record); the parts of their large snapshots, by id.
+    Returns: rows of (key id, group id, topic id, partition, seq, kind, record);
+    the parts of their large snapshots, by id.
     """
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         rows: list[tuple[Any, ...]] = await connection.fetch(

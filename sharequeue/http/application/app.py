@@ -6,8 +6,9 @@
                                      │            └──▶ routes of FastAPI, 404, 405
                                      └──▶ refused
 
-An endpoint checks, reads, answers and fails by itself, so ASGI adds nothing but a tenth of the CPU of a call. The protocol
-serves it straight, as long as there is nothing on the other way that must see the request. `App.straight` decides that.
+An endpoint checks, reads, answers and fails by itself, so ASGI adds nothing but a tenth of the CPU of a call. The
+protocol serves it straight, as long as there is nothing on the other way that must see the request.
+`App.straight` decides that.
 """
 
 from collections.abc import Callable, Mapping

@@ -177,7 +177,8 @@ class Endpoint:
                 self._admission.release(taken)
 
     def _failed(self, fault: BaseException, request_id: str) -> Answer:
-        """The answer for an exception of the handler or of a check before it. Raises: CancelledError: this request must end."""
+        """The answer for an exception of the handler or of a check before it.
+        Raises: CancelledError: this request must end."""
         if isinstance(fault, ApiError):
             return problem_answer(fault, request_id)
         task = asyncio.current_task()

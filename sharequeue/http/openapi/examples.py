@@ -1,7 +1,7 @@
 """The examples of the document: one story from an empty stack on, in the order in which its calls succeed.
 
-The requests are written here. The answers are those of a real stack, in examples.json beside this file: a test plays the
-story and compares (`tests/http/test_examples.py`).
+The requests are written here. The answers are those of a real stack, in examples.json beside this file: a test plays
+the story and compares (`tests/http/test_examples.py`).
 """
 
 import functools

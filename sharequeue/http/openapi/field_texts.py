@@ -1,4 +1,5 @@
-"""What the source says of the fields of a message: the string in the line behind a field, as Sphinx and pydantic read it.
+"""What the source says of the fields of a message: the string in the line behind a field,
+as Sphinx and pydantic read it.
 
 The text stands beside the field, and the document and docs/calls.md show it. It costs nothing at run time: the modules
 are parsed when the document is made.

@@ -28,7 +28,8 @@ def check_head(
 
     Args:
         codings: the values of its headers Transfer-Encoding, in lower case.
-        received: bytes that the head cannot be larger than. Its size is computed only if they are more than it may have.
+        received: bytes that the head cannot be larger than.
+        Its size is computed only if they are more than it may have.
     Raises: InvalidRequest (400, 414, 431, 501, 505).
     """
     if len(method) + len(target) + LINE_BYTES > limits.max_request_line_bytes:

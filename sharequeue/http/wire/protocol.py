@@ -7,8 +7,8 @@
      (30 s if it never   over 64 KiB: 431    after 10 s            as long as the answers            byte taken: reset
      sent a byte)                                                  before its own take
 
-A request without a body skips that state. The first request of the queue is served from its whole head on, and reads its
-body itself. The times and sizes are defaults of `HttpLimits`.
+A request without a body skips that state. The first request of the queue is served from its whole head on, and reads
+its body itself. The times and sizes are defaults of `HttpLimits`.
 
 - Requests of one connection are answered one after another, in their order. When a few are queued, reading pauses.
 - A request for an endpoint is served straight; every other one goes to the application by ASGI (see `App.straight`).

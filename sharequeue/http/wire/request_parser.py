@@ -82,8 +82,8 @@ class RequestParser:
         """`_fed` at that moment."""
 
     def release(self) -> None:
-        """The connection is lost. The parser, this object and the connection refer to one another; without this, only the
-        collector would free them."""
+        """The connection is lost. The parser, this object and the connection refer to one another; without this, only
+        the collector would free them."""
         self._connection = self._parser = self.incoming = None
 
     # Bytes

@@ -1,7 +1,7 @@
 """The bytes of one connection's answers that its client has not taken, and the answers that wait until it has.
 
-The transport calls `pause` when its buffer is full, because the client takes less than it is sent, and `resume` when the
-buffer has room again. Between the two the next answers wait, and the edge counts the bytes of all such connections.
+The transport calls `pause` when its buffer is full, because the client takes less than it is sent, and `resume` when
+the buffer has room again. Between the two the next answers wait, and the edge counts the bytes of all such connections.
 """
 
 import asyncio

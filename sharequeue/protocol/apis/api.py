@@ -16,7 +16,8 @@ GROUP_ERRORS: Final = ("INVALID_GROUP_ID",)
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One call. `path` holds `{parameters}`; `request` is the type of the body (GET, DELETE: the query), `response` the answer's.
+    """One call. `path` holds `{parameters}`; `request` is the type of the body (GET, DELETE: the query),
+    `response` the answer's.
 
     `errors`: the codes that are particular to this call. Every call may also answer 42, 413, 415, -1 and 503.
     `idempotent`: two equal calls have the effect of one, so a call whose answer was lost may be made again.

@@ -1,4 +1,5 @@
-"""Topics and their partitions: calls of a gateway, which forwards those about a topic itself to the group coordinator."""
+"""Topics and their partitions: calls of a gateway, which forwards those about a topic itself to the group
+coordinator."""
 
 from sharequeue.protocol import bounds
 from sharequeue.protocol.apis.api import TOPIC_ERRORS, Api

@@ -43,7 +43,8 @@ class RecordBatchListing(Response):
     size_bytes: Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
     """Its size in the database, in bytes."""
     aborted: bool = False
-    """Whether its records belong to an aborted transaction. Remove them all: only `read_uncommitted` readers get them."""
+    """Whether its records belong to an aborted transaction.
+    Remove them all: only `read_uncommitted` readers get them."""
 
 
 class RecordBatchList(Response):

@@ -123,8 +123,8 @@ AcknowledgeTypes = Annotated[
         }
     ),
 ]
-"""A TypeName for each offset, or null for none, as JSON. They are checked with the rest of an acknowledgement: decoded as texts, they take
-eight times their size."""
+"""A TypeName for each offset, or null for none, as JSON. They are checked with the rest of an acknowledgement: decoded
+as texts, they take eight times their size."""
 
 ConfigName = Annotated[str, Meta(extra_json_schema={"maxLength": 100, "pattern": r"^[a-z][a-z0-9.]*\Z"})]
 """Checked where settings are looked up: INVALID_CONFIG."""

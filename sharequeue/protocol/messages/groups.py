@@ -255,7 +255,8 @@ _Changes = Annotated[dict[str, ConfigValue | None], Meta(max_length=MAX_CONFIGS)
 _Names = Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)]
 
 AnyConfigChanges = Annotated[dict[str, ConfigValue | _Names | _Changes | None], Meta(max_length=MAX_CONFIGS)]
-"""What updateShareGroupConfig takes: an UpdateShareGroupConfigRequest, or the older form with the settings beside `reset`.
+"""What updateShareGroupConfig takes: an UpdateShareGroupConfigRequest,
+or the older form with the settings beside `reset`.
 
 No setting is named `config` or `reset`: names of settings hold dots. `null` for a value is a name in `reset`.
 """
@@ -271,8 +272,8 @@ class Holding(Response):
 
 
 class GroupPartitionOffset(Response):
-    """How far a group is in one partition. −1: unknown, because the share-partition was never loaded or its state could not
-    be read."""
+    """How far a group is in one partition. −1: unknown, because the share-partition was never loaded or its state could
+    not be read."""
 
     partition: PartitionIndex
     """The number of the partition, from 0."""
@@ -330,8 +331,9 @@ class ResetTopic(Request):
 class ResetShareGroupOffsetsRequest(Request):
     """Where the group begins next. Without `topics`: in all topics in which it has offsets; then it must exist.
 
-    `offset` belongs to `to: offset` and is clamped to the log. `datetime` belongs to `to: datetime`: ISO 8601, UTC if it
-    names no zone; the group starts at the first record at or after it, or at the log end. `current`: the present start.
+    `offset` belongs to `to: offset` and is clamped to the log. `datetime` belongs to `to: datetime`: ISO 8601, UTC if
+    it names no zone; the group starts at the first record at or after it, or at the log end.
+    `current`: the present start.
     """
 
     to: ResetTarget
@@ -370,8 +372,8 @@ class ResetTopicOffsets(Response):
 
 
 class ResetOffsetsResult(Response):
-    """The new start offsets of the group (for `dry_run`, those it would get). `errors` lists at most 50 failed partitions
-    of the `failed_count`."""
+    """The new start offsets of the group (for `dry_run`, those it would get). `errors` lists at most 50 failed
+    partitions of the `failed_count`."""
 
     topics: list[ResetTopicOffsets]
     """The new start offsets, by topic; those that it would get if `dry_run` is true."""

@@ -69,11 +69,13 @@ class InFlightBatch(Response):
     earlier_reasons: Annotated[tuple[GivenReason, ...], at_most(KEPT_REASONS)] = ()
     """The last reasons of earlier deliveries, the oldest first. Absent without one, or if the records are finished."""
     transaction_id: str | None = None
-    """The transaction on which the records are pending: its end settles them, or gives them back. Absent without one."""
+    """The transaction on which the records are pending: its end settles them, or gives them back.
+    Absent without one."""
 
 
 class DeadLetterStatus(Response):
-    """A range on its way to the dead-letter queue that could not be written yet. The gateway tries again until it can."""
+    """A range on its way to the dead-letter queue that could not be written yet.
+    The gateway tries again until it can."""
 
     first_offset: Offset
     """The first offset of the range, included."""

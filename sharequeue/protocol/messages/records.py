@@ -144,8 +144,8 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     reason: ReasonText | None = None
     """Why, in at most 1,024 characters, for `release` and `reject`. The in-flight list and the dead letter show it."""
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] | None = None
-    """How long the released records are not delivered, in milliseconds, at most 12 hours. 0: at once. Absent: as long as
-    the group's `share.retry.backoff.ms` says. For `release` alone."""
+    """How long the released records are not delivered, in milliseconds, at most 12 hours. 0: at once. Absent: as long
+    as the group's `share.retry.backoff.ms` says. For `release` alone."""
     begun: bool = True
     """For `release`; false: the client gives the records back before it began to work on them. Their delivery is then
     no attempt, up to `share.delivery.count.limit` times for a record. Refused with `kafka_defaults`."""
@@ -319,7 +319,8 @@ class AcknowledgeResponse(Response):
     failed_count: Int32
     """How many acknowledgements failed or are unknown. The header `Acknowledge-Failed` says it too."""
     acquisition_lock_timeout_ms: Int32
-    """How long locks of this group last, in milliseconds. A lock of a fetch with `lock_duration_ms` keeps its own length."""
+    """How long locks of this group last, in milliseconds. A lock of a fetch with `lock_duration_ms` keeps its own
+    length."""
     produced: Annotated[list[ProducedTo], at_most(MAX_TOPICS_PRODUCED)] = []
     """Where the records of `produce` are, in request order."""
 

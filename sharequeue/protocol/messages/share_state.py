@@ -49,9 +49,10 @@ class WriteBatchRequest(Request):
 
 
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
-    """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start offset
-    of the leader's next write is at or behind it. `next_offset`, in a page of a state: where the next page begins. Pages of
-    one `version` belong together. `pending`, after a write: the transactions that its annotations name are stored."""
+    """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start
+    offset of the leader's next write is at or behind it. `next_offset`, in a page of a state: where the next page
+    begins. Pages of one `version` belong together. `pending`, after a write:
+    the transactions that its annotations name are stored."""
 
     partition: int
     error_code: int

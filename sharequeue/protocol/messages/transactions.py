@@ -42,8 +42,8 @@ class BeginTransactionRequest(Request):
     """The transaction is aborted if it is open for longer, by the clock of PostgreSQL. 1 to 900,000, unless the service
     says otherwise. A part has the time of its whole."""
     part_of: Uuid | None = None
-    """The id of an open transaction. The new one is a part of it: produce to it as to any other. The commit of the whole
-    commits the parts that it names, and aborts the others. It goes without a `transactional_id`."""
+    """The id of an open transaction. The new one is a part of it: produce to it as to any other. The commit of the
+    whole commits the parts that it names, and aborts the others. It goes without a `transactional_id`."""
 
 
 class BegunTransaction(Response):
@@ -78,8 +78,8 @@ class CommitTransactionRequest(Request):
     """The end of a transaction whose records become visible, and which settles what its client consumed."""
 
     note: Annotated[str, Meta(max_length=MAX_NOTE_LENGTH)] | None = None
-    """A text that the next begin with the same `transactional_id` answers, to find out after a crash whether this commit
-    happened. At most 256 characters."""
+    """A text that the next begin with the same `transactional_id` answers, to find out after a crash whether this
+    commit happened. At most 256 characters."""
     parts: Annotated[list[Uuid], at_most(MAX_PARTS)] = []
     """The parts of this transaction whose records become visible with its own. Its other parts are aborted. If one of
     them is not open, nothing is committed, and the transaction stays open."""
@@ -115,7 +115,8 @@ class TransactionPartition(Response):
     partition: Int32
     """The number of the partition, from 0."""
     first_offset: Int64
-    """The first record of the transaction here. Until it ends, readers of committed records stop there at the latest."""
+    """The first record of the transaction here. Until it ends,
+    readers of committed records stop there at the latest."""
     topic: str | None = None
     """The name of the topic. Absent if this gateway does not know it."""
 
@@ -170,10 +171,11 @@ class TransactionDescription(Response):
     ended_at_ms: TimestampMs | None = None
     """When it ended, in milliseconds since the epoch. Absent while it is open."""
     blocks: Annotated[list[BlockedSharePartition], at_most(1000)] | None = None
-    """The share-partitions that wait for its end: in their partitions it is the oldest open transaction. Absent once it has
-    ended, and if the group coordinator does not tell the level of a group."""
+    """The share-partitions that wait for its end: in their partitions it is the oldest open transaction. Absent once it
+    has ended, and if the group coordinator does not tell the level of a group."""
     more_blocked: bool = False
-    """Whether it may block others, too; absent if not. Only the first 200 groups that read its partitions are looked at."""
+    """Whether it may block others, too; absent if not. Only the first 200 groups that read its partitions are looked
+    at."""
     unapplied: Annotated[list[UnappliedSettlement], at_most(1000)] = []
     """Where its acknowledgements are decided, but their leader has not applied them yet. Nobody gets these records."""
 

@@ -8,6 +8,6 @@
     page          the figures as one HTML file: `overview`, `dead_letters`, `groups`, of `charts` and `elements`
     texts         numbers, durations, times and foreign text as people read them
 
-Everything but `reading` and `reasons` is pure. The figures are bounded: the topics and groups with the most records are named, and
-the others are added up. So a page of 10,000 topics is as large as one of 50.
+Everything but `reading` and `reasons` is pure. The figures are bounded: the topics and groups with the most records are
+named, and the others are added up. So a page of 10,000 topics is as large as one of 50.
 """

@@ -69,7 +69,8 @@ def times_axis(least: float, most: float) -> Axis:
 def columns(
     moments: Sequence[int], step_ms: int, series: Sequence[Series], told: Sequence[str | None], *, stacked: bool = False
 ) -> Element:
-    """Counts over time as columns, side by side or stacked. `told`: the text of each moment; None: there are no data."""
+    """Counts over time as columns, side by side or stacked. `told`: the text of each moment;
+    None: there are no data."""
     shown = [[value or 0 for value in entry.values] for entry in series]
     tops = [sum(at) if stacked else max(at) for at in zip(*shown, strict=True)]
     axis = counts_axis(max(tops, default=0))

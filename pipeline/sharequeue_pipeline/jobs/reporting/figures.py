@@ -33,7 +33,8 @@ class Quantiles(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The counts of the time from `at_ms` on, for `step_ms` of the report. A step in which nothing was counted is absent."""
+    """The counts of the time from `at_ms` on, for `step_ms` of the report.
+    A step in which nothing was counted is absent."""
 
     at_ms: int
     produced: int = 0
@@ -120,7 +121,8 @@ class Others(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One record that died. `key`, `value`: their first bytes as text; None: it has none, or the dead letter no copy."""
+    """One record that died. `key`, `value`: their first bytes as text;
+    None: it has none, or the dead letter no copy."""
 
     partition: int | None
     offset: int | None

@@ -66,7 +66,8 @@ def second(ms: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Foreign text whose characters are all seen: controls, and marks that reorder text, become escapes as `\\u202e`."""
+    """Foreign text whose characters are all seen: controls, and marks that reorder text,
+    become escapes as `\\u202e`."""
     return "".join(
         character
         if character in _JOINERS or unicodedata.category(character) not in _INVISIBLE

@@ -1,17 +1,19 @@
 """Administration of a group: delete it, set its start offsets, delete its offsets of a topic. Source: KIP-932.
 
-The group must not be in use: it has no members, and no gateway has open share sessions, waiting fetches or live locks of
-it. `force` ends these first. No member can join before the call is done.
+The group must not be in use: it has no members, and no gateway has open share sessions, waiting fetches or live locks
+of it. `force` ends these first. No member can join before the call is done.
 
     not in use ─▶ persist the intent ─▶ ask the share coordinator ─▶ have every gateway unload ─▶ persist ─▶ answer
 
 The log's readers (a table beside the records, which retention goes by) change around it: a reset moves the group's rows
 to the new state epoch and the lower floor before the state is set, and raises them after it; a deletion removes them
-when every gateway has unloaded. A step that fails in between leaves a floor that is too low, until the call is repeated.
+when every gateway has unloaded. A step that fails in between leaves a floor that is too low,
+until the call is repeated.
 
 The share coordinator fences later writes of an earlier leader: by the new state epoch, or because the state is deleted.
-Before the answer every gateway has unloaded the state, so none delivers records by the old one. Fetches that came before
-have ended by then, and their late requests to the group coordinator are refused. So a deleted group stays deleted.
+Before the answer every gateway has unloaded the state, so none delivers records by the old one. Fetches that came
+before have ended by then, and their late requests to the group coordinator are refused.
+So a deleted group stays deleted.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping

@@ -1,4 +1,5 @@
-"""Removes members that send no heartbeats. When a shard comes to this instance, the sessions of its members start again."""
+"""Removes members that send no heartbeats. When a shard comes to this instance,
+the sessions of its members start again."""
 
 import asyncio
 import logging

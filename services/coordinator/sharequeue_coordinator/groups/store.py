@@ -251,7 +251,8 @@ async def counts(connection: Connection) -> tuple[int, int]:
 async def page(
     connection: Connection, after: str | None, limit: int, with_members: Sequence[bool]
 ) -> list[tuple[str, bool]]:
-    """Groups with ids after `after`, by id, and whether each has members; only those where `with_members` names that."""
+    """Groups with ids after `after`, by id, and whether each has members;
+    only those where `with_members` names that."""
     rows = await connection.fetch(
         """SELECT group_id, has_members FROM (
              SELECT g.group_id,

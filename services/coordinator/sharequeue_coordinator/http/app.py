@@ -35,7 +35,8 @@ def create_group_coordinator_app(
 
 
 def _readiness(health: PostgresHealth, ownership: Ownership, share_coordinators: ShareStateClient) -> ReadinessCheck:
-    """What `/readyz` asks, strict or not. Without PostgreSQL the service is unavailable, without the others degraded."""
+    """What `/readyz` asks, strict or not. Without PostgreSQL the service is unavailable,
+    without the others degraded."""
 
     async def ask_share_coordinator() -> None:
         await share_coordinators.call(apis.LIVEZ, deadline_s=CHECK_S, retry=False)

@@ -1,7 +1,8 @@
-"""Which gateways lead share-partitions: a set under a number, the generation. Each change of the set makes the next one.
+"""Which gateways lead share-partitions: a set under a number, the generation.
+Each change of the set makes the next one.
 
-A lease shows that a gateway is dead; it does not stop one. Leader epochs do that: the share coordinator and Redis refuse a
-gateway that was replaced, because the number of a generation is above every epoch that was given before it.
+A lease shows that a gateway is dead; it does not stop one. Leader epochs do that: the share coordinator and Redis
+refuse a gateway that was replaced, because the number of a generation is above every epoch that was given before it.
 """
 
 import asyncio

@@ -1,14 +1,15 @@
 """Which member of a group gets which partitions: balanced first, then sticky. Pure. Source: KIP-932, "simple" assignor.
 
-With M members and N partitions, each partition is shared by ceil(M / N) members, and the numbers of partitions of any two
-members differ by at most one. If all members subscribe to the same topics, this holds over all partitions of these topics.
-Otherwise it holds for each topic, over the members that subscribe to it. Within these bounds members keep their partitions.
+With M members and N partitions, each partition is shared by ceil(M / N) members, and the numbers of partitions of any
+two members differ by at most one. If all members subscribe to the same topics, this holds over all partitions of these
+topics. Otherwise it holds for each topic, over the members that subscribe to it.
+Within these bounds members keep their partitions.
 
 The walk of KIP-932 can end with a partition that no member may take: each that still needs one holds this one already.
 Then a third member takes it and passes on another. Such a member always exists, so the balance has no exception.
 
-If subscriptions differ, the cost grows with members times topics. Therefore topics with equal partitions and holders are
-balanced once, and sets that do not change are not copied.
+If subscriptions differ, the cost grows with members times topics. Therefore topics with equal partitions and holders
+are balanced once, and sets that do not change are not copied.
 """
 
 from collections import Counter, deque
@@ -63,7 +64,8 @@ def _assign_together(
     assignable: Mapping[str, Collection[int]],
     previous: Mapping[str, Assignment],
 ) -> dict[str, dict[str, frozenset[int]]]:
-    """Assign the partitions of all topics to members that subscribe to all of them, as partitions 0 to N − 1 of one topic."""
+    """Assign the partitions of all topics to members that subscribe to all of them,
+    as partitions 0 to N − 1 of one topic."""
     numbers: dict[str, dict[int, int]] = {}
     partitions: list[tuple[str, int]] = []
     for topic_id in topic_ids:
@@ -126,7 +128,8 @@ def _assign_each(
 
 
 def _balance_topic(partitions: Sequence[int], kept: Sequence[frozenset[int]]) -> Sequence[frozenset[int]]:
-    """`balance`, where `kept` may hold partitions that no longer exist. Equal sets of the result are the same object."""
+    """`balance`, where `kept` may hold partitions that no longer exist.
+    Equal sets of the result are the same object."""
     every = frozenset(partitions)
     gone = frozenset[int]().union(*set(kept)) - every
     held = balance([some - gone for some in kept] if gone else kept, partitions)

@@ -4,8 +4,8 @@
                              └─fail──▶ as before
 
 Both states are persisted. The share coordinator is asked after `begin`. The partitions of a topic that the group has
-never seen start at −1, which the group's reset strategy resolves. Partitions that a known topic grew by, and those whose
-earlier initialisation was never answered, start at 0: records that were produced in between are not skipped.
+never seen start at −1, which the group's reset strategy resolves. Partitions that a known topic grew by, and those
+whose earlier initialisation was never answered, start at 0: records that were produced in between are not skipped.
 """
 
 from collections.abc import Iterable, Mapping

@@ -53,7 +53,8 @@ class ShareGroup:
         self._subscribed: Counter[str] = Counter()
         self._assigned_to_anybody: Mapping[str, Collection[int]] | None = None
         self._settled: View | None = None
-        """The topics when everything was initialised and assigned. While they stay equal, a heartbeat has nothing to do."""
+        """The topics when everything was initialised and assigned.
+        While they stay equal, a heartbeat has nothing to do."""
 
     @classmethod
     def restore(
@@ -218,7 +219,8 @@ class ShareGroup:
         return None if self.deleting.isdisjoint(topic_ids) else self.deleting.difference(topic_ids)
 
     def initialized(self, initializations: Iterable[Initialization]) -> Changes:
-        """The share coordinator did all of one request. Partitions that are no longer being initialised stay as they are."""
+        """The share coordinator did all of one request. Partitions that are no longer being initialised stay as they
+        are."""
         return Changes(topics=initialization.succeed(self.topics, self._still_initializing(initializations)))
 
     def initialization_refused(self, initializations: Iterable[Initialization]) -> Changes:
@@ -329,7 +331,8 @@ class ShareGroup:
         return epochs, initializations
 
     def _repeats(self, initializations: Iterable[Initialization]) -> bool:
-        """Whether an earlier request for one of them was never answered. It may still arrive: a higher epoch must fence it."""
+        """Whether an earlier request for one of them was never answered.
+        It may still arrive: a higher epoch must fence it."""
         return any(
             topic_id in self.topics and partitions & self.topics[topic_id].initializing
             for topic_id, partitions, _ in initializations

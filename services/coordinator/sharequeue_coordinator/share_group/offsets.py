@@ -15,7 +15,8 @@ from sharequeue_coordinator.share_group.machine import ShareGroup
 
 
 class Alteration(NamedTuple):
-    """faults: why a partition is not altered, by topic name and partition. changes: their initializations are to be sent.
+    """faults: why a partition is not altered, by topic name and partition.
+    changes: their initializations are to be sent.
 
     After success call `ShareGroup.initialized`. After a failure call nothing: a later heartbeat begins again.
     """
@@ -120,7 +121,8 @@ def deleted(group: ShareGroup, topic_ids: Collection[str]) -> Changes:
 
 
 def group_deleted(group: ShareGroup) -> Changes:
-    """The share coordinator has deleted all state of the group. Its epochs stay; a new group of its name continues them.
+    """The share coordinator has deleted all state of the group. Its epochs stay;
+    a new group of its name continues them.
 
     Raises: NonEmptyGroup: a member has joined since.
     """

@@ -1,4 +1,5 @@
-"""The topics that the members of a group subscribe to, as they are in the cluster and in the group. Pure. Source: KIP-932."""
+"""The topics that the members of a group subscribe to, as they are in the cluster and in the group. Pure.
+Source: KIP-932."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping

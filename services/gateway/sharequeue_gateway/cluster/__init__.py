@@ -3,8 +3,8 @@
 Decides: which gateway leads a share-partition, when a leader epoch is raised, and how long a cached answer of the group
 coordinator is valid. Any room above may call this one; only `gateway.py` constructs its objects.
 
-A generation is the set of live gateways under a number. The group coordinator makes the next one when a gateway joins or
-leaves, or when its lease runs out. Gateways learn of it from their renewals and from the change feed.
+A generation is the set of live gateways under a number. The group coordinator makes the next one when a gateway joins
+or leaves, or when its lease runs out. Gateways learn of it from their renewals and from the change feed.
 
     number 41: {A, B}  ── C registers ──▶  number 42: {A, B, C}  ── B's lease ends ──▶  number 57: {A, C}
 

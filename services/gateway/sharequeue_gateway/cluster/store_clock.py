@@ -3,8 +3,9 @@
     asked ├──────── round trip ────────┤ answered with s
                                        now: PostgreSQL's clock shows s at least, and s + the round trip at most
 
-Between two questions the monotonic clock of this machine goes on. An answer moves the clock only if it is outside of these
-bounds, and then to the nearer one. So a slow answer moves it little, and no answer moves it away from the true time.
+Between two questions the monotonic clock of this machine goes on. An answer moves the clock only if it is outside of
+these bounds, and then to the nearer one. So a slow answer moves it little,
+and no answer moves it away from the true time.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Which members fetched at this gateway lately: a pool of workers is seen, whether it joined its group or not.
 
-Noting a fetch costs one entry of a dictionary, under a time that is at most a second old. A member without a name is not
-noted: each of its fetches has another one.
+Noting a fetch costs one entry of a dictionary, under a time that is at most a second old. A member without a name is
+not noted: each of its fetches has another one.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""Holds records for a transaction: the half of a settlement that the leader of a share-partition does before the commit.
+"""Holds records for a transaction: the half of a settlement that the leader of a share-partition does before the
+commit.
 
-A hold is granted when it is durable in the state of the share-partition. From then on any leader finds the records pending,
-and asks the log what became of the transaction (`leader/pending_transactions.py`).
+A hold is granted when it is durable in the state of the share-partition. From then on any leader finds the records
+pending, and asks the log what became of the transaction (`leader/pending_transactions.py`).
 """
 
 import asyncio
@@ -42,7 +43,8 @@ class Holder:
     ) -> tuple[list[AcknowledgementResult], list[HeldHere]]:
         """Have records wait for a transaction, and wait until that is durable.
 
-        Returns: for each acknowledgement whether it is held (`applied`), in order; and what is held. A refusal leaves the
+        Returns: for each acknowledgement whether it is held (`applied`), in order; and what is held.
+        A refusal leaves the
         others held: they are let go when the transaction has ended.
         """
         checked, results = await self._check(acknowledgements)

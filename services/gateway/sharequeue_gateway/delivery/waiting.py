@@ -170,8 +170,8 @@ class WaitingFetches:
 
     def __init__(self) -> None:
         self.under_way: dict[WaitingFetch, str] = {}
-        """Fetches of share-partitions that this gateway leads, with their groups. They wait for an earlier fetch of their
-        id, load, read, or wait for records."""
+        """Fetches of share-partitions that this gateway leads, with their groups. They wait for an earlier fetch of
+        their id, load, read, or wait for records."""
         self.waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
         """Fetches that wait for records, with the share-partitions here; none if another gateway waits for them."""
         self.routed: dict[WaitingFetch, str] = {}

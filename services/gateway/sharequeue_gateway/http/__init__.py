@@ -11,6 +11,6 @@ imports this room.
     jobs     ──▶ jobs/                                               ──▶ the stored data
     browsers ──▶ pages/                                              ──▶ files of this package and of Swagger UI
 
-`named_partitions`, `paths`, `page_tokens` and `media_types` read parts of requests; `fetch_answer` and `arrow_answer` write answers;
-`readiness` answers `/readyz`.
+`named_partitions`, `paths`, `page_tokens` and `media_types` read parts of requests; `fetch_answer` and `arrow_answer`
+write answers; `readiness` answers `/readyz`.
 """

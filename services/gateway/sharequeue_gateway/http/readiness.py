@@ -8,8 +8,8 @@
                                                   └─ otherwise ─────────────────▶ degraded
 
 If all gateways lose a dependency together, a load balancer keeps all of them: what they still do works, and the other
-calls are answered with what is missing. With `strict`, a gateway asks no other one, and is unavailable without the record
-log or the share coordinator. The gateways ask each other strictly.
+calls are answered with what is missing. With `strict`, a gateway asks no other one, and is unavailable without the
+record log or the share coordinator. The gateways ask each other strictly.
 """
 
 import asyncio

@@ -83,7 +83,8 @@ _letters: Final = msgspec.json.Decoder(list[Letter])
 
 
 NOT_COMMITTED: Final = Letter()
-"""A source record of a transaction that is open or was aborted: its group is read_committed now, and does not receive it."""
+"""A source record of a transaction that is open or was aborted: its group is read_committed now,
+and does not receive it."""
 
 
 class FoundLetter(NamedTuple):
@@ -226,7 +227,8 @@ class Redriving:
             )
 
     async def _record(self, topic: KnownTopic, found: FoundLetter, near: Batches, committed: bool) -> Letter | None:
-        """The record to append; None if neither the log nor the dead letter has it, or the group must not receive it."""
+        """The record to append; None if neither the log nor the dead letter has it,
+        or the group must not receive it."""
         letter = found.letter
         copy = Letter(
             key=letter.key,

@@ -38,8 +38,8 @@ class SettleApi:
         self._metadata = metadata
 
     async def acknowledge_and_produce(self, call: Call) -> Answer:
-        """Raises: InvalidRecordState: a record is not held by the member; InvalidRequest; TooLarge; StorageError and others,
-        as an append."""
+        """Raises: InvalidRecordState: a record is not held by the member; InvalidRequest; TooLarge; StorageError and
+        others, as an append."""
         request: AcknowledgeRequest = call.request
         group_id = call.group_id()
         _check(request)

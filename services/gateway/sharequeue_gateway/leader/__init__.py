@@ -8,8 +8,9 @@ Decides: when a share-partition is loaded and unloaded, and what the outcome of 
     persister                                 state writes                due_locks, idle          locks end; unloading
     lock_entries                              locks in Redis              wake_up, log_news        waking fetches
     floors                                    what groups have finished, told to the log's readers
-    dead_letter_queue                         ranges that are ARCHIVING   activity, led_metrics, queue_series, backlog    reports, metrics
+    dead_letter_queue                         ranges that are ARCHIVING
     crowding                                  bounds the runs of all share-partitions
+    activity, led_metrics, queue_series       reports and metrics         backlog                  unfinished records
     pending_transactions                      applies what transactions settled
 
            load                        unload: another leads, a write's outcome is unknown,

@@ -1,7 +1,8 @@
 """Bounds the runs of all share-partitions that this gateway leads: the memory of records that wait or are held.
 
-Every second it counts them. Above `max_delayed_runs` the share-partitions with more than their equal part are *crowded*:
-their new records wait until fewer records are in flight; what is in flight is delivered, settled and released as ever.
+Every second it counts them. Above `max_delayed_runs` the share-partitions with more than their equal part are
+*crowded*: their new records wait until fewer records are in flight;
+what is in flight is delivered, settled and released as ever.
 """
 
 import asyncio

@@ -6,9 +6,9 @@ Every few seconds, for all share-partitions at once:
     the stored start is above the floor ──────────────▶ raise the floor to it
     in use, and not told for an hour ─────────────────▶ raise to the same floor: the row is active
 
-The first line is for offsets without a record (compacted, markers and aborted records, redriven for another group, below
-the log start). They are archived in memory only. So a group that has caught up would hold the log and show a lag until its
-next write, and one that still holds a record would count those behind it as lag.
+The first line is for offsets without a record (compacted, markers and aborted records, redriven for another group,
+below the log start). They are archived in memory only. So a group that has caught up would hold the log and show a lag
+until its next write, and one that still holds a record would count those behind it as lag.
 """
 
 import asyncio

@@ -21,8 +21,8 @@ NOTHING: Final[Mapping[int, LedSharePartition]] = MappingProxyType({})
 class LedIndex:
     """The cost of a look-up follows the number found, not the number led.
 
-    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay. `pending`: those that
-    may have records pending on a transaction. `left`: the floors of unloaded share-partitions that
+    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay. `pending`: those
+    that may have records pending on a transaction. `left`: the floors of unloaded share-partitions that
     `log.readers` does not have yet.
     """
 

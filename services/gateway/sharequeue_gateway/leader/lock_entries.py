@@ -43,7 +43,8 @@ class Recorded(Enum):
 
 
 class Register(Protocol):
-    """What is led here, and its unloading: see `load_registry.Loads`. Loading uses this module, so it is not imported."""
+    """What is led here, and its unloading: see `load_registry.Loads`.
+    Loading uses this module, so it is not imported."""
 
     @property
     def led(self) -> LedIndex: ...
@@ -57,8 +58,8 @@ class Register(Protocol):
 
 
 class LockRecorder:
-    """Writes locks to Redis before a client learns of them. Unloads the share-partitions that Redis knows another leader
-    of."""
+    """Writes locks to Redis before a client learns of them. Unloads the share-partitions that Redis knows another
+    leader of."""
 
     def __init__(self, lock_timers: LockTimers, loads: Register, cluster: Cluster, clock: Clock) -> None:
         self._lock_timers = lock_timers
@@ -224,9 +225,9 @@ def note(led: LedSharePartition, locks: Sequence[AcquiredRange] | Sequence[Resto
 def take_over(led: LedSharePartition, looks: int = MOST_OVER) -> list[tuple[int, int]]:
     """Take out entries that the next leader does not need: what ended their locks is durable.
 
-    Those below the start offset are the first ones, in most cases. If many stay behind, because a record holds the start
-    offset back, `looks` others are looked at too, in turn. Where the start offset has passed an end that only memory
-    knows, entries stay until that start offset is durable.
+    Those below the start offset are the first ones, in most cases. If many stay behind, because a record holds the
+    start offset back, `looks` others are looked at too, in turn. Where the start offset has passed an end that only
+    memory knows, entries stay until that start offset is durable.
     Returns: at most MOST_OVER + `looks` names.
     """
     names = led.lock_entries or {}

@@ -6,8 +6,9 @@
                       ├─ a settlement ───▶ settle them ──state durable──▶ remove the settlement
                       └─ neither ────────▶ let them go: to their holder, or if the lock has ended to the group
 
-Nobody acts on a hint: only the log says that a transaction has ended. While the log does not answer, pending records stay
-pending and the others are served. The sweep loads what nobody has loaded, so that each settlement is applied in the end.
+Nobody acts on a hint: only the log says that a transaction has ended. While the log does not answer, pending records
+stay pending and the others are served. The sweep loads what nobody has loaded,
+so that each settlement is applied in the end.
 """
 
 import asyncio
@@ -159,7 +160,8 @@ class PendingTransactions:
     # Sweep
 
     async def sweep(self) -> None:
-        """Look at settlements that nobody has applied: load their share-partitions, and remove those that have no use."""
+        """Look at settlements that nobody has applied: load their share-partitions,
+        and remove those that have no use."""
         after: datetime | None = None
         while True:
             rows = await self._settlements.unapplied(SWEPT_AFTER_S, after, ASKED_AT_ONCE)

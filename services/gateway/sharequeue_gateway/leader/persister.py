@@ -10,14 +10,14 @@ its own, so one that does not answer delays no other. A write has one of three o
       ╰───╯ no answer, or not now: sent again, until it has an outcome or the share-partition is unloaded
 
 The same write may be sent any number of times: the share coordinator takes the higher delivery count and the higher
-start offset. Its records stay flagged, so their locks do not end. The requests that wait for it wait until the deadline:
-then they are answered that the outcome is unknown.
+start offset. Its records stay flagged, so their locks do not end. The requests that wait for it wait until the
+deadline: then they are answered that the outcome is unknown.
 
 Each outcome is reported twice, in one step of the event loop. First `WriteEvents.write_ended` is called: the machine
 commits or rolls back. Then the future of `submit` ends: requests that wait for it are answered.
 
-A share coordinator that missed a deadline or could not store a write is *failing* until it takes a write, or says that it
-can. Fetches acquire nothing from its share-partitions: their records could not be settled.
+A share coordinator that missed a deadline or could not store a write is *failing* until it takes a write, or says that
+it can. Fetches acquire nothing from its share-partitions: their records could not be settled.
 """
 
 import asyncio
@@ -87,9 +87,9 @@ MOST_WRITES: Final = 1000
 class PendingWrite(msgspec.Struct, eq=False):
     """One write under way.
 
-    `outcome` ends when the outcome is known: with None when the write is durable, otherwise with the error. At `deadline`
-    it ends with an error that is not definite, and the write is sent again. `ended` is called with the final outcome.
-    `doubtful`: an earlier attempt may be durable, so no later failure is definite.
+    `outcome` ends when the outcome is known: with None when the write is durable, otherwise with the error. At
+    `deadline` it ends with an error that is not definite, and the write is sent again. `ended` is called with the final
+    outcome. `doubtful`: an earlier attempt may be durable, so no later failure is definite.
     """
 
     led: LedSharePartition
@@ -232,7 +232,8 @@ class Persister:
         self._start_sending(self._gathered)
 
     def _take(self, url: str) -> list[PendingWrite]:
-        """The writes to send to a share coordinator now: at least one, if there are any, and at most MOST_BYTES and MOST_WRITES.
+        """The writes to send to a share coordinator now: at least one, if there are any,
+        and at most MOST_BYTES and MOST_WRITES.
 
         Writes of a share-partition never overtake each other.
         """

@@ -1,7 +1,7 @@
 """Metrics of queues: what happened to the records of a group and a topic, at this gateway.
 
-A pair of group and topic has series while it was used in the last ten minutes. At most `most_pairs` have series of their
-own, those with the most deliveries; the others are added up under the names `other`.
+A pair of group and topic has series while it was used in the last ten minutes. At most `most_pairs` have series of
+their own, those with the most deliveries; the others are added up under the names `other`.
 """
 
 import heapq

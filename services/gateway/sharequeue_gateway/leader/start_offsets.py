@@ -1,9 +1,10 @@
 """Where a group begins to read a partition, decided once and durable before any delivery.
 
-A load gives the group its row among the readers of the log (`record_log/removing/readers.py`), so that retention knows it. If
-the share-partition has no start offset yet, the group's reset strategy chooses one. First the row is durable, then the
-start is stored at the share coordinator, then records are handed out. Without a stored start a group that fetches
-rarely would resolve `latest` with each fetch, and never receive a record. Source: KIP-932, share.auto.offset.reset.
+A load gives the group its row among the readers of the log (`record_log/removing/readers.py`), so that retention knows
+it. If the share-partition has no start offset yet, the group's reset strategy chooses one. First the row is durable,
+then the start is stored at the share coordinator, then records are handed out. Without a stored start a group that
+fetches rarely would resolve `latest` with each fetch, and never receive a record. Source: KIP-932,
+share.auto.offset.reset.
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,8 +14,8 @@
 A woken fetch must call `pass_on`: if it leaves records, it wakes the next fetch. `unload` wakes all of them, because
 each must load the share-partition again or find its new leader.
 
-A stream whose window is full waits in `holders` instead, under its member: a write, a lock that ended or an unload wakes
-the streams of the members that held the records.
+A stream whose window is full waits in `holders` instead, under its member: a write, a lock that ended or an unload
+wakes the streams of the members that held the records.
 
 Three obstacles turn a fetch away: another fetch reads the log for this share-partition (`reading`, Kafka's fetch lock),
 the limits leave no room, or its share coordinator takes no writes (`halted`). Each sets `turned_away`. The fetch or the
@@ -158,9 +158,9 @@ class WakeUps:
 def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:
     """Whether a fetch would find records, judged from memory alone: True if memory cannot tell.
 
-    If limits are in the way, or records cannot be settled now, the waiting fetches count as turned away. If there are no
-    records, that is noted. The log is asked about records in the window too if the group is read_committed: before its
-    level was changed, it may have received records of a transaction that is still open.
+    If limits are in the way, or records cannot be settled now, the waiting fetches count as turned away. If there are
+    no records, that is noted. The log is asked about records in the window too if the group is read_committed: before
+    its level was changed, it may have received records of a transaction that is still open.
     """
     machine = led.machine
     if led.fenced or led.empty_until_ms > now_ms:

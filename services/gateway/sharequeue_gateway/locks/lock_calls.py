@@ -1,7 +1,7 @@
 """What a write of locks is, and how a large one is cut into calls of at most MOST_FIELDS fields. Pure.
 
-Redis runs one script at a time, so a long one stops every gateway. Each call of a write checks the leader epoch. A crash
-between two calls leaves entries that are safe:
+Redis runs one script at a time, so a long one stops every gateway. Each call of a write checks the leader epoch. A
+crash between two calls leaves entries that are safe:
 
     changes    delete ended ─▶ delete ended ─▶ set new ─▶ set new       what ended them is durable; the new ones are
                                                                        locks that no client knows yet

@@ -182,8 +182,8 @@ class LockWriter:
             await self._own_connection.close()
 
     async def _round_trip(self, trip: Sequence[Call], writes: Sequence[LockWrite], answers: list[int]) -> bool:
-        """Send the calls of one round trip. Puts the answers of scripts in the places of their writes: 0 if Redis knows a
-        higher leader epoch."""
+        """Send the calls of one round trip. Puts the answers of scripts in the places of their writes: 0 if Redis knows
+        a higher leader epoch."""
         commands = [call.command for call in trip]
         try:
             found = await self._own_connection.execute(commands)

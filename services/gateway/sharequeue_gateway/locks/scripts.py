@@ -4,8 +4,9 @@ import hashlib
 from functools import cache
 from typing import Final
 
-# KEYS: lock hash, due set, due sets, staged hash. ARGV: leader epoch, share-partition, next deadline, hash ttl, how many
-# fields to delete ('': all), how many fields are staged to take the place of all, fields to delete, field/value pairs.
+# KEYS: lock hash, due set, due sets, staged hash. ARGV: leader epoch, share-partition, next deadline, hash ttl, how
+# many fields to delete ('': all), how many fields are staged to take the place of all, fields to delete,
+# field/value pairs.
 WRITE: Final = """
 if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return 0 end
 local staged = tonumber(ARGV[6])

@@ -1,4 +1,5 @@
-"""Metrics of transactions, and what `/readyz` tells of them. The record log knows the numbers; it imports no metrics."""
+"""Metrics of transactions, and what `/readyz` tells of them. The record log knows the numbers;
+it imports no metrics."""
 
 from collections.abc import Iterator
 from typing import Final

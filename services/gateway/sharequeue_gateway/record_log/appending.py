@@ -1,9 +1,10 @@
 """The fast path of appends: appends that gather while a commit is under way share the next commit.
 
 A commit is one statement. It inserts a batch only if no other gateway is appending to the partition and the partition
-ends where this gateway expects. A batch of a transaction needs the transaction's row besides, open and not in use by an end. So the database refuses a stale writer. The refused appends of a commit take the slow
-path, `locked_append`. Until they have ended, the fast path would be refused because of them, so later appends to the
-partition wait. Then these gather, and the fast path continues from the end that the slow path has found.
+ends where this gateway expects. A batch of a transaction needs the transaction's row besides, open and not in use by an
+end. So the database refuses a stale writer. The refused appends of a commit take the slow path, `locked_append`. Until
+they have ended, the fast path would be refused because of them, so later appends to the partition wait. Then these
+gather, and the fast path continues from the end that the slow path has found.
 
 An append waits for its turn until the deadline at most; then its own deadline begins. If its turn does not come, it has
 certainly not happened.

@@ -2,8 +2,8 @@
 
 It serves appends with an idempotency key, and appends to several partitions or to a partition with an unknown end. It
 also serves those that the fast path could not finish, because their transaction is being ended or is not open. If the
-answer of a commit was lost, its append id is looked up before a repeat. Large appends run one after another, so that they
-do not share time and memory.
+answer of a commit was lost, its append id is looked up before a repeat. Large appends run one after another, so that
+they do not share time and memory.
 """
 
 import asyncio
@@ -80,8 +80,8 @@ class AppendRequest(NamedTuple):
 
 
 class Settles(NamedTuple):
-    """An append that commits a transaction with acknowledgements. The transaction has no records of its own: those of the
-    append are plain ones, which nobody ever sees uncommitted."""
+    """An append that commits a transaction with acknowledgements. The transaction has no records of its own: those of
+    the append are plain ones, which nobody ever sees uncommitted."""
 
     transaction_id: str
     settling: Settling
@@ -231,8 +231,8 @@ class LockedAppend:
         return AppendResult(base_offsets, kept)
 
     async def _decide(self, connection: Any, settles: Settles) -> Transaction | None:
-        """Commit a transaction within that of the append. Returns: None if it is not open. Raises: _NotOpen: its time has
-        passed."""
+        """Commit a transaction within that of the append. Returns: None if it is not open. Raises: _NotOpen: its time
+        has passed."""
         await connection.execute("SET LOCAL lock_timeout = '10s'")
         transaction_id = settles.transaction_id
         found = await transaction_store.lock_to_end(connection, transaction_id, skip_locked=False)

@@ -225,7 +225,8 @@ class PostgresRecordLog:
     # Loops
 
     async def run(self, interest: Interest) -> None:
-        """Run the appender, the watch for writes of other gateways, the purge, and the sweep of transactions. Never returns.
+        """Run the appender, the watch for writes of other gateways, the purge, and the sweep of transactions.
+        Never returns.
 
         `interest`: the partitions that fetches wait for. They are watched besides those in memory.
         """

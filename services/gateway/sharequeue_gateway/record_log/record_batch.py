@@ -1,8 +1,8 @@
 """A record batch: records encoded as the JSON that fetches send, and the position at which each one ends. Pure.
 
-Stored form: flags (u8; bit 0: offsets are given, bit 1: for one group, bit 2: a marker), record count (u32), end positions (u32 each,
-the comma behind the record included), offsets (u64 each, if given), the group (its size as u16, UTF-8; if for one), the
-records joined by commas. Little endian.
+Stored form: flags (u8; bit 0: offsets are given, bit 1: for one group, bit 2: a marker), record count (u32), end
+positions (u32 each, the comma behind the record included), offsets (u64 each, if given), the group (its size as u16,
+UTF-8; if for one), the records joined by commas. Little endian.
 """
 
 import struct

@@ -392,8 +392,8 @@ async def raise_log_starts(connection: Connection, topic_id: str, to: Sequence[t
 
 
 async def start_by_bytes(connection: Connection, topic_id: str, partition: int, retention_bytes: int) -> int | None:
-    """The base offset of the oldest batch that fits in `retention_bytes`. The newest batch with records always fits, and
-    the markers behind it."""
+    """The base offset of the oldest batch that fits in `retention_bytes`. The newest batch with records always fits,
+    and the markers behind it."""
     found: int | None = await connection.fetchval(
         """SELECT min(base_offset) FROM (
              SELECT base_offset, sum(octet_length(records)) OVER newest_first AS kept,

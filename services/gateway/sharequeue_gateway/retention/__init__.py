@@ -5,5 +5,6 @@
     heartbeats    groups that do not fetch, but have members, hold on
     housekeeping  rows of groups that no longer exist
 
-How far a partition is trimmed is decided below, in `record_log/removing/retaining.py` and `record_log/retention_rule.py`.
+How far a partition is trimmed is decided below, in `record_log/removing/retaining.py` and
+`record_log/retention_rule.py`.
 """

@@ -1,7 +1,7 @@
 """Gives each initialised share-partition its row among the log's readers, once, when every gateway keeps the rows.
 
-A gateway of an earlier version adds no row when a group begins. So `keep` and `cleanup.settled` wait until every gateway
-of the generation keeps rows, and until one of them has read all groups once:
+A gateway of an earlier version adds no row when a group begins. So `keep` and `cleanup.settled` wait until every
+gateway of the generation keeps rows, and until one of them has read all groups once:
 
     generation 7: old, new      readers_since 0     nothing is trimmed where groups are spared
     generation 9: new, new      readers_since 9     one gateway fills, then notes 9 in the log

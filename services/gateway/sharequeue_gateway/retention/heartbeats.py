@@ -1,4 +1,5 @@
-"""Heartbeats keep a group's hold: a group with members holds the topics that they subscribe to, although nobody fetches.
+"""Heartbeats keep a group's hold: a group with members holds the topics that they subscribe to,
+although nobody fetches.
 
 Heartbeats go to the group coordinator, which does not know the log's readers. So the sweeper of a topic asks it, before
 the sweep, about groups that have used half of the time for which they hold the topic. A group without members is asked

@@ -1,9 +1,9 @@
 """Routes a fetch to the leaders of its share-partitions. While this gateway is alone, that is this one.
 
-With several gateways the fetch asks the leaders one after another, this gateway among them, each with the limits that are left and without
-waiting. So the answer never exceeds `max_records`. Fetches of the same partitions begin at each leader in turn. If no
-leader has records, the fetch waits at all of them at once. If one other gateway leads everything, it gets the whole
-fetch and waits there.
+With several gateways the fetch asks the leaders one after another, this gateway among them, each with the limits that
+are left and without waiting. So the answer never exceeds `max_records`. Fetches of the same partitions begin at each
+leader in turn. If no leader has records, the fetch waits at all of them at once. If one other gateway leads everything,
+it gets the whole fetch and waits there.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """Settles records in a transaction, over all leaders: hold them, have the log decide, tell the leaders.
 
-    hold ──▶ each leader: is it held by this member? ──▶ pending, durably     one "no": Refused, the transaction is aborted
+    hold ──▶ each leader: is it held by this member? ──▶ pending, durably     a "no": Refused; the transaction aborts
     commit, with a row for each share-partition: in the log                   the one moment at which it is decided
     tell ──▶ each leader asks the log, and applies                            lost: the leader asks by itself
 
-Nothing is let go here: records pending on a transaction stay so until the log says that it has ended. So a call that is late,
-lost or repeated changes nothing, whichever gateway makes it.
+Nothing is let go here: records pending on a transaction stay so until the log says that it has ended. So a call that is
+late, lost or repeated changes nothing, whichever gateway makes it.
 """
 
 import asyncio
@@ -186,7 +186,8 @@ class Settler:
             self._routing.cluster.look_again()  # the leader asks by itself
 
     async def _split(self, wanted: Sequence[Wanted], indexes: Sequence[int]) -> dict[tuple[Node, str, str], list[int]]:
-        """Indexes by leader, group and member. Those with an unknown topic stay here, where the check gives the reason."""
+        """Indexes by leader, group and member. Those with an unknown topic stay here,
+        where the check gives the reason."""
         await ask_for_topics(self._metadata, (wanted[index].acknowledgement for index in indexes))
         split: dict[tuple[Node, str, str], list[int]] = {}
         for index in indexes:

@@ -7,8 +7,8 @@
                   ├──the member opens at another gateway: Replaced, and forgotten here; nothing is released
                   ╰──the gateway stops: Closed, and forgotten; what is held stays held until its locks end
 
-A gateway that was paused beyond the end of `resume_ms` does not release: the member may have opened its stream elsewhere
-in that time, and the locks end by themselves.
+A gateway that was paused beyond the end of `resume_ms` does not release: the member may have opened its stream
+elsewhere in that time, and the locks end by themselves.
 """
 
 import asyncio

@@ -5,8 +5,8 @@
     runs        ≤ max_runs, span ≤ max_span            memory, and the int32 of the count of finished records
     runs of all share-partitions ≤ max_delayed_runs    those with more than their equal part wait
 
-With Kafka's defaults the span alone is bounded. `acquisition.room` applies these bounds, except the last one: the leader
-of the share-partitions finds those with too many runs by `equal_part`.
+With Kafka's defaults the span alone is bounded. `acquisition.room` applies these bounds, except the last one: the
+leader of the share-partitions finds those with too many runs by `equal_part`.
 """
 
 from collections.abc import Sequence

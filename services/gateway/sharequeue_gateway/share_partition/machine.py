@@ -61,11 +61,12 @@ class Loaded(NamedTuple):
 class SharePartition(PendingRecords):
     """The state machine of one share-partition. Each method is one event; the window has the data.
 
-    One object in layers: `Window` counts, `Transitions` changes states under a write, `PendingRecords` leaves records to
-    a transaction, and this class decides. A layer uses those below it and overrides nothing that they
-    implement (a test checks that), so each can be read without the others. What needs the window alone takes a `Window`: acquiring, restoring,
-    the bounds. The layers are one object because a fetch and an acknowledgement read some fifty of its fields: a window
-    of its own would be one more look-up for each, and callers would name two objects for one share-partition.
+    One object in layers: `Window` counts, `Transitions` changes states under a write, `PendingRecords` leaves records
+    to a transaction, and this class decides. A layer uses those below it and overrides nothing that they
+    implement (a test checks that), so each can be read without the others. What needs the window alone takes a
+    `Window`: acquiring, restoring, the bounds. The layers are one object because a fetch and an acknowledgement read
+    some fifty of its fields: a window of its own would be one more look-up for each, and callers would name two objects
+    for one share-partition.
 
     | event | when |
     | --- | --- |
@@ -207,8 +208,8 @@ class SharePartition(PendingRecords):
             self.begin(part, target, call.write)
 
     def _released_until_ms(self, run: Run, batch: AcknowledgementBatch, now_ms: int) -> int:
-        """The end of the wait after a release; 0: none. Without a delay of its own it waits as the group's settings say,
-        unless the delivery was never begun."""
+        """The end of the wait after a release; 0: none. Without a delay of its own it waits as the group's settings
+        say, unless the delivery was never begun."""
         if batch.delay_ms is None and batch.begun:
             return self.retry_at_ms(run, now_ms, now_ms)
         return now_ms + batch.delay_ms if batch.delay_ms else 0

@@ -1,14 +1,15 @@
-"""Records whose delivery is pending on a transaction: neither their holder nor time settles them, its outcome does. Pure.
+"""Records whose delivery is pending on a transaction: neither their holder nor time settles them, its outcome does.
+Pure.
 
             hold                      the transaction committed with them
     ACQUIRED ────▶ pending ──────────────────────────────────────────────▶ as an acknowledgement of the member
        ▲              │ the write of the hold was refused; it ended without them
        └──────────────┘ ACQUIRED as before; if the lock has ended by then, `expire` ends it
 
-A pending record is ACQUIRED and flagged by its hold, so it refuses every other event, and its lock does not end. What bounds
-its time is the timeout of the transaction. The hold is a state write: the delivery before the pending one, AVAILABLE, with
-the name of the transaction. So the state of a settled delivery, which has a higher count, replaces it by itself, and a lock
-of the pending delivery is still above what is stored: it lives on if the transaction is aborted.
+A pending record is ACQUIRED and flagged by its hold, so it refuses every other event, and its lock does not end. What
+bounds its time is the timeout of the transaction. The hold is a state write: the delivery before the pending one,
+AVAILABLE, with the name of the transaction. So the state of a settled delivery, which has a higher count, replaces it
+by itself, and a lock of the pending delivery is still above what is stored: it lives on if the transaction is aborted.
 """
 
 from collections.abc import Sequence
@@ -46,8 +47,8 @@ class PendingRecords(Transitions):
         """Have records wait for a transaction: all of these batches, or none.
 
         A repeat for the same transaction, by the same member and with the same delivery count, joins the earlier hold.
-        Raises: InvalidRecordState (121): not held by this member, or finished. InvalidRequest (42): never fetched, a renewal,
-            or named twice. ConcurrentTransactions (51): pending on another transaction.
+        Raises: InvalidRecordState (121): not held by this member, or finished. InvalidRequest (42): never fetched, a
+            renewal, or named twice. ConcurrentTransactions (51): pending on another transaction.
         """
         _check_disjoint(batches)
         hold = Hold(self.start_offset, transaction_id)

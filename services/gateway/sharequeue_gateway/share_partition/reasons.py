@@ -1,7 +1,7 @@
 """Keeps each reason of a share-partition in memory once, however many records have it. Pure.
 
-A request may give thousands of records one of a few reasons, at one time; a load finds them record by record. The tables
-are bounded: a full one is forgotten, and from then on equal reasons are in memory twice.
+A request may give thousands of records one of a few reasons, at one time; a load finds them record by record. The
+tables are bounded: a full one is forgotten, and from then on equal reasons are in memory twice.
 """
 
 from typing import Final
@@ -34,7 +34,8 @@ class Reasons:
         return kept
 
     def history(self, earlier: tuple[GivenReason, ...], reason: GivenReason | None = None) -> tuple[GivenReason, ...]:
-        """The reasons of earlier deliveries, the oldest first. `reason`: that of the last one of them, if it is a further one."""
+        """The reasons of earlier deliveries, the oldest first.
+        `reason`: that of the last one of them, if it is a further one."""
         if reason is not None:
             earlier = with_reason(earlier, reason)
         if not earlier:

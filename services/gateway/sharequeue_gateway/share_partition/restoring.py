@@ -276,7 +276,8 @@ def _note(window: Window, run: Run, note: StateAnnotation, now_ms: int) -> None:
 
 
 def _hold(window: Window, run: Run, delivery_count: int, transaction_id: str, now_ms: int) -> None:
-    """Restore a pending delivery: with its lock, or with one that has ended if there is none. The caller counts the run.
+    """Restore a pending delivery: with its lock, or with one that has ended if there is none.
+    The caller counts the run.
 
     A lock of another delivery is later than the transaction, whose outcome cannot concern it.
     """

@@ -67,8 +67,8 @@ class StateWrite:
     """The state to persist after one event. Until `complete_write`, the changed runs are flagged and refuse other
     events.
 
-    `start_offset`: the start offset when the event happened. `runs`: those to commit or roll back. `pends`: it is a Hold.
-    `decided`: it is a DecidedWrite.
+    `start_offset`: the start offset when the event happened. `runs`: those to commit or roll back. `pends`: it is a
+    Hold. `decided`: it is a DecidedWrite.
     """
 
     pends: ClassVar[bool] = False
@@ -105,8 +105,8 @@ class StateWrite:
 class Hold(StateWrite):
     """A write after which records are pending on a transaction. They stay flagged until it has ended.
 
-    `ranges`: the offsets of these records. It has no `runs`, because it lives for longer than a write: see Run. `durable`:
-    the write is.
+    `ranges`: the offsets of these records. It has no `runs`, because it lives for longer than a write: see Run.
+    `durable`: the write is.
     """
 
     pends = True
@@ -146,19 +146,19 @@ class Run(Struct, gc=False, eq=False):
     `batch_first`, `batch_last`: its in-flight batch. `lock_expires_at_ms`: valid while ACQUIRED, and until a change
     from ACQUIRED is durable. `lock_duration_ms`: the length of that lock, which a renewal starts again, so a lock of
     one fetch may be longer than those of its group. `forgiven`: how many of its deliveries were never begun, so that
-    `attempt` is what limits go by; `unseen`: those of them that no client ever saw; `forgiving`: what the write under way
-    adds to both. `released`: whether the last delivery that was begun ended by a release. `durable`: whether a durable
-    write has its delivery count, so that the next leader knows it without a lock. `available_at_ms`: the end of the
-    delay of a release, 0 without a delay. `reason`: why its last delivery ended, if a client said so; `earlier`: the
-    reasons of deliveries before that one, the oldest first. `write`: the write that makes its last change of state
+    `attempt` is what limits go by; `unseen`: those of them that no client ever saw; `forgiving`: what the write under
+    way adds to both. `released`: whether the last delivery that was begun ended by a release. `durable`: whether a
+    durable write has its delivery count, so that the next leader knows it without a lock. `available_at_ms`: the end of
+    the delay of a release, 0 without a delay. `reason`: why its last delivery ended, if a client said so; `earlier`:
+    the reasons of deliveries before that one, the oldest first. `write`: the write that makes its last change of state
     durable, while it is under way.
 
-    Nobody will change a finished run that was restored, and nothing is said about it. So it is no `LiveRun` and a third as
-    large: what it does not store is the same for all of them.
+    Nobody will change a finished run that was restored, and nothing is said about it. So it is no `LiveRun` and a third
+    as large: what it does not store is the same for all of them.
 
-    The garbage collector does not look at runs: a window may have 250,000, and a pass over them would stop the event loop
-    for longer than all other work. So the cycle of a run and its write is broken by hand: whoever ends a write empties
-    its `runs`.
+    The garbage collector does not look at runs: a window may have 250,000, and a pass over them would stop the event
+    loop for longer than all other work. So the cycle of a run and its write is broken by hand: whoever ends a write
+    empties its `runs`.
     """
 
     first: int

@@ -9,7 +9,7 @@ never acquires more than leaves `size` records held. The leaders decide who hold
                             Last-Event-ID: the client has these; a reconnect is sent 4 and 5 again, and then new records
 
                    acquired(ranges)            written(position)
-    room ─▶ fetch ────────────────▶ unwritten ──────────────────▶ written ──▶ learn(held): settled ones leave, room grows
+    room ─▶ fetch ────────────────▶ unwritten ──────────────────▶ written ──▶ learn(held): settled ones leave: room
                                         │                            │
     the client does not come back:      ╰▶ given back: forgiven      ╰▶ released: the delivery counts
 
@@ -126,7 +126,8 @@ class StreamWindow:
         return next(iter(self._events), self.position + 1)
 
     def looks(self) -> bool:
-        """Whether to learn what was settled before the next fetch: half of the room that there was last time is used."""
+        """Whether to learn what was settled before the next fetch:
+        half of the room that there was last time is used."""
         return self.held > self._learned_at and 2 * self.room <= self.size - self._learned_at
 
     def ranges(self, position: int) -> Sequence[SentRange]:

@@ -303,7 +303,8 @@ class ShareCoordinator:
     # The connection
 
     async def _connected(self) -> None:
-        """Have a connection. A new one comes with higher owner epochs: they fence writes that are still on their way."""
+        """Have a connection. A new one comes with higher owner epochs:
+        they fence writes that are still on their way."""
         if self._connection is not None and not self._connection.is_closed():
             return
         connection = await self._connect()

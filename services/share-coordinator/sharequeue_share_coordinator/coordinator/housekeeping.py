@@ -33,7 +33,8 @@ NOT_SERVED: Final = {error.error.kafka_code for error in (CoordinatorLoadInProgr
 
 
 class Housekeeping:
-    """Reads and prunes over a connection of its own, so that commits do not wait for it. It submits changes as operations."""
+    """Reads and prunes over a connection of its own, so that commits do not wait for it.
+    It submits changes as operations."""
 
     def __init__(
         self,
@@ -95,7 +96,8 @@ class Housekeeping:
         self._coordinator.remove_later(deleted)
 
     async def sweep(self, connection: Any) -> None:
-        """Read whole tables, to find cold states, and the rows and keys that earlier owners and failed rounds left behind."""
+        """Read whole tables, to find cold states, and the rows and keys that earlier owners and failed rounds left
+        behind."""
         cold = await store.cold_keys(connection, self._cold_interval_ms, KEYS_PER_READ)
         own = [key for key in cold if self._coordinator.states.shard_of(key) in self._ownership.owned]
         if own:

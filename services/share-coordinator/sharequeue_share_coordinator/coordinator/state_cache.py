@@ -67,7 +67,8 @@ class StateCache:
     async def load(self, connection: Any, operations: Iterable[Operation]) -> dict[SharePartitionKey, CachedPartition]:
         """Load the states of the operations that are not in memory; make the keys that do not exist and may be made.
 
-        Returns: the share-partitions whose rows cannot be read. The cache does not keep them, because their rows may be repaired.
+        Returns: the share-partitions whose rows cannot be read.
+        The cache does not keep them, because their rows may be repaired.
         """
         operations = list(operations)
         unknown: dict[SharePartitionKey, bool] = {}

@@ -32,7 +32,8 @@ def create_share_coordinator_app(
 
 
 def _readiness(health: PostgresHealth, ownership: Ownership, group_coordinators: CoordinatorClient) -> ReadinessCheck:
-    """What `/readyz` asks, strict or not. Without PostgreSQL the service is unavailable, without the others degraded."""
+    """What `/readyz` asks, strict or not. Without PostgreSQL the service is unavailable,
+    without the others degraded."""
 
     async def ask_group_coordinator() -> None:
         await group_coordinators.call(apis.LIVEZ, deadline_s=CHECK_S, retry=False)

@@ -1,4 +1,5 @@
-"""The state calls: five of one group, writes of several groups at once, deletion of a topic's state. Source: KIP-932."""
+"""The state calls: five of one group, writes of several groups at once, deletion of a topic's state.
+Source: KIP-932."""
 
 from collections.abc import Sequence
 from functools import partial

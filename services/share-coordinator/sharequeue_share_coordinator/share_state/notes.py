@@ -6,11 +6,11 @@ A note has fields of two kinds, and the kind decides how long a field lives:
     lasting           `forgiven`                     until the record is finished; the larger value wins
                       `earlier`                      until the record is finished; a reason joins it when its delivery
                                                      count has risen
-    pending           `transaction_id`               as one of one delivery, but it replaces no other field: the delivery
-                                                     before it has ended, and the transaction decides about the next one
+    pending           `transaction_id`               as one of one delivery, but it replaces no other field: the last
+                                                     delivery has ended, and the transaction decides about the next one
 
-To add a field: add it to `StateAnnotation` (`sharequeue/protocol/types.py`) with a default that means "nothing", then here
-to `Note`, `note_of` and `annotation_of`, and to `combined` beside the fields that live as long.
+To add a field: add it to `StateAnnotation` (`sharequeue/protocol/types.py`) with a default that means "nothing", then
+here to `Note`, `note_of` and `annotation_of`, and to `combined` beside the fields that live as long.
 """
 
 import functools
@@ -55,9 +55,9 @@ def given(text: str, at_ms: int = 0) -> Given:
 
 
 class Note(Struct, frozen=True, gc=False):
-    """`available_at_ms`: the end of a delay, 0 without one. `forgiven`: the deliveries that were never begun. `earlier`:
-    the reasons of earlier deliveries, the oldest first. `transaction_id`: the transaction on which the next delivery is
-    pending."""
+    """`available_at_ms`: the end of a delay, 0 without one. `forgiven`: the deliveries that were never begun.
+    `earlier`: the reasons of earlier deliveries, the oldest first. `transaction_id`: the transaction on which the next
+    delivery is pending."""
 
     available_at_ms: int = 0
     reason: Given | None = None
@@ -138,7 +138,8 @@ def steps(available_at_ms: int | None) -> int:
 
 
 def bounded(annotations: list[StateAnnotation], known: Set[str]) -> list[StateAnnotation]:
-    """Annotations of a write as they are kept: times in whole steps, and reasons within the bounds of a share-partition.
+    """Annotations of a write as they are kept: times in whole steps,
+    and reasons within the bounds of a share-partition.
 
     A write brings no earlier reasons: the state has kept them.
 

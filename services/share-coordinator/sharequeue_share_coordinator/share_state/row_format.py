@@ -2,14 +2,15 @@
 
 Three formats of a row are read:
 
-    1   a map of Row's fields, as msgpack: rows of earlier releases, and new ones while an instance runs that reads no other
+    1   a map of Row's fields, as msgpack: rows of earlier releases, and new ones while an instance runs that reads
+        no other
     2   MARK, then an array, as msgpack. MARK is no msgpack, so a reader of format 1 refuses the row
-    3   PENDING_MARK, then the same array with the transactions on which records are pending: a reader of an earlier format
-        refuses the row, instead of losing them
+    3   PENDING_MARK, then the same array with the transactions on which records are pending: a reader of an earlier
+        format refuses the row, instead of losing them
 
-In formats 2 and 3 a range is a distance and a length, and a time counts steps of `STEP_MS`. The parts of a large snapshot have one
-column for each field of a batch, compressed. Each part holds at most `BATCHES_PER_PART` batches and earlier reasons, so it
-is at most 1 MiB.
+In formats 2 and 3 a range is a distance and a length, and a time counts steps of `STEP_MS`. The parts of a large
+snapshot have one column for each field of a batch, compressed. Each part holds at most `BATCHES_PER_PART` batches and
+earlier reasons, so it is at most 1 MiB.
 """
 
 import itertools
@@ -70,8 +71,8 @@ class _RowWithHistory(_CompactRow, array_like=True, frozen=True):
 
 
 class _PendingRow(_RowWithHistory, array_like=True, frozen=True):
-    """A row of format 3. `pending`: for each annotation its transaction. `transactions`: those that the parts of a large
-    snapshot refer to."""
+    """A row of format 3. `pending`: for each annotation its transaction. `transactions`: those that the parts of a
+    large snapshot refer to."""
 
     pending: list[str | None] = []
     transactions: tuple[str, ...] = ()
@@ -184,7 +185,8 @@ def _earlier(earlier: Sequence[tuple[Given, ...]], texts: dict[str, int]) -> lis
 
 
 def _earlier_of(numbers: Sequence[int], texts: Sequence[str]) -> dict[int, tuple[Given, ...]]:
-    """The reasons of earlier deliveries by the place of their note. Raises: IndexError, ValueError: there are none such."""
+    """The reasons of earlier deliveries by the place of their note.
+    Raises: IndexError, ValueError: there are none such."""
     found: dict[int, tuple[Given, ...]] = {}
     time = position = 0
     while position < len(numbers):
@@ -271,7 +273,8 @@ def _annotation(
 
 
 def encode_parts(batches: BatchList) -> tuple[list[bytes], list[str], list[str]]:
-    """The parts of a large snapshot, and the reasons and transactions that they refer to, in the order of the numbers."""
+    """The parts of a large snapshot, and the reasons and transactions that they refer to,
+    in the order of the numbers."""
     reasons: dict[str, int] = {}
     transactions: dict[str, int] = {}
     parts: list[bytes] = []

@@ -20,7 +20,8 @@ LARGE: Final = 1000
 SMALL_BYTES: Final = 16 * 1024
 """A snapshot of at most so many bytes is due by the number of updates alone."""
 MANY_UPDATES: Final = 20_000
-"""With more updates than this, a load takes long: a snapshot is then due at half its bytes, otherwise at twice its bytes."""
+"""With more updates than this, a load takes long: a snapshot is then due at half its bytes,
+otherwise at twice its bytes."""
 
 
 class Covered(NamedTuple):

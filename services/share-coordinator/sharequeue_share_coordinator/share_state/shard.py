@@ -193,8 +193,8 @@ def write(
     """Write what changed. The start offset never moves back; the count belongs to the start offset that stays.
 
     Args:
-        keeps_pending: every instance reads what is pending on a transaction. Otherwise nothing of it is stored. The answer
-            says whether it was, because an earlier release says nothing and stores nothing.
+        keeps_pending: every instance reads what is pending on a transaction. Otherwise nothing of it is stored. The
+            answer says whether it was, because an earlier release says nothing and stores nothing.
     """
     leader_epoch, state_epoch = request.leader_epoch or 0, request.state_epoch or 0
     if state is None:
@@ -258,8 +258,8 @@ def delete(state: KeyState | None, request: PartitionState, topic: Decision | No
 def read_summary(state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
     """Read the epochs, start offset and count, and up to where every record is finished.
 
-    Without state the epochs are 0, the offsets and the count −1. If the request has a start offset above the stored one,
-    the answer is for the records from there on: the log has lost those below it.
+    Without state the epochs are 0, the offsets and the count −1. If the request has a start offset above the stored
+    one, the answer is for the records from there on: the log has lost those below it.
     """
     if topic is not None:
         return topic

@@ -50,8 +50,8 @@ _ENDED: Final = (JSON, (ENDED.encode(), b"1"))
 
 
 class LeaderApi:
-    """The handlers of fetchFromLeader, acknowledgeAtLeader, holdAtLeader, transactionEnded, awaitRecords, releaseAtLeader,
-    yieldSharePartitions."""
+    """The handlers of fetchFromLeader, acknowledgeAtLeader, holdAtLeader, transactionEnded, awaitRecords,
+    releaseAtLeader, yieldSharePartitions."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The SQL of `log.dead_letter_sources`: records that a dead letter without a copy points to. Cleaning keeps them.
 
-A row is written in the transaction that writes its dead letter, so before the group's floor passes the record. It goes when
-the dead letter is redriven, or when the record leaves the log. A row whose dead letter was deleted counts no more: the
-log start of the dead-letter topic says so. A parked dead letter has no place in a topic: PARKED is its offset.
+A row is written in the transaction that writes its dead letter, so before the group's floor passes the record. It goes
+when the dead letter is redriven, or when the record leaves the log. A row whose dead letter was deleted counts no more:
+the log start of the dead-letter topic says so. A parked dead letter has no place in a topic: PARKED is its offset.
 """
 
 from collections.abc import Mapping, Sequence

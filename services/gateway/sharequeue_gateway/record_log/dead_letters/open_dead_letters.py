@@ -1,10 +1,12 @@
-"""The SQL of open dead letters: those that were neither redriven nor removed from their topic. They are counted, not searched.
+"""The SQL of open dead letters: those that were neither redriven nor removed from their topic.
+They are counted, not searched.
 
     log.open_dead_letters          ranges of a dead-letter topic, each written for one share-partition
     log.open_dead_letter_counts    how many each share-partition has, parked ones included
 
-Both change in the transaction that writes, redrives, removes or parks the dead letters, so a crash leaves no wrong count. A
-range changes only under the lock of its partition of the dead-letter topic. Counts come last, in the order of their keys.
+Both change in the transaction that writes, redrives, removes or parks the dead letters, so a crash leaves no wrong
+count. A range changes only under the lock of its partition of the dead-letter topic.
+Counts come last, in the order of their keys.
 """
 
 from collections import Counter

@@ -250,7 +250,8 @@ class BatchCache:
 
 
 def below(batches: Sequence[RecordBatch], stable_offset: int) -> Sequence[RecordBatch]:
-    """The batches below the last stable offset. It lies within a batch if the log start does, and is the log start then."""
+    """The batches below the last stable offset. It lies within a batch if the log start does,
+    and is the log start then."""
     if not batches or batches[-1].last_offset < stable_offset:
         return batches
     return [batch for batch in batches if batch.last_offset < stable_offset]

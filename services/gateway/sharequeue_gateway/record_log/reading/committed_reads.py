@@ -1,4 +1,5 @@
-"""Reads for read_committed: they end at the last stable offset, and each of their batches knows its transaction's outcome.
+"""Reads for read_committed: they end at the last stable offset,
+and each of their batches knows its transaction's outcome.
 
 Memory answers if it can (see `cache`). Otherwise one statement asks the log for the last stable offset and for those of
 the transactions just read that were aborted. The answer holds until the log end moves, because opening a transaction

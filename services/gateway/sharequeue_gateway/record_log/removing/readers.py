@@ -112,7 +112,8 @@ class Readers:
     async def reserve(self, floors: Sequence[Floor], hold_ms: int) -> list[Floor]:
         """A reset is about to set these starts under a new state epoch: from now on no earlier life raises a floor.
 
-        The floor is the lower one of the old and the new: the state may still be the old one. Without a row it is the log
+        The floor is the lower one of the old and the new: the state may still be the old one.
+        Without a row it is the log
         start until `raise_floors`: a leader may begin with the old state now. Returns: the starts, within the bounds of
         the log.
         """

@@ -1,4 +1,5 @@
-"""The SQL of `log.readers`, one function per statement: which groups read a partition, and how far each has finished it.
+"""The SQL of `log.readers`, one function per statement: which groups read a partition,
+and how far each has finished it.
 
 A row says: all below `floor` is durably finished for the group. A floor that is too low only keeps more.
 """
@@ -199,7 +200,8 @@ async def set_hold(connection: Connection, group_id: str, hold_ms: int) -> None:
 
 
 async def reserve(connection: Connection, floors: Sequence[Floor], hold_ms: int) -> None:
-    """Give rows a new state epoch, and the lower one of their old and new floors. Call it under the partitions' locks."""
+    """Give rows a new state epoch, and the lower one of their old and new floors.
+    Call it under the partitions' locks."""
     await connection.execute(
         """INSERT INTO log.readers AS r (topic_id, partition, group_id, state_epoch, floor, hold_ms)
            SELECT t.*, $6 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[])
@@ -238,7 +240,8 @@ async def note_filled(connection: Connection, since: int) -> None:
 
 
 async def idle_groups(connection: Connection, behind: str, limit: int) -> list[str]:
-    """Groups that were not active for STALE_MS in any row, by id. It reads the rows of `limit` groups, or a few more."""
+    """Groups that were not active for STALE_MS in any row, by id.
+    It reads the rows of `limit` groups, or a few more."""
     rows = await connection.fetch(
         """SELECT group_id FROM log.readers WHERE group_id > $1 GROUP BY group_id
            HAVING max(active_at) < now() - $3 * interval '1 ms' ORDER BY group_id LIMIT $2""",

@@ -2,7 +2,8 @@
 
 The row of the transaction is the coordinator: any gateway decides under its lock. Markers, aborted rows and the outcome
 are one database transaction, so no outcome is told that is not durable. If the answer of PostgreSQL is lost, the same
-call runs again: it waits for the backend that may still run the first try, and finds the outcome or ends the transaction.
+call runs again: it waits for the backend that may still run the first try,
+and finds the outcome or ends the transaction.
 
 A commit ends the parts that it names in the same database transaction. The other parts, and all parts of a transaction
 that is aborted, are aborted after it, one by one. If that fails, their time passes with that of the whole.
@@ -54,8 +55,8 @@ AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError
 class End(NamedTuple):
     """How to end a transaction.
 
-    `note`: kept with the producer if this commits. `parts`: those to commit with it. `principal`: of the caller; None: it
-    may end any. `skip_locked`: leave a transaction that another one uses. `settling`: what it settles if it commits.
+    `note`: kept with the producer if this commits. `parts`: those to commit with it. `principal`: of the caller; None:
+    it may end any. `skip_locked`: leave a transaction that another one uses. `settling`: what it settles if it commits.
     """
 
     wish: Wish

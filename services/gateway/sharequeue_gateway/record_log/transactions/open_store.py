@@ -1,4 +1,5 @@
-"""The SQL that looks at open transactions: lists, the groups that one holds back, and the sweep of those out of time."""
+"""The SQL that looks at open transactions: lists, the groups that one holds back,
+and the sweep of those out of time."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

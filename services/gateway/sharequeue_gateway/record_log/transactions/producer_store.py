@@ -11,8 +11,9 @@ from sharequeue_gateway.record_log.transactions.transaction_rows import ROW, tra
 from sharequeue_gateway.record_log.transactions.transaction_rules import Transaction
 
 FIRST_EPOCH: Final = "greatest(floor(extract(epoch FROM now() - timestamptz '2025-01-01Z')), 0)::int"
-"""The epoch of the first producer of a transactional id: seconds. Each further producer has one more. A row is forgotten
-when the seconds have passed its epoch, so an epoch is not given again: not to the first producer after that either."""
+"""The epoch of the first producer of a transactional id: seconds. Each further producer has one more. A row is
+forgotten when the seconds have passed its epoch, so an epoch is not given again:
+not to the first producer after that either."""
 
 
 class Producer(NamedTuple):

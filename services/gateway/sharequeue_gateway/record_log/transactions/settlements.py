@@ -3,8 +3,8 @@
     commit of T ──▶ a row for each share-partition, in the one database transaction that decides T
     leader      ──▶ asks what became of T ──▶ writes the state ──durable──▶ removes the row
 
-The row, and not what happens to be pending, says what was settled. A leader asks with one statement, so it sees T open, or
-T's row here, or neither: then T was aborted, or was committed without these records.
+The row, and not what happens to be pending, says what was settled. A leader asks with one statement, so it sees T open,
+or T's row here, or neither: then T was aborted, or was committed without these records.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -74,9 +74,9 @@ _WHY: Final = {
 class Transaction(NamedTuple):
     """What is known of a transaction. Times are of PostgreSQL's clock, in ms.
 
-    `partitions`: those that it wrote to; of an open one it is not known here. `timeout_ms` and `part_of`, the transaction
-    that it is a part of, are not kept with an outcome. `settled`: the digest of the acknowledgements that it committed;
-    None: it had none.
+    `partitions`: those that it wrote to; of an open one it is not known here. `timeout_ms` and `part_of`, the
+    transaction that it is a part of, are not kept with an outcome. `settled`: the digest of the acknowledgements that
+    it committed; None: it had none.
     """
 
     transaction_id: str

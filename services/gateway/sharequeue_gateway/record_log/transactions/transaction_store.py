@@ -1,4 +1,5 @@
-"""The SQL of one transaction: it begins, an append joins it, it ends, and what became of it. One function per statement.
+"""The SQL of one transaction: it begins, an append joins it, it ends, and what became of it.
+One function per statement.
 
 `log.transactions` and `log.transaction_partitions` hold what is open: the end of a transaction that wrote deletes its
 rows. Rows of a partition change under the partition's advisory lock. A transaction's row is locked before partitions:
@@ -60,8 +61,8 @@ noted AS (
 SELECT topic_id, partition, marker_offset FROM places
 """
 """One statement under the locks of the transaction and of its partitions. It deletes what says that it is open, and
-inserts the markers at the ends. Deleted partitions get none. $8 are the ids of the transaction and of the parts that are
-committed with it: a partition gets one marker for all of them. The producer's row comes last: its holders wait for
+inserts the markers at the ends. Deleted partitions get none. $8 are the ids of the transaction and of the parts that
+are committed with it: a partition gets one marker for all of them. The producer's row comes last: its holders wait for
 nothing. The note counts though a newer producer has raised the epoch: its first transaction begins after this end."""
 
 
@@ -97,7 +98,8 @@ async def begin(
 async def begin_part(
     connection: Connection, transaction_id: str, whole: Transaction, most_open: int
 ) -> tuple[int, int] | None:
-    """Begin a part of a transaction whose row is locked. Its time passes with that of the whole. Returns: as `begin`."""
+    """Begin a part of a transaction whose row is locked. Its time passes with that of the whole.
+    Returns: as `begin`."""
     row = await connection.fetchrow(
         f"""INSERT INTO log.transactions (transaction_id, principal, timeout_ms, deadline, part_of)
             SELECT $1, principal, timeout_ms, deadline, transaction_id FROM log.transactions
@@ -217,7 +219,8 @@ class Last(NamedTuple):
 
 
 async def look_to_end(connection: Connection, transaction_id: str, parts: Sequence[str] = ()) -> Last:
-    """Look at a transaction whose row is locked, with those of the parts: no partition can be added to them any more."""
+    """Look at a transaction whose row is locked, with those of the parts:
+    no partition can be added to them any more."""
     rows = await connection.fetch(
         f"""SELECT n.now, {MS.format("n.now")}, n.now >= t.deadline,
              EXISTS (SELECT FROM log.transactions p WHERE p.part_of = $1), r.topic_id, r.partition

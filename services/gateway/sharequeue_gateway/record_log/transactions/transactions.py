@@ -181,7 +181,8 @@ class PostgresTransactions:
         """Commit or abort. The outcome is durable when it returns, and a repeat is answered the same.
 
         Args:
-            parts: those to commit with it; the others are aborted. settling: the acknowledgements of a commit; see Ending.
+            parts: those to commit with it; the others are aborted. settling: the acknowledgements of a commit;
+            see Ending.
 
         Raises: TransactionalIdNotFound, InvalidTxnState, ProducerFenced: see `transaction_rules`; and those of Ending.
         """
