@@ -19,7 +19,7 @@ def main() -> None:
     )
     writer = stream.select("value").writeStream.format("parquet").option("path", f"{directory}/out")
     query = writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(900)
     print("streamed", spark.read.parquet(f"{directory}/out").distinct().count())
     frame: DataFrame = spark.read.format("sharequeue").options(url=url, topics=topic).load()
     try:
