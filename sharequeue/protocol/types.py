@@ -62,8 +62,7 @@ class SettledBatch(NamedTuple):
 
 
 class AcquireMode(StrEnum):
-    """`record_limit` never acquires more than max_records; `batch_optimized` acquires
-    whole batches. Source: KIP-1206."""
+    """`record_limit` never acquires more than max_records; `batch_optimized` acquires whole batches. Source: KIP-1206."""  # noqa: W505
 
     BATCH_OPTIMIZED = "batch_optimized"
     RECORD_LIMIT = "record_limit"
@@ -143,12 +142,12 @@ def with_reason(earlier: tuple[AnyReason, ...], reason: AnyReason) -> tuple[AnyR
 
 
 class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Adds to a state batch the end of a delayed release, the reason that a client gave, the deliveries never begun,
-    and the transaction that decides what becomes of the next delivery.
+    """Adds to a state batch the end of a delayed release, the reason that a client gave, the deliveries never begun, and
+    the transaction that decides what becomes of the next delivery.
 
-    `forgiven` and `earlier_reasons` stay when the delivery count rises; the other fields do not, but `reason` becomes
-    the last of `earlier_reasons`. A new field needs a default that means "nothing".
-    """
+    `forgiven` and `earlier_reasons` stay when the delivery count rises; the other fields do not, but `reason` becomes the
+    last of `earlier_reasons`. A new field needs a default that means "nothing".
+    """  # noqa: W505
 
     first_offset: Int64
     """The first offset of the range, included."""

@@ -272,8 +272,8 @@ class Holding(Response):
 
 
 class GroupPartitionOffset(Response):
-    """How far a group is in one partition. −1: unknown, because the share-partition was never loaded or its state could
-    not be read."""
+    """How far a group is in one partition. −1: unknown, because the share-partition was never loaded or its state could not
+    be read."""  # noqa: W505
 
     partition: PartitionIndex
     """The number of the partition, from 0."""
@@ -331,10 +331,9 @@ class ResetTopic(Request):
 class ResetShareGroupOffsetsRequest(Request):
     """Where the group begins next. Without `topics`: in all topics in which it has offsets; then it must exist.
 
-    `offset` belongs to `to: offset` and is clamped to the log. `datetime` belongs to `to: datetime`: ISO 8601, UTC if
-    it names no zone; the group starts at the first record at or after it, or at the log end.
-    `current`: the present start.
-    """
+    `offset` belongs to `to: offset` and is clamped to the log. `datetime` belongs to `to: datetime`: ISO 8601, UTC if it
+    names no zone; the group starts at the first record at or after it, or at the log end. `current`: the present start.
+    """  # noqa: W505
 
     to: ResetTarget
     """Where the group begins next."""
@@ -372,8 +371,8 @@ class ResetTopicOffsets(Response):
 
 
 class ResetOffsetsResult(Response):
-    """The new start offsets of the group (for `dry_run`, those it would get). `errors` lists at most 50 failed
-    partitions of the `failed_count`."""
+    """The new start offsets of the group (for `dry_run`, those it would get). `errors` lists at most 50 failed partitions
+    of the `failed_count`."""  # noqa: W505
 
     topics: list[ResetTopicOffsets]
     """The new start offsets, by topic; those that it would get if `dry_run` is true."""

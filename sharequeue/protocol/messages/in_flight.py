@@ -74,8 +74,7 @@ class InFlightBatch(Response):
 
 
 class DeadLetterStatus(Response):
-    """A range on its way to the dead-letter queue that could not be written yet.
-    The gateway tries again until it can."""
+    """A range on its way to the dead-letter queue that could not be written yet. The gateway tries again until it can."""  # noqa: W505
 
     first_offset: Offset
     """The first offset of the range, included."""
