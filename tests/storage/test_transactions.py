@@ -631,6 +631,8 @@ async def test_outcomes_are_dropped_by_period(database_url: str) -> None:
     topic = new_topic()
     async with session(database_url) as admin, opened(database_url) as log:
         tables = "SELECT relname FROM pg_class WHERE relname LIKE 'transaction_outcomes_%' AND relkind = 'r'"
+        while len(await admin.fetch(tables)) < 2:  # noqa: ASYNC110 - the log's own loop makes them, one after the other
+            await asyncio.sleep(0.01)
         for row in await admin.fetch(tables):
             await admin.execute(f"DROP TABLE log.{row[0]}")
         transaction = await begin(log)
