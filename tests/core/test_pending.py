@@ -230,6 +230,23 @@ def test_the_next_leader_finds_them_pending() -> None:
         assert later.driver.where()[0] == 5
 
 
+def test_the_time_since_the_oldest_are_pending_is_known() -> None:
+    """A leader counts from when it finds them."""
+    group = settling()
+    driver = group.driver
+    assert group.machine.pending_since_ms is None
+    began_ms = driver.now_ms
+    group.hold("0-1 Acc")
+    driver.now_ms += 500
+    group.hold("2-3 Acc", transaction=T2)
+    assert group.machine.pending_since_ms == began_ms
+    assert group.resolve([]) == 2
+    assert group.machine.pending_since_ms == began_ms + 500
+    driver.now_ms += 500
+    later = group.load_again()
+    assert later.machine.pending_since_ms == driver.now_ms
+
+
 def test_the_next_leader_lets_them_go_to_a_holder_whose_lock_lives() -> None:
     group = settling()
     group.hold("0-4 Acc")

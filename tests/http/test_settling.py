@@ -126,10 +126,12 @@ def test_records_pending_on_another_transaction(own_gateway: Gateway, data_dir: 
     assert (batch["delivery_state"], batch["transaction_id"]) == ("ACQUIRED", first)
     assert outcomes(gateway.try_acknowledge(group, [accept(name, 0, 3)])) == [121], "nobody else settles them"
     assert gateway.metrics()["sharequeue_pending_records"] == 4
+    assert wait_until(lambda: 0 < gateway.metrics()["sharequeue_oldest_pending_seconds"] < 60)
     assert good(commit(gateway, second, group, accept(name, 0, 3)))["state"] == "committed", (
         "after the time-out of first"
     )
     assert gateway.offsets(group)[name, 0] == (4, 0)
+    assert gateway.metrics()["sharequeue_oldest_pending_seconds"] == 0
 
 
 def hold(

@@ -186,6 +186,8 @@ async def prepare(settings: Settings) -> Service:
     led_metrics.watch(leader.all, lambda: fetcher.fetches.count, dead_letters.records)
     transaction_metrics.watch(record_log)
     metrics.PENDING_RECORDS.set_function(leading.pending.records)
+    metrics.OLDEST_PENDING_SECONDS.set_function(leading.pending.oldest_s)
+    metrics.OLDEST_UNAPPLIED_SECONDS.set_function(lambda: leading.pending.oldest_unapplied_s)
     metrics.SHARE_COORDINATORS_FAILING.set_function(lambda: len(leader.failing))
     hand_over.begin(await cluster.register())
     log.info("registered", extra=fields(node_id=cluster.me.node_id, leader_epoch=base.epochs.current))

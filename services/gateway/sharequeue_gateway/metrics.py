@@ -161,6 +161,16 @@ PENDING_RECORDS = Gauge(
     "Records of share-partitions of this gateway that are [pending on a transaction](transactions.md#settle-and-produce-"
     "together).",
 )
+OLDEST_PENDING_SECONDS = Gauge(
+    "sharequeue_oldest_pending_seconds",
+    "For how long records of share-partitions of this gateway are pending on a transaction: the oldest, since this gateway "
+    "leads them; 0 without any. A commit needs less than a second.",
+)
+OLDEST_UNAPPLIED_SECONDS = Gauge(
+    "sharequeue_oldest_unapplied_settlement_seconds",
+    "Age of the oldest acknowledgement that a transaction has committed and that is not in the state of its "
+    "share-partition yet; 0 without one of more than five seconds. Each gateway has the same number: use `max`.",
+)
 RECORDS_SETTLED = Counts[str](
     "sharequeue_pending_records_resolved",
     "Records that were pending on a transaction, by what its end made of them: `accept`, `release`, `reject`, `gap`, or "

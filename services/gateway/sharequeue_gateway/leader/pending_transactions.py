@@ -70,10 +70,17 @@ class PendingTransactions:
         self._applied: list[Pending] = []
         """Settlements whose state is durable, to be removed."""
         self._failed = Rarely(lines=1, seconds=10.0)
+        self.oldest_unapplied_s = 0.0
+        """Age of the oldest settlement of the whole service that the last sweep has found."""
 
     def records(self) -> int:
         """How many records are pending."""
         return sum(led.machine.pending_count for led in list(self._led.pending))
+
+    def oldest_s(self) -> float:
+        """For how long the oldest pending records of this gateway are pending here; 0 without any."""
+        since_ms = [since for led in list(self._led.pending) if (since := led.machine.pending_since_ms) is not None]
+        return max(self._clock.now_ms() - min(since_ms), 0) / 1000 if since_ms else 0.0
 
     async def run(self) -> None:
         """Look again and again. Never returns."""
@@ -165,6 +172,8 @@ class PendingTransactions:
         after: datetime | None = None
         while True:
             rows = await self._settlements.unapplied(SWEPT_AFTER_S, after, ASKED_AT_ONCE)
+            if after is None:
+                self.oldest_unapplied_s = rows[0].age_s if rows else 0.0
             useless = [
                 Pending(row.transaction_id, row.settlement.key)
                 for row in rows

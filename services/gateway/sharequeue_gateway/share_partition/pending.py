@@ -51,7 +51,7 @@ class PendingRecords(Transitions):
             renewal, or named twice. ConcurrentTransactions (51): pending on another transaction.
         """
         _check_disjoint(batches)
-        hold = Hold(self.start_offset, transaction_id)
+        hold = Hold(self.start_offset, transaction_id, now_ms)
         joined: dict[int, Hold] = {}
         found: list[SettledBatch] = []
         try:
@@ -175,6 +175,11 @@ class PendingRecords(Transitions):
         """How many records are pending."""
         holds = (hold for holds in (self.holds or {}).values() for hold in holds)
         return sum(last - first + 1 for hold in holds for first, last in hold.ranges)
+
+    @property
+    def pending_since_ms(self) -> int | None:
+        """When this leader has first seen the oldest pending records; None: nothing is pending."""
+        return min((hold.since_ms for holds in (self.holds or {}).values() for hold in holds), default=None)
 
     # `SharePartition` implements these: how a record is settled is the same with and without a transaction
 

@@ -294,7 +294,7 @@ def _hold(window: Window, run: Run, delivery_count: int, transaction_id: str, no
     window.holds = window.holds or {}
     holds = window.holds.setdefault(transaction_id, {})
     if not holds:
-        holds[Hold(window.start_offset, transaction_id, durable=True)] = None
+        holds[Hold(window.start_offset, transaction_id, now_ms, durable=True)] = None
     next(iter(holds)).add(run)
 
 

@@ -106,16 +106,17 @@ class Hold(StateWrite):
     """A write after which records are pending on a transaction. They stay flagged until it has ended.
 
     `ranges`: the offsets of these records. It has no `runs`, because it lives for longer than a write: see Run.
-    `durable`: the write is.
+    `durable`: the write is. `since_ms`: when this leader has first seen them pending.
     """
 
     pends = True
 
-    __slots__ = ("durable", "ranges", "transaction_id")
+    __slots__ = ("durable", "ranges", "since_ms", "transaction_id")
 
-    def __init__(self, start_offset: int, transaction_id: str, *, durable: bool = False) -> None:
+    def __init__(self, start_offset: int, transaction_id: str, since_ms: int, *, durable: bool = False) -> None:
         super().__init__(start_offset)
         self.transaction_id = transaction_id
+        self.since_ms = since_ms
         self.durable = durable
         self.ranges: list[OffsetRange] = []
 

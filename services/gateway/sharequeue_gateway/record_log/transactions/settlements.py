@@ -51,11 +51,12 @@ class Decided(NamedTuple):
 
 
 class Unapplied(NamedTuple):
-    """A row that nobody has removed yet."""
+    """A row that nobody has removed yet. `age_s`: by PostgreSQL's clock."""
 
     transaction_id: str
     settlement: Settlement
     settled_at: datetime
+    age_s: float
 
 
 DECIDED: Final = """
@@ -120,7 +121,8 @@ async def _remove(connection: Connection, rows: Sequence[Pending]) -> None:
 
 async def _unapplied(connection: Connection, older_than_s: float, after: datetime | None, most: int) -> list[Unapplied]:
     rows = await connection.fetch(
-        """SELECT transaction_id, group_id, topic_id, partition, state_epoch, leader_epoch, batches, settled_at
+        """SELECT transaction_id, group_id, topic_id, partition, state_epoch, leader_epoch, batches, settled_at,
+             extract(epoch FROM clock_timestamp() - settled_at)::float8
            FROM log.settlements
            WHERE settled_at < (SELECT clock_timestamp()) - make_interval(secs => $1) AND settled_at > $2
            ORDER BY settled_at LIMIT $3""",
@@ -129,7 +131,8 @@ async def _unapplied(connection: Connection, older_than_s: float, after: datetim
         most,
     )
     return [
-        Unapplied(row[0], Settlement(SharePartitionKey(row[1], str(row[2]), row[3]), *row[4:7]), row[7]) for row in rows
+        Unapplied(row[0], Settlement(SharePartitionKey(row[1], str(row[2]), row[3]), *row[4:7]), row[7], row[8])
+        for row in rows
     ]
 
 
