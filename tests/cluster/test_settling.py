@@ -7,37 +7,23 @@ each moment between the hold, the decision and its application can be met.
 
 import asyncio
 import contextlib
-import json
 import os
 import random
+import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.reading.cache import BatchCache
-from sharequeue_gateway.record_log.reading.known_log import KnownLog
-from sharequeue_gateway.record_log.transactions.ending import Ending
-from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
-from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT
 
-from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
-from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
+from sharequeue.stack.stack import ServiceProcess, Stack
+from tests.cluster.calls import acknowledge, fetch, produce
 from tests.cluster.gateways import GatewayCluster
+from tests.cluster.settling import RECORDS, SOON_S, TOKEN, Held, Json, settling_stack, sql
 from tests.conftest import NewDatabase
 from tests.storage.database import session
-from tests.storage.record_logs import Heard
-
-LEASE_MS = 1500
-RECORDS = 10
-TOKEN = "a token of these tests alone"
-SOON_S = 30.0
-Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +33,6 @@ def log_url(new_database: NewDatabase) -> str:
 
 @pytest.fixture(scope="module")
 def state_url(new_database: NewDatabase) -> str:
-    """The states of groups lie in another database than the log."""
     return new_database()
 
 
@@ -55,141 +40,17 @@ def state_url(new_database: NewDatabase) -> str:
 def stack(
     tmp_path_factory: pytest.TempPathFactory, log_url: str, state_url: str, new_redis: Callable[[], str]
 ) -> Iterator[Stack]:
-    settings = {
-        "SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS": str(LEASE_MS),
-        "SHAREQUEUE_SHARE_COORDINATOR_DATABASE_URL": state_url,
-        "SHAREQUEUE_GATEWAY_SHARE_PARTITION_IDLE_MS": "1000",
-    } | {f"SHAREQUEUE_{service}_CLUSTER_TOKEN": TOKEN for service in ("COORDINATOR", "SHARE_COORDINATOR", "GATEWAY")}
-    with temporary_stack(
-        tmp_path_factory.mktemp("stack"), postgres_url=log_url, redis_url=new_redis(), gateways=3, settings=settings
-    ) as stack:
+    with settling_stack(tmp_path_factory.mktemp("stack"), log_url, state_url, new_redis()) as stack:
         yield stack
-
-
-class Held:
-    """Records of one partition that a member holds, and a transaction with one result, on which they are pending."""
-
-    def __init__(self, cluster: GatewayCluster, client: httpx.Client, log_url: str, name: str, timeout_ms: int) -> None:
-        self.cluster, self.client, self.log_url, self.group = cluster, client, log_url, name
-        self.results = f"{name}-out"
-        make_topic(client, self.results, 1)
-        while True:
-            self.topic_id = make_topic(client, name, 1)
-            self.leader = cluster.leader_of(name, self.topic_id, 0)
-            if self.leader is not cluster.gateways[0]:
-                break
-            assert client.delete(f"/v1/topics/{name}").status_code == 204
-        produce(client, name, 0, RECORDS)
-        self.answer = fetch(client, name, topics=[name], member_id="m", max_wait_ms=5000)
-        assert len(places(self.answer)) == RECORDS
-        begun = client.post("/v1/transactions", json={"timeout_ms": timeout_ms})
-        self.transaction: str = begun.json()["transaction_id"]
-        sent = client.post(
-            f"/v1/topics/{self.results}/records",
-            json={"records": [{"value": "result"}]},
-            headers={"Transaction-Id": self.transaction},
-        )
-        assert sent.status_code == 200, sent.text
-        self.settlements: list[Settlement] = []
-
-    def acknowledgements(self, last_offset: int = RECORDS - 1) -> list[Json]:
-        entry = {"topic": self.group, "partition": 0, "first_offset": 0, "last_offset": last_offset, "type": "accept"}
-        return [entry | {"delivery_count": 1}]
-
-    def hold(self, last_offset: int = RECORDS - 1) -> None:
-        answer = httpx.post(
-            f"{self.leader.url}/v1/leader/{self.group}/hold",
-            json={
-                "member_id": "m",
-                "transaction_id": self.transaction,
-                "acknowledgements": self.acknowledgements(last_offset),
-            },
-            headers={"Authorization": f"Bearer {TOKEN}"},
-            timeout=20,
-        )
-        assert answer.status_code == 200, answer.text
-        assert [result["status"] for result in answer.json()["results"]] == ["applied"], answer.text
-        self.settlements = [
-            Settlement(
-                SharePartitionKey(self.group, each["topic_id"], each["partition"]),
-                each["state_epoch"],
-                each["leader_epoch"],
-                json.dumps(each["batches"]).encode(),
-            )
-            for each in answer.json()["held"]
-        ]
-
-    def decide(self, *, commit: bool = True) -> None:
-        """End the transaction in the log, as another gateway, which tells nobody."""
-        asyncio.run(self._decide(commit))
-
-    async def _decide(self, commit: bool) -> None:
-        database = await LogDatabase.open(self.log_url, connections=2)
-        try:
-            ending = Ending(database, KnownLog(BatchCache(1 << 20), Heard()), 10.0)
-            settling = Settling(b"the test", self.settlements) if commit else None
-            ended = await ending.end(self.transaction, COMMIT if commit else ABORT, settling=settling)
-            assert ended is not None
-            assert ended.state.name == ("COMMITTED" if commit else "ABORTED")
-        finally:
-            await database.close()
-
-    def commit(self, client: httpx.Client, acknowledgements: Sequence[Json] | None = None) -> httpx.Response:
-        """As a client does."""
-        entry = {"group_id": self.group, "member_id": "m"}
-        entry["acknowledgements"] = self.acknowledgements() if acknowledgements is None else acknowledgements
-        path = f"/v1/transactions/{self.transaction}/commit"
-        return client.post(path, json={"acknowledgements": [entry]}, timeout=40)
-
-    # What came of it
-
-    def visible(self) -> bool:
-        """Whether readers of committed records get the result."""
-        path = f"/v1/topics/{self.results}/partitions/0/records"
-        page = self.client.get(path, params={"isolation_level": "read_committed"})
-        return bool(page.json()["records"])
-
-    def start(self) -> int:
-        """The stored start offset of the group: where its first unfinished record is."""
-        listed = self.client.get(f"/v1/share-groups/{self.group}/offsets").json()["topics"]
-        return next(
-            (p["start_offset"] for topic in listed if topic["topic"] == self.group for p in topic["partitions"]), -1
-        )
-
-    def taken(self, wait_ms: int = 0) -> set[int]:
-        """The offsets that another member gets now."""
-        answer = self.client.post(
-            f"/v1/share-groups/{self.group}/fetch",
-            json={"topics": [self.group], "member_id": "thief", "max_wait_ms": wait_ms},
-            timeout=40,
-        )
-        return {offset for _, offset in places(answer.json())} if answer.status_code == 200 else set()
-
-    def wait_until(self, condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + SOON_S
-        while not condition():
-            assert time.monotonic() < deadline, (self.start(), self.visible(), self.unapplied())
-            time.sleep(0.1)
-
-    def wait_until_settled(self, upto: int = RECORDS) -> None:
-        self.wait_until(lambda: self.start() == upto)
-        self.wait_until(lambda: not self.unapplied())
-        assert self.visible()
-
-    def unapplied(self) -> list[Json]:
-        described = self.client.get(f"/v1/transactions/{self.transaction}").json()
-        return list(described.get("unapplied", []))
-
-    def wait_until_replaced(self, gone: ServiceProcess) -> None:
-        self.cluster.wait_until_known([gateway for gateway in self.cluster.gateways if gateway is not gone])
 
 
 @pytest.fixture
 def held(
     request: pytest.FixtureRequest, cluster: GatewayCluster, clients: list[httpx.Client], log_url: str, name: str
 ) -> Held:
-    """The parameter is the timeout of the transaction."""
-    return Held(cluster, clients[0], log_url, name, getattr(request, "param", 120_000))
+    """The parameter is the timeout of the transaction, and how long the member's locks last."""
+    timeout_ms, lock_ms = getattr(request, "param", (120_000, None))
+    return Held(cluster, clients[0], log_url, name, timeout_ms, lock_ms)
 
 
 def leave(gateway: ServiceProcess, how: signal.Signals) -> None:
@@ -248,14 +109,12 @@ def test_an_abort_gives_the_records_back_at_the_next_leader(held: Held, how: sig
     assert not held.visible()
 
 
-@pytest.mark.parametrize("held", [3000], indirect=True)
+@pytest.mark.parametrize("held", [(3000, 5000)], indirect=True)
 def test_a_gateway_dies_between_hold_and_decision(held: Held) -> None:
     """The timeout of the transaction bounds how long the records are pending."""
-    settings = {"share.record.lock.duration.ms": 1000}
-    assert held.client.patch(f"/v1/share-groups/{held.group}/config", json=settings).status_code == 200
     held.hold()
     got: set[int] = set()
-    deadline = time.monotonic() + SOON_S + 40
+    deadline = time.monotonic() + SOON_S
     while got < set(range(RECORDS)):
         assert time.monotonic() < deadline, got
         got |= held.taken(wait_ms=1000)
@@ -290,24 +149,17 @@ def test_a_paused_leader_applies_nothing_when_it_wakes(held: Held) -> None:
 @contextlib.contextmanager
 def refusing_states(state_url: str) -> Iterator[None]:
     """PostgreSQL refuses every state write."""
-
-    async def execute(*statements: str) -> None:
-        async with session(state_url) as connection:
-            for statement in statements:
-                await connection.execute(statement)
-
-    asyncio.run(
-        execute(
-            """CREATE OR REPLACE FUNCTION share_state.refuse() RETURNS trigger LANGUAGE plpgsql AS
-               $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = 'disk_full'; END $$""",
-            """CREATE TRIGGER refuse BEFORE INSERT ON share_state.share_records
-               FOR EACH ROW EXECUTE FUNCTION share_state.refuse()""",
-        )
+    sql(
+        state_url,
+        """CREATE OR REPLACE FUNCTION share_state.refuse() RETURNS trigger LANGUAGE plpgsql AS
+           $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = 'disk_full'; END $$""",
+        """CREATE TRIGGER refuse BEFORE INSERT ON share_state.share_records
+           FOR EACH ROW EXECUTE FUNCTION share_state.refuse()""",
     )
     try:
         yield
     finally:
-        asyncio.run(execute("DROP TRIGGER refuse ON share_state.share_records"))
+        sql(state_url, "DROP TRIGGER refuse ON share_state.share_records")
 
 
 def test_the_state_write_is_refused_after_the_decision(held: Held, state_url: str) -> None:
@@ -315,10 +167,20 @@ def test_the_state_write_is_refused_after_the_decision(held: Held, state_url: st
     held.hold()
     with refusing_states(state_url):
         held.decide()
-        time.sleep(3)  # the leader has asked by now
+        held.wait_until(lambda: oldest_unapplied_s(held.client) > 5)  # the leader has asked by now
         assert held.taken() == set()
         assert [each["group_id"] for each in held.unapplied()] == [held.group]
     held.wait_until_settled()
+    held.wait_until(lambda: oldest_unapplied_s(held.client) == 0)
+
+
+def oldest_unapplied_s(client: httpx.Client) -> float:
+    """What the alert looks at."""
+    found = re.search(
+        r"^sharequeue_oldest_unapplied_settlement_seconds (\S+)$", client.get("/metrics").text, re.MULTILINE
+    )
+    assert found is not None
+    return float(found[1])
 
 
 def test_a_hold_that_cannot_be_stored_commits_nothing(held: Held, state_url: str) -> None:
@@ -386,26 +248,57 @@ def test_one_of_two_leaders_says_no(cluster: GatewayCluster, clients: list[httpx
             time.sleep(0.2)
 
 
-@pytest.mark.parametrize("decided", [False, True])
-def test_the_share_coordinator_is_away(stack: Stack, held: Held, decided: bool) -> None:
+PATIENT_S = 10.0
+"""The longest time for which a gateway waits here for a share coordinator, or before it looks again: to read a state,
+to hold records, to write a state (`state_write_deadline_ms`), and to sweep settlements."""
+
+
+def check_away(
+    stack: Stack, cluster: GatewayCluster, client: httpx.Client, log_url: str, name: str, away_s: float
+) -> None:
+    """One commit is decided while no state can be written, another one is tried again and again.
+
+    The locks of the decided one end in that time. They are pending, so nobody gets them.
+    """
+    decided = Held(cluster, client, log_url, f"{name}-decided", 600_000, lock_ms=5000)
+    tried = Held(cluster, client, log_url, f"{name}-tried", 600_000, lock_ms=600_000)
+    decided.hold()
     share_coordinator = stack.service("share coordinator")
-    if decided:
-        held.hold()
     share_coordinator.kill()
     try:
-        if decided:
-            held.decide()
-            time.sleep(3)  # the leader has asked by now, and cannot apply
-            assert held.taken() == set()
-        else:
-            answer = held.commit(held.client)
+        until_s = time.monotonic() + away_s
+        decided.decide()
+        tries = 0
+        while time.monotonic() < until_s:
+            answer = tried.commit(client)
             assert (answer.status_code, answer.json()["definite"]) == (503, True), answer.text
-            assert not held.visible()
+            assert not tried.visible()
+            assert (decided.taken(), tried.taken()) == (set(), set())
+            assert [each["group_id"] for each in decided.unapplied()] == [decided.group]
+            tries += 1
+            time.sleep(0.5)
+        print(f"away for {away_s:.0f} s: {tries} commits were refused")
+        assert tries > 1
     finally:
         share_coordinator.start()
-    if not decided:
-        held.wait_until(lambda: held.commit(held.client).status_code == 200)
-    held.wait_until_settled()
+    decided.wait_until_settled()
+    tried.wait_until(lambda: tried.commit(client).status_code == 200)
+    tried.wait_until_settled()
+    assert (decided.taken(), tried.taken()) == (set(), set())
+
+
+def test_the_share_coordinator_is_away(
+    stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], log_url: str, name: str
+) -> None:
+    """For longer than anybody waits."""
+    check_away(stack, cluster, clients[0], log_url, name, PATIENT_S + 5)
+
+
+@pytest.mark.soak
+def test_the_share_coordinator_is_away_for_a_minute(
+    stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], log_url: str, name: str
+) -> None:
+    check_away(stack, cluster, clients[0], log_url, name, 60)
 
 
 @contextlib.contextmanager
@@ -476,15 +369,10 @@ def test_no_commit_settles_while_a_share_coordinator_of_an_earlier_release_runs(
 ) -> None:
     """It reads no row with pending records. It was seen half a minute ago, so it owns nothing, but may come back."""
 
-    async def execute(statement: str) -> None:
-        async with session(state_url) as connection:
-            await connection.execute(statement)
-
-    asyncio.run(
-        execute(
-            """INSERT INTO share_state.instances (node_id, incarnation, url, seen_at, row_format)
-               VALUES ('old', 'old', 'http://old', now() - interval '20 seconds', 2)"""
-        )
+    sql(
+        state_url,
+        """INSERT INTO share_state.instances (node_id, incarnation, url, seen_at, row_format)
+           VALUES ('old', 'old', 'http://old', now() - interval '20 seconds', 2)""",
     )
     share_coordinator = stack.service("share coordinator")
     share_coordinator.stop()
@@ -495,7 +383,7 @@ def test_no_commit_settles_while_a_share_coordinator_of_an_earlier_release_runs(
         assert (answer.status_code, answer.json()["definite"]) == (503, True), answer.text
         assert "upgrade every share coordinator" in answer.json()["detail"]
     finally:
-        asyncio.run(execute("DELETE FROM share_state.instances WHERE node_id = 'old'"))
+        sql(state_url, "DELETE FROM share_state.instances WHERE node_id = 'old'")
         share_coordinator.stop()
         share_coordinator.start()
     held.wait_until(lambda: held.commit(held.client).status_code == 200)
