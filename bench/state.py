@@ -23,7 +23,7 @@ import uvloop
 from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
-from sharequeue_gateway.leader.paged_state import restored_from_pages
+from sharequeue_gateway.leader.loading.paged_state import restored_from_pages
 
 from bench.processes import cpu_seconds, family_cpu_seconds, resident_bytes
 from sharequeue.ownership.share_state_client import ShareStateClient

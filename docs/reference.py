@@ -22,7 +22,7 @@ import sharequeue_gateway.settings
 import sharequeue_share_coordinator.metrics
 import sharequeue_share_coordinator.settings
 from prometheus_client.metrics import MetricWrapperBase
-from sharequeue_gateway.leader import backlog, led_metrics, queue_series
+from sharequeue_gateway.leader.reports import backlog, led_metrics, queue_series
 from sharequeue_gateway.producing import transaction_metrics
 
 import sharequeue.http.application.endpoint

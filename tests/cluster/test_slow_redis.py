@@ -8,7 +8,7 @@ import httpx
 import pytest
 from redis import Redis
 from sharequeue_gateway.cluster.generation import Generation, Node
-from sharequeue_gateway.leader.led_metrics import RECORDS
+from sharequeue_gateway.leader.reports.led_metrics import RECORDS
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS
 from sharequeue_gateway.locks.lock_writer import lock_hash
 

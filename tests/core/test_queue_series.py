@@ -1,7 +1,7 @@
 """Metrics by group and topic: which pairs have series, and where the others are counted."""
 
-from sharequeue_gateway.leader.activity import SHOWN_MS, Totals
-from sharequeue_gateway.leader.queue_series import QueueSeries
+from sharequeue_gateway.leader.reports.activity import SHOWN_MS, Totals
+from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 
 NOW_MS = 10_000_000
 

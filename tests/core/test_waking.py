@@ -6,9 +6,9 @@ And what is noted of it: that it has no records, or since when no fetch acquired
 from typing import Any, cast
 
 from sharequeue_gateway.leader.led_index import LedIndex
-from sharequeue_gateway.leader.led_metrics import longest_unserved_ms
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.log_news import LogNews
+from sharequeue_gateway.leader.reports.led_metrics import longest_unserved_ms
 from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import ReadResult, RecordLog
 

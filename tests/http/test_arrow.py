@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sharequeue_gateway.http import arrow_answer
+from sharequeue_gateway.http.answers import arrow_answer
 
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest

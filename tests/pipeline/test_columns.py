@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
-from sharequeue_gateway.http.arrow_answer import arrow_stream
+from sharequeue_gateway.http.answers.arrow_answer import arrow_stream
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import source_options
 from sharequeue_pipeline.ranges import Range

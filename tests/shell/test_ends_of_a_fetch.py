@@ -9,7 +9,7 @@ from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch
-from sharequeue_gateway.leader.activity import Activity
+from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch

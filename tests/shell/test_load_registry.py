@@ -16,13 +16,13 @@ from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
-from sharequeue_gateway.leader.hand_over import HandOver
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.load_registry import Loads
-from sharequeue_gateway.leader.loader import Loader
+from sharequeue_gateway.leader.loading.hand_over import HandOver
+from sharequeue_gateway.leader.loading.load_registry import Loads
+from sharequeue_gateway.leader.loading.loader import Loader
 from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.locks.lock_store import LockTimers

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.offsets_api import GroupsApi
+from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.record_log.removing.readers import Readers
 
 from sharequeue.http.application.endpoint import Call

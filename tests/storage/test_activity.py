@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from sharequeue_gateway.leader import activity as activity_module
-from sharequeue_gateway.leader.activity import HOUR_MS, Activity
+from sharequeue_gateway.leader.reports import activity as activity_module
+from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
 from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTotal
 from sharequeue_gateway.record_log.database import LogDatabase
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from sharequeue_gateway.leader.paged_state import MOST_BEGUN, restored_from_pages
+from sharequeue_gateway.leader.loading.paged_state import MOST_BEGUN, restored_from_pages
 from sharequeue_gateway.share_partition.machine import SharePartition
 
 from sharequeue.ownership.share_state_client import ShareStateClient

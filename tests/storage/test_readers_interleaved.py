@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
-from sharequeue_gateway.leader.start_offsets import StartOffsets
+from sharequeue_gateway.leader.loading.start_offsets import StartOffsets
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import Offsets
 from sharequeue_gateway.record_log.record_batch import RecordBatch

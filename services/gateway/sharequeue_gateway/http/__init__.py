@@ -5,12 +5,11 @@ answer, the end of a page. A handler checks its request, calls the rooms below a
 imports this room.
 
     clients  ──▶ produce_api, fetch_api, records_api                 ──▶ producing, delivery, routing
-             ──▶ topics_api, offsets_api, members_api,               ──▶ the group coordinator, the record log
-                 group_admin_api, redrive_api, in_flight_api
+             ──▶ stream_api, settle_api, transactions_api            ──▶ routing, the record log
+             ──▶ topics_api, groups/                                 ──▶ the group coordinator, the record log
     services ──▶ internal/                                           ──▶ leader, delivery
     jobs     ──▶ jobs/                                               ──▶ the stored data
     browsers ──▶ pages/                                              ──▶ files of this package and of Swagger UI
 
-`named_partitions`, `paths`, `page_tokens` and `media_types` read parts of requests; `fetch_answer` and `arrow_answer`
-write answers; `readiness` answers `/readyz`.
+`named_partitions` and `paths` read parts of requests, `answers/` has the forms of answers, `readiness` is `/readyz`.
 """

@@ -11,8 +11,11 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.apis.api import Api
 from sharequeue.service.service import ReadinessCheck, serve_operations
 from sharequeue_gateway.http.fetch_api import FetchApi
-from sharequeue_gateway.http.group_admin_api import GroupAdminApi
-from sharequeue_gateway.http.in_flight_api import InFlightApi
+from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
+from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
+from sharequeue_gateway.http.groups.members_api import MembershipApi
+from sharequeue_gateway.http.groups.offsets_api import GroupsApi
+from sharequeue_gateway.http.groups.redrive_api import Redriving
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
 from sharequeue_gateway.http.internal.readers_api import ReadersApi
@@ -20,12 +23,9 @@ from sharequeue_gateway.http.internal.stream_leader_api import StreamLeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
-from sharequeue_gateway.http.members_api import MembershipApi
-from sharequeue_gateway.http.offsets_api import GroupsApi
 from sharequeue_gateway.http.pages import serve_pages
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.records_api import RecordsApi
-from sharequeue_gateway.http.redrive_api import Redriving
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi

@@ -24,7 +24,7 @@ from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, Partit
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.waiting import WaitingFetch
-from sharequeue_gateway.http.fetch_answer import fetch_answer
+from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.http.records_api import headers_with
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger

@@ -13,8 +13,8 @@ from sharequeue.protocol.errors import InvalidRequest, OriginNotAllowed
 from sharequeue.protocol.messages.streams import StreamQuery
 from sharequeue.protocol.types import MAX_TOPICS_NAMED
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.event_stream import EVENT_STREAM, HEADERS, HEARTBEAT, event_bytes, parse_event_id
-from sharequeue_gateway.http.media_types import qualities
+from sharequeue_gateway.http.answers.event_stream import EVENT_STREAM, HEADERS, HEARTBEAT, event_bytes, parse_event_id
+from sharequeue_gateway.http.answers.media_types import qualities
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.routing.stream import StreamEvent
 from sharequeue_gateway.routing.streams import Opening, Streams

@@ -21,7 +21,7 @@ from sharequeue.protocol.messages.topics import (
 )
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.arrow_answer import CONTENT_TYPE, arrow_stream, arrow_wanted
+from sharequeue_gateway.http.answers.arrow_answer import CONTENT_TYPE, arrow_stream, arrow_wanted
 from sharequeue_gateway.http.paths import partition_of
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch

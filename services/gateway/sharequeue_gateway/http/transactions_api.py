@@ -24,7 +24,7 @@ from sharequeue.protocol.messages.transactions import (
 )
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.page_tokens import page_token, place_of
+from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.record_log.transactions.settlements import Settlements
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,

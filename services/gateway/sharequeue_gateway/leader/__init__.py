@@ -4,13 +4,15 @@ Decides: when a share-partition is loaded and unloaded, and what the outcome of 
 `http`, `routing` and `delivery` call it; loops report events to it (`write_ended`, `topic_deleted`, `group_changed`).
 
     leader, led_index, led_share_partition    the events; all that is led; one of them
-    load_registry, loader, start_offsets      loading                     hand_over, kept_locks    leadership that moves
-    persister                                 state writes                due_locks, idle          locks end; unloading
-    lock_entries                              locks in Redis              wake_up, log_news        waking fetches
-    floors                                    what groups have finished, told to the log's readers
+    loading (a room)                          a share-partition comes, or goes to another gateway
+    reports (a room)                          counts for reports and metrics
+    persister                                 state writes
+    lock_entries, kept_locks                  locks in Redis; those of unloaded share-partitions
+    due_locks, idle                           locks end; unloading
+    wake_up, log_news                         wake the fetches that wait
+    floors                                    what groups have finished, for the log's readers
     dead_letter_queue                         ranges that are ARCHIVING
     crowding                                  bounds the runs of all share-partitions
-    activity, led_metrics, queue_series       reports and metrics         backlog                  unfinished records
     pending_transactions                      applies what transactions settled
 
            load                        unload: another leads, a write's outcome is unknown,

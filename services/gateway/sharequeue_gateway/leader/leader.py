@@ -23,13 +23,13 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Partitions
-from sharequeue_gateway.leader import led_metrics
-from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.load_registry import Loaded, Loads
+from sharequeue_gateway.leader.loading.load_registry import Loaded, Loads
 from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import PendingWrite, Persister
+from sharequeue_gateway.leader.reports import led_metrics
+from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
 from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_gateway.share_partition.outcomes import Completed

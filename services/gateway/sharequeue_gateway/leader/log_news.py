@@ -3,9 +3,9 @@
 from sharequeue.clock import Clock
 from sharequeue_gateway.cluster.append_news import AppendNews
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.leader.activity import Activity
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.share_partition.acquisition import can_acquire
 
 

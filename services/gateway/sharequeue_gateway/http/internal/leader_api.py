@@ -40,8 +40,8 @@ from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
-from sharequeue_gateway.http.fetch_answer import fetch_answer
-from sharequeue_gateway.leader.hand_over import HandOver
+from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
+from sharequeue_gateway.leader.loading.hand_over import HandOver
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.routing.sessions import Sessions
 

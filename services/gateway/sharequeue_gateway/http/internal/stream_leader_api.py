@@ -11,7 +11,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
 from sharequeue_gateway.delivery.waiting import WaitingFetch, WaitingFetches
-from sharequeue_gateway.http.fetch_answer import fetch_answer
+from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.routing.streams import Streams
 
 

@@ -17,8 +17,8 @@ from sharequeue.protocol.messages.reports import (
     TimeToAccept,
 )
 from sharequeue.protocol.types import MAX_INT32
-from sharequeue_gateway.http.page_tokens import page_token, place_of
-from sharequeue_gateway.leader.activity import HOUR_MS, Activity
+from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
+from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
 from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTotal
 
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"

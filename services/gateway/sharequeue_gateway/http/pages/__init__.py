@@ -27,7 +27,7 @@ from sharequeue import __version__
 from sharequeue.http.application.app import App
 from sharequeue.http.request_id import request_id_from
 from sharequeue.log import fields
-from sharequeue_gateway.http import media_types
+from sharequeue_gateway.http.answers import media_types
 
 log = logging.getLogger(__name__)
 

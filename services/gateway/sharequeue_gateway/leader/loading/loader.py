@@ -26,9 +26,9 @@ from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.paged_state import restored_from_pages
+from sharequeue_gateway.leader.loading.paged_state import restored_from_pages
+from sharequeue_gateway.leader.loading.start_offsets import StartOffsets
 from sharequeue_gateway.leader.persister import persist_error
-from sharequeue_gateway.leader.start_offsets import StartOffsets
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.removing.readers import Begun, Readers

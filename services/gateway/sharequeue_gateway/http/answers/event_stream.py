@@ -19,7 +19,7 @@ from sharequeue.http.problems import problem_of
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest
 from sharequeue.protocol.types import EVENT_ID
-from sharequeue_gateway.http.fetch_answer import fetch_answer
+from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.routing.fetched import RelayedAnswer
 from sharequeue_gateway.routing.stream import Closed, EventId, Failing, Opened, Records, Replaced, StreamEvent
 

@@ -18,7 +18,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.load_registry import Loads
+from sharequeue_gateway.leader.loading.load_registry import Loads
 from sharequeue_gateway.locks.lock_store import LockTimers
 
 WRITES_END_S: Final = 1.5

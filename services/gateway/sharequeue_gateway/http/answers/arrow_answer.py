@@ -16,7 +16,7 @@ from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import ConsumerRecord
-from sharequeue_gateway.http import media_types
+from sharequeue_gateway.http.answers import media_types
 
 CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
 _records: Final = msgspec.json.Decoder(list[ConsumerRecord])

@@ -20,7 +20,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.series import Family
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.leader.queue_series import OTHER, PAIR
+from sharequeue_gateway.leader.reports.queue_series import OTHER, PAIR
 from sharequeue_gateway.record_log import backlog_store
 from sharequeue_gateway.record_log.backlog_store import Backlogs
 from sharequeue_gateway.record_log.dead_letters import open_dead_letters

@@ -18,7 +18,7 @@ from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveResult
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-from sharequeue_gateway.http.page_tokens import page_token, place_of
+from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.record_log.log import (
     SOURCE_HEADER,
     DeadLetterKey,

@@ -27,8 +27,8 @@ from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.types import MAX_INT32, DeliveryState, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
-from sharequeue_gateway.http.fetch_answer import partition_error
-from sharequeue_gateway.http.page_tokens import page_token, place_of
+from sharequeue_gateway.http.answers.fetch_answer import partition_error
+from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from sharequeue.service.series import Family, Labels
-from sharequeue_gateway.leader.activity import SHOWN_MS, Totals
+from sharequeue_gateway.leader.reports.activity import SHOWN_MS, Totals
 
 PAIR: Final = ("group", "topic")
 PRODUCED: Final = Family(

@@ -26,12 +26,12 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
-from sharequeue_gateway.leader import led_metrics
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.loader import Loader, Outcome, Wanted
+from sharequeue_gateway.leader.loading.loader import Loader, Outcome, Wanted
+from sharequeue_gateway.leader.reports import led_metrics
 
 log = logging.getLogger(__name__)
 

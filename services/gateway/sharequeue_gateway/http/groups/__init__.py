@@ -1,0 +1,11 @@
+"""The calls about share groups: members, settings, offsets, records in flight, dead letters.
+
+    members_api       join, heartbeat, leave             ──▶ the group coordinator
+    offsets_api       settings, offsets and lag          ──▶ the group coordinator, and log ends from the record log
+    group_admin_api   list, describe, reset, delete      ──▶ the group coordinator
+    in_flight_api     records in flight, page by page    ──▶ all leaders
+    redrive_api       dead letters back to their topics  ──▶ the record log
+
+The group coordinator decides about groups. These handlers check what only a gateway knows: the offsets of the log, and
+the records that its leaders hold. Only `app` imports the room.
+"""
