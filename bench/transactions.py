@@ -1,8 +1,11 @@
 """`python -m bench.transactions`: what transactions cost, on a stack of its own, each with its bar.
 
     produce     10 requests of 100 records each, in a transaction and without one, in turns
-    commit      appends to another topic, while a transaction over 1,000 partitions commits, and without it
+    commit      appends to other topics, while transactions over 1,000 partitions commit one after another without a
+                pause, and while nothing else happens
     W2, W3      of a read_committed and of a read_uncommitted group, without any transaction, in turns
+    settle      10 records settled and 10 produced: `acknowledge` with `produce`, and in two calls, in turns
+    many        a commit that settles 10,000 records, each by an acknowledgement of its own
 
 The rows are Markdown, for docs/benchmarks.md. Exits 1 if a bar does not hold. The load of the machine hits both sides
 of a row alike; still, believe only a run on a quiet machine.
@@ -22,6 +25,8 @@ import uvloop
 
 from bench.processes import cpu_seconds
 from bench.queues import ShareQueue, new_name
+from bench.settling import ACKNOWLEDGEMENTS, settle_many, steps
+from bench.settling import RECORDS as STEP
 from bench.workloads import end_to_end
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
@@ -36,8 +41,11 @@ VALUE: Final = "v" * 98
 APPENDERS: Final = 4
 PACE_S: Final = 0.02
 """From the end of an append to the next one of the same client: the machine is not busy with appends alone."""
+COMMITS: Final = 8
+"""Transactions of one round. Their commits follow each other at once: no client can make more of them, as large commits
+run one at a time."""
 CALM_S: Final = 0.5
-"""How long appends are measured alone, before each commit."""
+"""How long appends are measured alone, before the commits of each round."""
 LEVELS: Final = ("read_uncommitted", "read_committed")
 
 
@@ -56,6 +64,13 @@ class Report:
 
     def told(self, what: str, without: float, with_it: float) -> None:
         self._row(what, without, with_it, with_it / without, "", held=True)
+
+    def alone(self, what: str, value: float, most: float | None = None) -> None:
+        """A row with one number. `most`: None: it has no bar."""
+        held = most is None or value <= most
+        self.held &= held
+        bar = "" if most is None else f"at most {most:g}"
+        click.echo(f"| {what} | | {value:,.2f} | | {bar}{'' if held else ' **missed**'} |")
 
     def _row(self, what: str, without: float, with_it: float, ratio: float, bar: str, held: bool) -> None:
         self.held &= held
@@ -138,7 +153,7 @@ async def milliseconds(work: Callable[[], Awaitable[Any]]) -> float:
 
 
 class Commits(NamedTuple):
-    """Milliseconds: p99 of appends alone and beside a commit, and the median of a commit."""
+    """Milliseconds: p99 of appends alone and beside commits, and the median of a commit."""
 
     alone: float
     beside: float
@@ -157,19 +172,22 @@ async def commits(url: str, rounds: int, partitions: int) -> Commits:
     beside: list[float] = []
     commit_times = []
     for turn in range(rounds + 1):
-        transaction_id = await client.begin()
-        await client.produce(request, transaction_id)
+        transactions = [await client.begin() for _ in range(COMMITS)]
+        for transaction_id in transactions:
+            await client.produce(request, transaction_id)
+        await asyncio.sleep(CALM_S)
+        appends.clear()
         calm = time.perf_counter()
         await asyncio.sleep(CALM_S)
         began = time.perf_counter()
-        await client.commit(transaction_id)
+        for transaction_id in transactions:
+            await client.commit(transaction_id)
         ended = time.perf_counter()
-        await asyncio.sleep(CALM_S)  # those that began beside the commit have ended, too
+        await asyncio.sleep(CALM_S)  # those that began beside a commit have ended, too
         if turn:  # the first one warms up
-            commit_times.append(1000 * (ended - began))
+            commit_times.append(1000 * (ended - began) / COMMITS)
             alone += [1000 * (end - start) for start, end in appends if start >= calm and end <= began]
             beside += [1000 * (end - start) for start, end in appends if end > began and start < ended]
-        appends.clear()
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -242,11 +260,13 @@ async def cycle(stack: Stack, name: str, level: str, scale: float) -> tuple[floa
 
 @click.command()
 @click.option("--rounds", default=100, show_default=True, help="Of produce, each way.")
-@click.option("--commits", "commit_rounds", default=40, show_default=True, help="Transactions over --partitions.")
+@click.option("--commits", "commit_rounds", default=20, show_default=True, help=f"Rounds of {COMMITS} commits.")
 @click.option("--partitions", default=1000, show_default=True)
 @click.option("--turns", default=12, show_default=True, help="Of W2 and W3, each level.")
 @click.option("--scale", default=1.0, show_default=True, help="Of W2 and W3: 1 is 60,000 and 20,000 records.")
-@click.option("--only", type=click.Choice(["produce", "commit", "W2", "W3"]), help="One measurement alone.")
+@click.option(
+    "--only", type=click.Choice(["produce", "commit", "W2", "W3", "settle", "many"]), help="One measurement alone."
+)
 def main(rounds: int, commit_rounds: int, partitions: int, turns: int, scale: float, only: str | None) -> None:
     """Measure what transactions cost."""
     report = Report()
@@ -258,7 +278,7 @@ def main(rounds: int, commit_rounds: int, partitions: int, turns: int, scale: fl
                 report.at_most(f"{REQUESTS} × {RECORDS} records in a transaction, ms", without, within, 1.5)
             if only in (None, "commit"):
                 found = uvloop.run(commits(stack.url, commit_rounds, partitions))
-                what = f"append, p99, while a transaction over {partitions:,} partitions commits, ms"
+                what = f"append, p99, while transactions over {partitions:,} partitions commit, ms"
                 report.at_most(what, found.alone, found.beside, 1.5)
             for name in ("W2", "W3"):
                 if only in (None, name):
@@ -266,6 +286,17 @@ def main(rounds: int, commit_rounds: int, partitions: int, turns: int, scale: fl
                     what = f"{name} of a read_committed group, no transaction"
                     report.at_least(f"{what}, records/s", *rates.rates, rates.ratio, 0.98)
                     report.told(f"{what}, gateway's CPU for a record, µs", *rates.cpu)
+            if only in (None, "settle"):
+                apart, together = uvloop.run(steps(stack, rounds))
+                what = f"{STEP} records settled and {STEP} produced, in two calls and in one"
+                report.told(f"{what}, ms", apart.ms, together.ms)
+                report.told(f"{what}, CPU of the gateway, ms", apart.cpu_ms, together.cpu_ms)
+            if only in (None, "many"):
+                settled = settle_many(stack, max(turns // 3, 1))
+                what = f"a commit that settles {ACKNOWLEDGEMENTS:,} records one by one"
+                report.alone(f"{what}, ms", settled.ms)
+                report.alone(f"{what}, longest stop of the gateway, CPU, ms", settled.stop_ms, 100)
+                report.alone(f"{what}, memory, times the size of the request", settled.memory, 6)
     if only in (None, "commit"):
         click.echo(f"\nA commit took {found.commit:.0f} ms; {found.appends_beside:,} appends ran beside one.")
     if not report.held:
