@@ -1,4 +1,4 @@
-"""Cuts long work into slices, so that other tasks run between them."""
+"""Long work in slices, so that other tasks run between them; at a pace, so that it takes a part of the time."""
 
 import asyncio
 import time
@@ -6,6 +6,8 @@ from typing import Final
 
 SLICE_S: Final = 0.01
 """The length of a slice in seconds."""
+MOST_REST_S: Final = 0.02
+"""The longest rest: a slice that waited for something else took long for another reason."""
 
 
 class Slices:
@@ -30,3 +32,23 @@ class Slices:
         """Let other tasks run, then begin the next slice."""
         await asyncio.sleep(0)
         self._ends_at = time.perf_counter() + SLICE_S
+
+
+class Pace:
+    """The pace of one piece of work that several statements or slices do: after each of them it rests in proportion.
+
+    So other requests have most of the time, of this process and of what it calls, however long the work is.
+    """
+
+    __slots__ = ("_began", "_rest")
+
+    def __init__(self, rest: float) -> None:
+        """`rest`: how many times as long as a slice took it rests after it, for MOST_REST_S at most."""
+        self._rest = rest
+        self._began = time.perf_counter()
+
+    async def rest(self) -> None:
+        """A slice has ended. Returns when the next one may begin."""
+        took = time.perf_counter() - self._began
+        await asyncio.sleep(min(self._rest * took, MOST_REST_S))
+        self._began = time.perf_counter()

@@ -12,6 +12,7 @@ from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.transactions import open_store, producer_store, transaction_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State
+from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 
 from tests.storage.test_query_plans import explained
 
@@ -52,8 +53,10 @@ async def end(connection: Any, transaction_id: str) -> None:
     assert found is not None
     last = await transaction_store.look_to_end(connection, transaction_id)
     await transaction_store.lock_places(connection, last.places, large=True)
-    ended = (State.ABORTED, Reason.CLIENT, last.now, 7, "note")
-    await transaction_store.end_with_records(connection, key_store.OUTCOMES, transaction_id, *ended)
+    ids = [transaction_id]
+    verdict = Verdict(transaction_id, ids, State.ABORTED, Reason.CLIENT, last.now, last.now_ms, "note")
+    assert len(await transaction_store.write_markers(connection, verdict, last.places[1:2])) == 1
+    assert len(await transaction_store.end_with_records(connection, key_store.OUTCOMES, verdict, 1)) == 2
 
 
 STATEMENTS: dict[str, tuple[Statement, int]] = {

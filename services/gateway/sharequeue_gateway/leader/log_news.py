@@ -29,7 +29,8 @@ class LogNews:
 
     def appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
         """Count the records, wake a fetch of each group here, and announce the append to the other gateways."""
-        self._activity.produced(topic_id, partition, records)
+        if records:
+            self._activity.produced(topic_id, partition, records)
         if not self._cluster.alone:
             self._append_news.gather(topic_id, partition, log_end_offset)
         self.changed(topic_id, partition, log_end_offset)

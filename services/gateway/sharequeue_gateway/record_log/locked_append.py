@@ -43,6 +43,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     Transaction,
     append_refusal,
 )
+from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -243,9 +244,8 @@ class LockedAppend:
             raise _NotOpen(transaction_id, past=True)
         state, reason = COMMIT
         digest = settles.settling.digest
-        await transaction_store.end_with_records(
-            connection, self._database.outcomes, transaction_id, state, reason, now, now_ms, None, (), digest
-        )
+        verdict = Verdict(transaction_id, [transaction_id], state, reason, now, now_ms, settled=digest)
+        await transaction_store.end_with_records(connection, self._database.outcomes, verdict)
         await settlements.add(connection, transaction_id, settles.settling.settlements)
         return found._replace(state=state, reason=reason, ended_at_ms=now_ms)
 

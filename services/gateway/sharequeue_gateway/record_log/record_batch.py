@@ -22,6 +22,8 @@ _SPARSE = 1
 _FOR_GROUP = 2
 _CONTROL = 4
 _MARKER = _HEADER.pack(_SPARSE | _CONTROL, 0)
+_NO_ENDS, _NO_OFFSETS = array("I"), array("Q")
+"""Of all markers: they have no records."""
 
 LARGE_RECORD_BYTES: Final = 64 * 1024
 """If records are larger on average, memory has one copy: the appender keeps views of the batch (`tails`)."""
@@ -106,7 +108,7 @@ class RecordBatch:
     def marker(cls, offset: int, timestamp_ms: int, transaction_id: str) -> "RecordBatch":
         """Make the marker of an ended transaction."""
         return cls(
-            offset, offset, timestamp_ms, array("I"), array("Q"), _MARKER, transaction_id=transaction_id, control=True
+            offset, offset, timestamp_ms, _NO_ENDS, _NO_OFFSETS, _MARKER, transaction_id=transaction_id, control=True
         )
 
     @classmethod

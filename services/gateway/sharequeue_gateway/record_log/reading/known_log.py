@@ -25,6 +25,13 @@ class KnownLog:
         for (topic_id, partition), (log_end_offset, records) in news.items():
             self.listener.appended(topic_id, partition, log_end_offset, records)
 
+    def publish_markers(self, markers: Sequence[tuple[TopicIdPartition, RecordBatch]]) -> None:
+        """As `publish`, for markers, of which each partition has one."""
+        for place, marker in markers:
+            end = marker.last_offset + 1
+            self.cache.add(place, marker, end)
+            self.listener.appended(*place, end, 0)
+
     def learn(
         self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int, last_stable_offset: int = -1
     ) -> None:

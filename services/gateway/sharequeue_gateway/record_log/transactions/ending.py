@@ -7,6 +7,9 @@ and finds the outcome or ends the transaction.
 
 A commit ends the parts that it names in the same database transaction. The other parts, and all parts of a transaction
 that is aborted, are aborted after it, one by one. If that fails, their time passes with that of the whole.
+
+An end of many partitions is paced: it writes its markers in pieces, one statement each, and rests between them. So it
+takes a part of the time of the database and of the event loop, and appends to other partitions do not wait for it.
 """
 
 import asyncio
@@ -23,7 +26,8 @@ from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import key_store
+from sharequeue.slices import Pace
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.reading.known_log import KnownLog
@@ -39,6 +43,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     check_commit,
     check_principal,
 )
+from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +51,10 @@ LARGE_PARTITIONS: Final = 64
 """An end of more partitions is large. Large ends run one after another, over all gateways."""
 AT_ONCE: Final = 4
 """The most connections of the pool that ends use."""
-PUBLISHED_AT_ONCE: Final = 100
-"""Markers that are reported before other requests run."""
+MARKERS_AT_ONCE: Final = 100
+"""Markers that one statement writes, or that are reported at once."""
+REST: Final = 2.0
+"""How many times as long as it works an end of more than MARKERS_AT_ONCE partitions rests."""
 AGAIN_S: Final = 0.1
 AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 
@@ -70,11 +77,13 @@ class End(NamedTuple):
 class Ended(NamedTuple):
     """What became of a transaction, and the markers that this call has written. `here`: this call has ended it.
 
+    `timestamp_ms`: of the markers.
     `has_parts`: it has or had parts; those that were not committed with it may still be open.
     """
 
     transaction: Transaction | None
-    markers: list[tuple[TopicIdPartition, RecordBatch]]
+    markers: transaction_store.Markers
+    timestamp_ms: int = 0
     here: bool = False
     has_parts: bool = False
 
@@ -167,7 +176,7 @@ class Ending:
                     remaining_s = until - time.monotonic()
                     async with self._database.connections.lend(remaining_s) as connection:
                         ended = await self._with_period(connection, transaction_id, end, large, remaining_s)
-                await self._publish(ended.markers)
+                await self._publish(transaction_id, ended)
                 if ended.here and ended.transaction is not None:
                     self.count(ended.transaction, time.monotonic() - began)
                 return ended
@@ -182,12 +191,16 @@ class Ending:
                 log.info("trying to end a transaction again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(AGAIN_S)
 
-    async def _publish(self, markers: Sequence[tuple[TopicIdPartition, RecordBatch]]) -> None:
-        """Report the markers; other requests run between those of a large end."""
-        for first in range(0, len(markers), PUBLISHED_AT_ONCE):
+    async def _publish(self, transaction_id: str, ended: Ended) -> None:
+        """Report the markers: many of them in pieces."""
+        pace = Pace(REST)
+        for first in range(0, len(ended.markers), MARKERS_AT_ONCE):
             if first:
-                await asyncio.sleep(0)
-            self._known.publish(markers[first : first + PUBLISHED_AT_ONCE])
+                await pace.rest()
+            some = ended.markers[first : first + MARKERS_AT_ONCE]
+            self._known.publish_markers(
+                [(place, RecordBatch.marker(offset, ended.timestamp_ms, transaction_id)) for place, offset in some]
+            )
 
     @asynccontextmanager
     async def _turn(self, until: float, large: bool) -> AsyncIterator[None]:
@@ -240,7 +253,9 @@ class Ending:
         if found.state != State.OPEN:
             return Ended(found, [])
         parts = await transaction_store.lock_parts(connection, transaction_id, end.parts) if end.parts else []
-        now, now_ms, past, has_parts, places = await transaction_store.look_to_end(connection, transaction_id, parts)
+        most = LARGE_PARTITIONS + 1 if not large else store.MOST_OF_TRANSACTION + 1 if parts else None
+        last = await transaction_store.look_to_end(connection, transaction_id, parts, most)
+        now, now_ms, past, has_parts, places = last
         state, reason = TIME_OUT if past else end.wish
         if state == State.COMMITTED:
             check_commit(found, end.parts, set(parts), len(places))
@@ -255,31 +270,27 @@ class Ending:
         if len(places) > LARGE_PARTITIONS and not large:
             raise _LargeEnd
         await transaction_store.lock_places(connection, places, large=large)
-        timestamp_ms = time.time_ns() // 1_000_000
-        markers = await transaction_store.end_with_records(
-            connection,
-            self._database.outcomes,
-            transaction_id,
-            state,
-            reason,
-            now,
-            timestamp_ms,
-            end.note,
-            parts,
-            None if settling is None else settling.digest,
-        )
+        ids, timestamp_ms = [transaction_id, *parts], time.time_ns() // 1_000_000
+        digest = None if settling is None else settling.digest
+        verdict = Verdict(transaction_id, ids, state, reason, now, timestamp_ms, end.note, digest)
+        markers = await self._write(connection, verdict, places)
         if settling is not None:
             await settlements.add(connection, transaction_id, settling.settlements)
-            ended = ended._replace(settled=settling.digest)
-        return Ended(
-            ended._replace(partitions=len(markers)),
-            [
-                (place, RecordBatch.marker(offset, timestamp_ms, transaction_id))
-                for place, offset in sorted(markers.items())
-            ],
-            here=True,
-            has_parts=has_parts,
-        )
+        ended = ended._replace(partitions=len(markers), settled=digest)
+        return Ended(ended, markers, timestamp_ms, here=True, has_parts=has_parts)
+
+    async def _write(
+        self, connection: Any, verdict: Verdict, places: Sequence[TopicIdPartition]
+    ) -> transaction_store.Markers:
+        """End a transaction under the locks of its partitions. Returns: its markers."""
+        markers: transaction_store.Markers = []
+        pace = Pace(REST)
+        for first in range(0, len(places) - MARKERS_AT_ONCE, MARKERS_AT_ONCE):
+            some = places[first : first + MARKERS_AT_ONCE]
+            markers += await transaction_store.write_markers(connection, verdict, some)
+            await pace.rest()
+        outcomes = self._database.outcomes
+        return markers + await transaction_store.end_with_records(connection, outcomes, verdict, len(markers))
 
     def _not_ended(self, transaction_id: str, in_doubt: bool, fault: BaseException) -> ApiError:
         sentence = self._database.health.note(fault).sentence

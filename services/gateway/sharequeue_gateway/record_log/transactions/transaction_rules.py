@@ -164,7 +164,8 @@ def check_commit(found: Transaction, parts: Collection[str], open_parts: Collect
             )
     if parts and places > MOST_PARTITIONS:
         raise InvalidRequest(
-            f"transaction {found.transaction_id} and its parts wrote to {places} partitions; the most is {MOST_PARTITIONS}",
+            f"transaction {found.transaction_id} and its parts wrote to more than {MOST_PARTITIONS} partitions, which is the"
+            " most that one commit may have; it stays open",
             limit=MOST_PARTITIONS,
         )
 

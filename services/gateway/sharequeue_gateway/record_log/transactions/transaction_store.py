@@ -10,7 +10,7 @@ its lock, and PostgreSQL reads a locked row again after it has waited.
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
@@ -27,15 +27,9 @@ ABORT_MARKER: Final = 48
 """`attributes` of markers: 16 transactional and 32 control, as Kafka's bits; 64 is ours."""
 
 
-END_TRANSACTION: Final = f"""
-WITH mine AS (
-  DELETE FROM log.transaction_partitions WHERE transaction_id = ANY($8::text[])
-  RETURNING topic_id, partition, first_offset),
-ended AS (
-  DELETE FROM log.transactions WHERE transaction_id = ANY($8::text[])
-  RETURNING transaction_id, transactional_id, producer_epoch, principal, began_at),
+_MARKERS: Final = f"""
 places AS MATERIALIZED (
-  SELECT p.topic_id, p.partition, m.first_offset, p.log_start_offset, {END} AS marker_offset
+  SELECT p.topic_id, p.partition, m.first_offset, {END} AS marker_offset
   FROM (SELECT topic_id, partition, min(first_offset) AS first_offset FROM mine GROUP BY 1, 2) m
   JOIN log.partitions p USING (topic_id, partition) WHERE NOT p.deleted),
 markers AS (
@@ -46,24 +40,45 @@ markers AS (
   FROM places ORDER BY topic_id, partition),
 aborted AS (
   INSERT INTO log.aborted_transactions (topic_id, partition, transaction_id, first_offset, marker_offset)
-  SELECT topic_id, partition, $1, first_offset, marker_offset FROM places WHERE NOT $4),
+  SELECT topic_id, partition, $1, first_offset, marker_offset FROM places WHERE NOT $4)"""
+"""The middle of both statements: `mine` are rows of partitions, in which the transaction $1 ends."""
+_WRITTEN: Final = "SELECT array_agg(topic_id), array_agg(partition), array_agg(marker_offset) FROM places"
+
+WRITE_MARKERS: Final = f"""
+WITH mine AS (
+  DELETE FROM log.transaction_partitions WHERE transaction_id = ANY($5::text[])
+    AND (topic_id, partition) >= ($6::uuid, $7::int) AND (topic_id, partition) <= ($8::uuid, $9::int)
+  RETURNING topic_id, partition, first_offset),{_MARKERS}
+{_WRITTEN}
+"""
+"""Markers of the partitions from one to another one, with the tables as END_TRANSACTION leaves them. The end of a
+transaction with many partitions writes them in pieces. The transaction stays open until END_TRANSACTION."""
+
+END_TRANSACTION: Final = f"""
+WITH mine AS (
+  DELETE FROM log.transaction_partitions WHERE transaction_id = ANY($8::text[])
+  RETURNING topic_id, partition, first_offset),
+ended AS (
+  DELETE FROM log.transactions WHERE transaction_id = ANY($8::text[])
+  RETURNING transaction_id, transactional_id, producer_epoch, principal, began_at),{_MARKERS},
 outcome AS (
   INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, transactional_id, producer_epoch, principal,
     committed, reason, partitions, began_at, ended_at, settled)
   SELECT {{period}}, e.transaction_id, e.transactional_id, e.producer_epoch, e.principal, $4, $5::smallint,
-    (SELECT count(*) FROM places), e.began_at, $7::timestamptz,
+    $10::int + (SELECT count(*) FROM places), e.began_at, $7::timestamptz,
     CASE WHEN e.transaction_id = $1 THEN $9::bytea END FROM ended e),
 noted AS (
   UPDATE log.transactional_producers w
   SET committed_note = CASE WHEN $4 THEN coalesce($6::text, w.committed_note) ELSE w.committed_note END,
     keep_until = greatest(w.keep_until, now() + interval '7 days')
   FROM ended e WHERE w.transactional_id = e.transactional_id)
-SELECT topic_id, partition, marker_offset FROM places
+{_WRITTEN}
 """
 """One statement under the locks of the transaction and of its partitions. It deletes what says that it is open, and
 inserts the markers at the ends. Deleted partitions get none. $8 are the ids of the transaction and of the parts that
-are committed with it: a partition gets one marker for all of them. The producer's row comes last: its holders wait for
-nothing. The note counts though a newer producer has raised the epoch: its first transaction begins after this end."""
+are committed with it: a partition gets one marker for all of them. $10 partitions have theirs by WRITE_MARKERS. The
+producer's row comes last: its holders wait for nothing. The note counts though a newer producer has raised the epoch:
+its first transaction begins after this end."""
 
 
 # Begin
@@ -209,7 +224,7 @@ async def open_parts(connection: Connection, transaction_id: str) -> list[str]:
 
 class Last(NamedTuple):
     """A transaction at its end: the time, also in ms; whether its own time has passed; whether it has parts; the
-    partitions that it wrote to, or those parts that are committed with it."""
+    partitions that it wrote to, or those parts that are committed with it, sorted."""
 
     now: datetime
     now_ms: int
@@ -218,19 +233,32 @@ class Last(NamedTuple):
     places: list[TopicIdPartition]
 
 
-async def look_to_end(connection: Connection, transaction_id: str, parts: Sequence[str] = ()) -> Last:
-    """Look at a transaction whose row is locked, with those of the parts:
-    no partition can be added to them any more."""
-    rows = await connection.fetch(
+async def look_to_end(
+    connection: Connection, transaction_id: str, parts: Sequence[str] = (), most: int | None = None
+) -> Last:
+    """Look at a transaction whose row is locked, with those of the parts: no partition can be added to them any more.
+
+    `most`: of the partitions to answer; None: all.
+    """
+    row = await connection.fetchrow(
         f"""SELECT n.now, {MS.format("n.now")}, n.now >= t.deadline,
-             EXISTS (SELECT FROM log.transactions p WHERE p.part_of = $1), r.topic_id, r.partition
-           FROM (SELECT clock_timestamp() AS now) n CROSS JOIN log.transactions t
-           LEFT JOIN log.transaction_partitions r ON r.transaction_id = ANY($2::text[]) WHERE t.transaction_id = $1""",
+             EXISTS (SELECT FROM log.transactions p WHERE p.part_of = $1), w.topic_ids, w.partitions
+           FROM (SELECT clock_timestamp() AS now) n CROSS JOIN log.transactions t CROSS JOIN (
+             SELECT array_agg(topic_id) AS topic_ids, array_agg(partition) AS partitions FROM (
+               SELECT DISTINCT topic_id, partition FROM log.transaction_partitions
+               WHERE transaction_id = ANY($2::text[]) ORDER BY 1, 2 LIMIT $3) sorted) w
+           WHERE t.transaction_id = $1""",
         transaction_id,
         [transaction_id, *parts],
+        most,
     )
-    now, now_ms, past, has_parts, *_ = rows[0]
-    return Last(now, now_ms, past, has_parts, sorted({(str(row[4]), row[5]) for row in rows if row[4] is not None}))
+    now, now_ms, past, has_parts, topic_ids, partitions = row
+    return Last(now, now_ms, past, has_parts, _places(topic_ids, partitions))
+
+
+def _places(topic_ids: Sequence[Any] | None, partitions: Sequence[int] | None) -> list[TopicIdPartition]:
+    """Partitions as two arrays, which take a fraction of the time of as many rows. None: there are none."""
+    return list(zip(map(str, topic_ids or ()), partitions or (), strict=True))
 
 
 async def end_empty(
@@ -274,32 +302,60 @@ async def lock_places(connection: Connection, places: Sequence[TopicIdPartition]
     )
 
 
-async def end_with_records(
-    connection: Connection,
-    outcomes: KeyTable,
-    transaction_id: str,
-    state: State,
-    reason: Reason,
-    now: datetime,
-    timestamp_ms: int,
-    note: str | None,
-    parts: Sequence[str] = (),
-    settled: bytes | None = None,
-) -> dict[TopicIdPartition, int]:
-    """See END_TRANSACTION. `settled`: as in Transaction. Returns: the marker's offset in each partition."""
-    rows = await connection.fetch(
-        END_TRANSACTION.format(period=outcomes.period),
-        transaction_id,
+class Verdict(NamedTuple):
+    """How a transaction ends that wrote records.
+
+    `transaction_ids`: its own, and those of the parts that are committed with it. `timestamp_ms`: of the markers.
+    `settled`: as in Transaction.
+    """
+
+    transaction_id: str
+    transaction_ids: Sequence[str]
+    state: State
+    reason: Reason
+    now: datetime
+    timestamp_ms: int
+    note: str | None = None
+    settled: bytes | None = None
+
+
+Markers = list[tuple[TopicIdPartition, int]]
+"""The offset of the marker of each partition."""
+
+
+async def write_markers(connection: Connection, verdict: Verdict, places: Sequence[TopicIdPartition]) -> Markers:
+    """See WRITE_MARKERS. `places`: some of those that `look_to_end` answered, one behind the other."""
+    row = await connection.fetchrow(
+        WRITE_MARKERS,
+        verdict.transaction_id,
         uuid.uuid4(),
-        timestamp_ms,
-        state == State.COMMITTED,
-        reason,
-        note,
-        now,
-        [transaction_id, *parts],
-        settled,
+        verdict.timestamp_ms,
+        verdict.state == State.COMMITTED,
+        verdict.transaction_ids,
+        *places[0],
+        *places[-1],
     )
-    return {(str(row[0]), row[1]): row[2] for row in rows}
+    return list(zip(_places(row[0], row[1]), row[2] or (), strict=True))
+
+
+async def end_with_records(
+    connection: Connection, outcomes: KeyTable, verdict: Verdict, have_markers: int = 0
+) -> Markers:
+    """See END_TRANSACTION. `have_markers`: how many partitions have theirs by WRITE_MARKERS. Returns: the others."""
+    row = await connection.fetchrow(
+        END_TRANSACTION.format(period=outcomes.period),
+        verdict.transaction_id,
+        uuid.uuid4(),
+        verdict.timestamp_ms,
+        verdict.state == State.COMMITTED,
+        verdict.reason,
+        verdict.note,
+        verdict.now,
+        verdict.transaction_ids,
+        verdict.settled,
+        have_markers,
+    )
+    return list(zip(_places(row[0], row[1]), row[2] or (), strict=True))
 
 
 async def outcome(connection: Connection, transaction_id: str) -> Transaction | None:
