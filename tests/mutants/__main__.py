@@ -1,12 +1,14 @@
 """`python -m tests.mutants [WORD]`: plant each fault into a copy of the pure modules and see that a test fails.
 
 Scenarios run first, then the model. Of the scenarios, those modules run first that have caught the most faults of the
-same file: most faults end there. Exits 1 if a fault survived, or if its old text no longer stands exactly once.
+same file, or have words of the rule in their names: most faults end there. Exits 1 if a fault survived, or if its old
+text no longer stands exactly once.
 WORD: only faults whose file or rule holds it.
 """
 
 import importlib
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -83,6 +85,8 @@ MODELS = {
 }
 FIRST = 3
 """How many modules of scenarios run before the others."""
+STEM = 5
+"""Words that begin with the same letters mean the same: acquire, acquiring."""
 PARALLEL = 2
 MOST_CPU_S = 100
 SURVIVED = ""
@@ -140,6 +144,16 @@ def copy_of_packages(folder: Path, mutant: Mutant | None) -> None:
             compiled.unlink()
 
 
+def likely_first(mutant: Mutant, scenarios: Sequence[str], caught: Counter[str]) -> list[str]:
+    """Modules of scenarios, those first that probably catch a fault. It changes how long that takes, not the outcome."""
+    words = {word[:STEM] for word in re.findall("[a-z]+", f"{mutant.file} {mutant.rule}".lower())}
+
+    def likely(scenario: str) -> int:
+        return caught[scenario] + 2 * len(words & {word[:STEM] for word in scenario.split("_")})
+
+    return sorted(scenarios, key=likely, reverse=True)
+
+
 def failing_test(tests: Sequence[Path]) -> str:
     """The first test that fails in this process, or SURVIVED."""
     plugin = FirstFailure()
@@ -172,7 +186,7 @@ def in_child(mutant: Mutant | None, folder: Path, caught: Counter[str]) -> int:
         outcome = failing_test(tests_of(every))
     else:
         name = mutant.file.partition("/")[0]
-        scenarios = sorted(SCENARIOS[name], key=lambda scenario: -caught[scenario])
+        scenarios = likely_first(mutant, SCENARIOS[name], caught)
         parts = (scenarios[:FIRST], scenarios[FIRST:], MODELS[name])
         outcome = next(filter(None, (failing_test(tests_of(part)) for part in parts if part)), SURVIVED)
     if not str(package.__file__).startswith(str(folder)):
