@@ -145,7 +145,7 @@ def copy_of_packages(folder: Path, mutant: Mutant | None) -> None:
 
 
 def likely_first(mutant: Mutant, scenarios: Sequence[str], caught: Counter[str]) -> list[str]:
-    """Modules of scenarios, those first that probably catch a fault. It changes how long that takes, not the outcome."""
+    """Modules of scenarios, those first that probably catch a fault. It changes the time, not the outcome."""
     words = {word[:STEM] for word in re.findall("[a-z]+", f"{mutant.file} {mutant.rule}".lower())}
 
     def likely(scenario: str) -> int:
