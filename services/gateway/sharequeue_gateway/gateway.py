@@ -318,17 +318,21 @@ def _leading(base: Base, settings: Settings) -> Leading:
             interval_ms=settings.backlog_interval_ms,
             most_pairs=settings.max_metric_pairs,
         ),
-        retention=Retention(
-            base.metadata,
-            cluster,
-            record_log,
-            readers,
-            BackFill(base.coordinator, readers),
-            Housekeeping(base.coordinator, readers, clock),
-            Heartbeats(base.coordinator, readers, clock),
-            clock,
-            interval_ms=settings.retention_interval_ms,
-        ),
+        retention=_retention(base, record_log, readers, settings.retention_interval_ms),
+    )
+
+
+def _retention(base: Base, record_log: PostgresRecordLog, readers: Readers, interval_ms: int) -> Retention:
+    return Retention(
+        base.metadata,
+        base.cluster,
+        record_log,
+        readers,
+        BackFill(base.coordinator, readers),
+        Housekeeping(base.coordinator, readers, base.clock),
+        Heartbeats(base.coordinator, readers, base.clock),
+        base.clock,
+        interval_ms=interval_ms,
     )
 
 
@@ -378,88 +382,86 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     yield from leading.backlog.series()
 
 
-def _app(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> App:
+def _apis(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> GatewayApis:
     record_log, clock, cluster = leading.record_log, base.clock, base.cluster
     coordinator, metadata, routing = base.coordinator, base.metadata, base.routing
-    leader, dead_letters = leading.leader, leading.dead_letters
-    members, fetcher, sessions, streams = (
-        delivering.members,
-        delivering.fetcher,
-        delivering.sessions,
-        delivering.streams,
+    fetcher, sessions, streams = delivering.fetcher, delivering.sessions, delivering.streams
+    group_use = GroupUse(
+        metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, base.lock_timers
     )
-    group_use = GroupUse(metadata, leader, fetcher.fetches, members, sessions, streams, base.lock_timers)
     producer = Producer(metadata, record_log.appender, clock, settings.max_value_depth)
-    hosts = [host_of_url(cluster.me.url), *hosts_of(settings.allow_hosts)]
-    return create_gateway_app(
-        GatewayApis(
-            FetchApi(
-                clock=clock,
-                metadata=metadata,
-                fetcher=fetcher,
-                routing=routing,
-                routed=delivering.routed,
-                acknowledger=delivering.acknowledger,
-                sessions=sessions,
-                members=members,
-                max_waiting_fetches=settings.max_waiting_fetches,
-            ),
-            StreamApi(metadata, streams),
-            RecordsApi(
-                metadata,
-                routing,
-                delivering.local_acknowledger,
-                delivering.acknowledger,
-                sessions,
-                SettleApi(delivering.commits, producer, metadata),
-            ),
-            ProduceApi(producer),
-            TransactionsApi(
-                record_log.transactions,
-                delivering.commits,
-                record_log.settlements,
-                cluster,
-                metadata,
-                settings.transaction_max_timeout_ms,
-            ),
-            LeaderApi(
-                clock=clock,
-                metadata=metadata,
-                cluster=cluster,
-                hand_over=delivering.hand_over,
-                fetcher=fetcher,
-                repeated=delivering.repeated,
-                acknowledger=delivering.local_acknowledger,
-                holder=delivering.holder,
-                pending=leading.pending,
-                sessions=sessions,
-            ),
-            StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),
-            TopicsApi(coordinator, metadata, record_log),
-            CompactionApi(metadata, record_log.compaction),
-            GroupsApi(
-                coordinator, metadata, record_log, leading.readers, record_log.dead_letters, base.share_coordinator
-            ),
-            InFlightApi(coordinator, metadata, record_log.dead_letters, leader, dead_letters, routing),
-            MembershipApi(coordinator, cluster, group_use, members),
-            GroupAdminApi(coordinator, metadata, record_log),
-            Redriving(metadata, record_log, record_log.dead_letters),
-            group_use,
-            ReadersApi(metadata, leading.readers),
-            ActivityApi(leading.activity, leading.activity_log),
-            AuditApi(metadata, base.share_coordinator, base.database),
+    return GatewayApis(
+        FetchApi(
+            clock=clock,
+            metadata=metadata,
+            fetcher=fetcher,
+            routing=routing,
+            routed=delivering.routed,
+            acknowledger=delivering.acknowledger,
+            sessions=sessions,
+            members=delivering.members,
+            max_waiting_fetches=settings.max_waiting_fetches,
         ),
+        StreamApi(metadata, streams),
+        RecordsApi(
+            metadata,
+            routing,
+            delivering.local_acknowledger,
+            delivering.acknowledger,
+            sessions,
+            SettleApi(delivering.commits, producer, metadata),
+        ),
+        ProduceApi(producer),
+        TransactionsApi(
+            record_log.transactions,
+            delivering.commits,
+            record_log.settlements,
+            cluster,
+            metadata,
+            settings.transaction_max_timeout_ms,
+        ),
+        LeaderApi(
+            clock=clock,
+            metadata=metadata,
+            cluster=cluster,
+            hand_over=delivering.hand_over,
+            fetcher=fetcher,
+            repeated=delivering.repeated,
+            acknowledger=delivering.local_acknowledger,
+            holder=delivering.holder,
+            pending=leading.pending,
+            sessions=sessions,
+        ),
+        StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),
+        TopicsApi(coordinator, metadata, record_log),
+        CompactionApi(metadata, record_log.compaction),
+        GroupsApi(coordinator, metadata, record_log, leading.readers, record_log.dead_letters, base.share_coordinator),
+        InFlightApi(coordinator, metadata, record_log.dead_letters, leading.leader, leading.dead_letters, routing),
+        MembershipApi(coordinator, cluster, group_use, delivering.members),
+        GroupAdminApi(coordinator, metadata, record_log),
+        Redriving(metadata, record_log, record_log.dead_letters),
+        group_use,
+        ReadersApi(metadata, leading.readers),
+        ActivityApi(leading.activity, leading.activity_log),
+        AuditApi(metadata, base.share_coordinator, base.database),
+    )
+
+
+def _app(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> App:
+    hosts = [host_of_url(base.cluster.me.url), *hosts_of(settings.allow_hosts)]
+    return create_gateway_app(
+        _apis(base, leading, delivering, settings),
         ReadinessCheck(
             base.database,
             base.lock_timers,
-            metadata,
+            base.metadata,
             base.share_coordinator,
-            dead_letters,
-            cluster,
+            leading.dead_letters,
+            base.cluster,
             leading.retention,
-            record_log.transactions,
+            leading.record_log.transactions,
         ),
-        partial(_series, base, leading, members, settings.max_metric_pairs),
+        partial(_series, base, leading, delivering.members, settings.max_metric_pairs),
         callers=Callers(hosts, origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,
