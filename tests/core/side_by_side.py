@@ -87,7 +87,7 @@ class SideBySide(RuleBasedStateMachine):
             self.persist(write, mine)
         completed = self.machine.complete_write(write, ok=ok, now_ms=self.now_ms)
         available, moved, dead_letters = self.model.complete_write(mine, ok, self.now_ms)
-        assert completed[:2] == (available, moved), (
+        assert (completed.made_available, completed.start_moved) == (available, moved), (
             completed,
             available,
             moved,

@@ -1,6 +1,7 @@
 """Scenarios of acknowledging: families AK and RN on the pure machine."""
 
 import pytest
+from sharequeue_gateway.share_partition.machine import Acknowledged
 
 from sharequeue.protocol.errors import InvalidRequest
 from tests.core.share_partition_driver import Driver, fetched, refused
@@ -56,7 +57,7 @@ def test_ak_013_offsets_below_the_start_offset_are_ignored() -> None:
     d = fetched("[0-9]")
     d.ack("0-9 Acc")
     assert d.where()[0] == 10
-    assert d.ack("0-9 Acc") == ((), True, [])
+    assert d.ack("0-9 Acc") == Acknowledged((), True, [])
 
 
 def test_ak_015_a_write_holds_state_start_offset_and_complete_count() -> None:
@@ -147,7 +148,7 @@ def test_a_repeat_with_the_same_delivery_count_changes_nothing(name: str) -> Non
     d = fetched("[0-4]")
     d.ack(f"2-3 {name}", count=1)
     before = (d.states(), d.where(), list(d.written))
-    assert d.ack(f"2-3 {name}", count=1) == ((), False, [])
+    assert d.ack(f"2-3 {name}", count=1) == Acknowledged((), False, [])
     assert (d.states(), d.where(), list(d.written)) == before
 
 
@@ -187,7 +188,7 @@ def test_rn_001_a_renewal_starts_a_full_lock_and_writes_nothing() -> None:
     d = fetched("[0]")
     d.later(20_000)
     acknowledged = d.ack("0 Ren")
-    assert acknowledged == ((), False, [(0, 0, 1, d.now_ms + 30_000, 30_000, 0)])
+    assert acknowledged == Acknowledged((), False, [(0, 0, 1, d.now_ms + 30_000, 30_000, 0)])
     assert d.later(29_000) == 0
     assert (d.states(), d.written) == ("0-0 AQ×1", [])
     assert d.later(1_000) == 1

@@ -1,7 +1,7 @@
 """Deliveries that were never begun: forgiven beside the delivery count, which never falls."""
 
 import pytest
-from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import Acknowledged, RestoredLock, SharePartition
 
 from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
 from tests.core.share_partition_driver import Driver, fetched
@@ -93,7 +93,7 @@ def test_a_repeat_is_recognised_and_forgives_once() -> None:
     d = fetched("[0]", delivery_count_limit=1)
     d.ack("0 Rel", begun=False, count=1)
     again = d.ack("0 Rel", begun=False, count=1)
-    assert again == ((), False, [])
+    assert again == Acknowledged((), False, [])
     assert attempts(d) == [(0, 0, 1, 0)]
 
 

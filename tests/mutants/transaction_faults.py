@@ -62,7 +62,7 @@ MUTANTS = [
     ),
     *gateway(
         "share_partition/pending",
-        ("records are named once", "        if first <= last_offset:\n", "        if False:\n"),
+        ("records are named once", "        if batch.first_offset <= last_offset:\n", "        if False:\n"),
         ("what was finished is refused", "        if batch.first_offset < self.start_offset:\n", "        if False:\n"),
         ("no lock is renewed", "        if AcknowledgeType.RENEW in batch.types:\n", "        if False:\n"),
         ("offsets were fetched", "        self.check_fetched(batch, runs)\n", ""),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
+from msgspec import structs
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import mistakes
@@ -251,7 +252,7 @@ class Acknowledger:
             name, partition = acknowledgement.topic, acknowledgement.partition
             try:
                 batch = check(acknowledgement, renew, self._metadata.kafka_defaults and seen)
-                batch = batch if seen else batch._replace(seen=False)
+                batch = batch if seen else structs.replace(batch, seen=False)
                 topic = self._metadata.known_topic(name)
                 if topic is None or not 0 <= partition < topic.partitions:
                     if not asked:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import AcquireMode
@@ -11,7 +13,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange
 
 
-class FetchLimits(NamedTuple):
+class FetchLimits(msgspec.Struct, frozen=True):
     """The most that one fetch may take, and its longest wait. All values are checked and capped."""
 
     max_records: int
@@ -26,7 +28,7 @@ class FetchLimits(NamedTuple):
     """Read the log ends before an empty answer: another gateway may have appended just now."""
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True):
     """One fetch of a member.
 
     `now_ms`: the time at which the request was read. `turn`: the epoch of its share session, which rotates partitions
@@ -47,7 +49,7 @@ class Asked(NamedTuple):
     new_id: bool = False
 
 
-class AcquiredRecords(NamedTuple):
+class AcquiredRecords(msgspec.Struct, frozen=True):
     """The ranges that a fetch acquired from one share-partition, and the record batches that hold them."""
 
     led: LedSharePartition

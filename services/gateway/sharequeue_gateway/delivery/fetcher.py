@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec import structs
+
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.types import AcknowledgeType, TopicIdPartition
@@ -88,7 +90,7 @@ class Fetcher:
                 again = await self._repeated.still_held(asked, partitions)
                 if again or waiting.over:
                     return again, []
-                return await self._acquire(waiting, asked._replace(now_ms=self._clock.now_ms()), partitions)
+                return await self._acquire(waiting, structs.replace(asked, now_ms=self._clock.now_ms()), partitions)
         finally:
             del self.fetches.under_way[waiting]
 
@@ -302,10 +304,11 @@ class Fetcher:
     def give_back(self, member_id: str, acquired: Sequence[AcquiredRecords]) -> None:
         """Release records that were acquired for a client that is gone. Their deliveries are forgiven."""
         now_ms = self._clock.now_ms()
-        for led, ranges, _ in acquired:
+        for item in acquired:
+            led = item.led
             if led.fenced:
                 continue
-            for first_offset, last_offset, delivery_count, *_ in ranges:
+            for first_offset, last_offset, delivery_count, *_ in item.ranges:
                 release = AcknowledgementBatch(
                     first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, begun=False, seen=False
                 )

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import structs
+
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import OffsetRange
@@ -123,7 +125,7 @@ class PartitionReader:
                 if reached < end or not alone:
                     led.note_unanswered(asked.member_id, acquiring.acquired, now_ms)  # reading on adds to this list
                 if reached < end and size < max_bytes:
-                    more = limits._replace(max_records=max_records - count, max_bytes=max_bytes - size)
+                    more = structs.replace(limits, max_records=max_records - count, max_bytes=max_bytes - size)
                     batches = [*batches, *await self._read_on(waiting, led, acquiring, more, reached - 1)]
                 elif machine.next_fetch_offset() >= end:
                     led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
@@ -190,7 +192,7 @@ class PartitionReader:
         """Read the database. Returns: the batches (none if no fetch may acquire them), and the time after the read."""
         read = await self._read_database(led, offset, max_bytes, max_records)
         if led.fenced or not can_acquire(led.machine):
-            read = read._replace(batches=())
+            read = structs.replace(read, batches=())
         return read, self._clock.now_ms()
 
     async def _read_database(self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int) -> ReadResult:

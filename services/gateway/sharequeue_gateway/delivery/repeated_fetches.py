@@ -58,8 +58,8 @@ class RepeatedFetches:
 
     def remember(self, asked: Asked, acquired: AcquiredRecords) -> tuple[str, bytes, int]:
         """The entry of a fetch's answer for Redis: (name, value, time to live in ms)."""
-        led, held, _ = acquired
-        ranges = [(*led.key[1:], first_offset, last_offset) for first_offset, last_offset, *_ in held]
+        led = acquired.led
+        ranges = [(*led.key[1:], first_offset, last_offset) for first_offset, last_offset, *_ in acquired.ranges]
         return _name(asked), msgspec.json.encode(ranges), led.config.record_lock_duration_ms
 
     async def places_of(self, asked: Asked) -> set[TopicIdPartition]:

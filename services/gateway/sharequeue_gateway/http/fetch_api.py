@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import structs
+
 from sharequeue.clock import Clock
 from sharequeue.http.answer import Answer
 from sharequeue.http.application.endpoint import Call
@@ -150,12 +152,12 @@ class FetchApi:
         fetches = bool(partitions) and not closing and not request.is_renew_ack
         acknowledgements = request.acknowledgements
         if fetches and acknowledgements and await self._routed.passes_on(asked, partitions, acknowledgements):
-            asked = asked._replace(acknowledgements=acknowledgements)
+            asked = structs.replace(asked, acknowledgements=acknowledgements)
 
         async def fetch() -> Fetched | RelayedAnswer:
             found = await self._routed.fetch(waiting, asked, partitions) if fetches else Fetched()
             if asked.acknowledgements and found.results is None:  # the fetch could not pass them on
-                found = found.opened()._replace(results=await self._acknowledge(group_id, member_id, request))
+                found = structs.replace(found.opened(), results=await self._acknowledge(group_id, member_id, request))
             return found
 
         async def give_back(found: Fetched | RelayedAnswer) -> None:
@@ -170,7 +172,7 @@ class FetchApi:
             await self._sessions.release(session)
         if results is not None or faults:
             found = found.opened()
-            found = found._replace(results=results or found.results, faults=[*found.faults, *faults])
+            found = structs.replace(found, results=results or found.results, faults=[*found.faults, *faults])
         return self._answer(asked, request, found, partitions, named.more_faults)
 
     def _too_many_wait(self) -> Throttled:

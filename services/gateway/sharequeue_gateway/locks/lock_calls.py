@@ -37,7 +37,7 @@ class LockEntry(msgspec.Struct, array_like=True, frozen=True):
     forgiven: int = 0
 
 
-class LockWrite(NamedTuple):
+class LockWrite(msgspec.Struct, frozen=True):
     """Changes of the locks of one share-partition.
 
     `entries`: new locks by name. `over`: names of locks that have ended; None: all locks but those of `entries`.

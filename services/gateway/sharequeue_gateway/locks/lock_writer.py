@@ -58,12 +58,12 @@ def round_trips(writes: Sequence[LockWrite], own_due_set: str) -> Iterator[list[
     left = MOST_FIELDS
     script = sha1(scripts.WRITE)
     for place, write in enumerate(writes):
-        key, leader_epoch, next_deadline_ms, entries, over, _ = write
-        name = lock_hash(key)
-        staged = f"{name}:staged:{leader_epoch}"
-        due_ms = "" if next_deadline_ms is None else next_deadline_ms
+        entries, over = write.entries, write.over
+        name = lock_hash(write.key)
+        staged = f"{name}:staged:{write.leader_epoch}"
+        due_ms = "" if write.next_deadline_ms is None else write.next_deadline_ms
         head: list[Any] = ["EVALSHA", script, 4, name, own_due_set, DUE_SETS, staged]
-        head += (leader_epoch, encode(key), due_ms, HASH_TTL_MS)
+        head += (write.leader_epoch, encode(write.key), due_ms, HASH_TTL_MS)
         count = len(entries) + len(over or ())
         calls: Iterable[Call]
         if count > MOST_FIELDS:

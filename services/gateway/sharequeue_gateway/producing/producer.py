@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
+from msgspec import structs
+
 from sharequeue.clock import Clock
 from sharequeue.http.answer import JSON, Answer
 from sharequeue.protocol import nesting
@@ -99,7 +101,7 @@ class Producer:
         else:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
             if transaction_id is not None:
-                appends = [append._replace(transaction_id=transaction_id) for append in appends]
+                appends = [structs.replace(append, transaction_id=transaction_id) for append in appends]
         records, body, raw_value, tails = (), b"", None, []  # a large request is not kept until it is durable
         key = None
         if idempotency_key is not None:

@@ -37,7 +37,7 @@ def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}", log_start_offset)
 
 
-class PartitionAppend(NamedTuple):
+class PartitionAppend(msgspec.Struct, frozen=True):
     """The records of one produce request for one partition. They become one record batch.
 
     `tails`: each record as JSON without its offset, `,"timestamp_ms":1,"key":null,"value":1}`. Once the batch is made,
@@ -81,7 +81,7 @@ class AppendResult(msgspec.Struct, frozen=True):
     repeated: bool = False
 
 
-class ReadResult(NamedTuple):
+class ReadResult(msgspec.Struct, frozen=True):
     """Whole batches, from the one that holds the offset; none at the end.
 
     `end_offset`: the reader has nothing to expect from there on until the log end moves. Without transactions it is the

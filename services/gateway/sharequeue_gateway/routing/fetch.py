@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
+from msgspec import structs
+
 from sharequeue.clock import Clock
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, RequestTimedOut
@@ -125,7 +127,7 @@ class RoutedFetch:
             found = await self._look(waiting, asked, leaders, wait=sole, last=last_look)
             found, results = await self._settle(waiting, asked, found, results)
             if results is not None:
-                asked = asked._replace(acknowledgements=())
+                asked = structs.replace(asked, acknowledgements=())
             exit_ = self._exit(waiting, asked, found, results, last_look, len(partitions), patience_ms)
             if exit_ is not None:
                 return found if exit_ not in ENOUGH else found.without_moved()
@@ -165,7 +167,7 @@ class RoutedFetch:
         if waiting.unanswered:
             await self.give_back(asked, fetched)
             return Fetched(results=results), results
-        return fetched._replace(results=results), results
+        return structs.replace(fetched, results=results), results
 
     def _exit(
         self,
@@ -247,16 +249,17 @@ class RoutedFetch:
             if waiting.over or (found.has_records and (records_left <= 0 or bytes_left <= 0)):
                 break
             if node == self._routing.cluster.me:
-                limits = asked.limits._replace(
+                limits = structs.replace(
+                    asked.limits,
                     deadline_ms=0,
                     min_bytes=min_bytes,
                     max_records=records_left,
                     max_bytes=bytes_left,
                     look_at_ends=look_at_ends,
                 )
-                here = asked._replace(limits=limits, now_ms=self._clock.now_ms())
+                here = structs.replace(asked, limits=limits, now_ms=self._clock.now_ms())
                 acquired, faults = await self._fetcher.fetch(waiting, here, partitions)
-                found = found._replace(acquired=acquired, faults=[*found.faults, *faults])
+                found = structs.replace(found, acquired=acquired, faults=[*found.faults, *faults])
                 continue
             request = LeaderFetchRequest(
                 member_id=asked.member_id,
@@ -301,7 +304,7 @@ class RoutedFetch:
             results = found.results
             if request.acknowledgements and not error.definite:
                 results = [_unknown(error)] * len(request.acknowledgements)
-            return found._replace(faults=[*found.faults, *faults], results=results)
+            return structs.replace(found, faults=[*found.faults, *faults], results=results)
         finally:
             self._fetcher.fetches.waiting.pop(waiting, None)
         if answer is None:
@@ -309,7 +312,7 @@ class RoutedFetch:
                 raise RequestTimedOut("this gateway stops; repeat the fetch with its fetch_id at another one")
             if request.acknowledgements:
                 late = RequestTimedOut("the fetch ended before its acknowledgements were answered")
-                return found._replace(results=[_unknown(late)] * len(request.acknowledgements))
+                return structs.replace(found, results=[_unknown(late)] * len(request.acknowledgements))
             return found  # the client is gone: the leader loses its caller, and gives the records back
         if answer.ended:
             waiting.on(Event.GROUP_RESET)
@@ -326,7 +329,7 @@ class RoutedFetch:
         while True:
             found = await self._repeat_once(waiting, asked, partitions)
             if not found.moved:
-                return found._replace(faults=())  # the fetch that follows reports the other errors
+                return structs.replace(found, faults=())  # the fetch that follows reports the other errors
             if found.has_records or waiting.over or self._clock.now_ms() >= patience_ms:
                 return found
             self._routing.cluster.look_again()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import BY_CODE, ApiError
@@ -24,7 +25,7 @@ def decoded(body: bytes) -> LeaderFetchResponse:
     return nesting.decode(_answer, body)
 
 
-class Fetched(NamedTuple):
+class Fetched(msgspec.Struct, frozen=True):
     """The joined result of a fetch. `passed_on`: encoded entries of other leaders, which `leaders` names.
 
     `results`: of the acknowledgements that were sent with the fetch; None if none were sent.
@@ -51,7 +52,7 @@ class Fetched(NamedTuple):
 
     def without_moved(self) -> "Fetched":
         """This result without the faults of partitions that moved."""
-        return self._replace(faults=[fault for fault in self.faults if not fault.led_elsewhere])
+        return structs.replace(self, faults=[fault for fault in self.faults if not fault.led_elsewhere])
 
     def with_answer(self, node: Node, answer: LeaderFetchResponse) -> "Fetched":
         """This result, joined with the answer of another leader."""
@@ -70,16 +71,16 @@ class Fetched(NamedTuple):
 
     def records(self) -> int:
         """How many offsets were acquired."""
-        own = sum(last - first + 1 for _, ranges, _ in self.acquired for first, last, *_ in ranges)
+        own = sum(last - first + 1 for item in self.acquired for first, last, *_ in item.ranges)
         return own + sum(entry.last_offset - entry.first_offset + 1 for entry in self.entries())
 
     def size(self) -> int:
         """How many bytes of records were acquired."""
         own = sum(
             batch.size_of(max(first, batch.base_offset), min(last, batch.last_offset))
-            for _, ranges, batches in self.acquired
-            for first, last, *_ in ranges
-            for batch in holding(batches, first, last)
+            for item in self.acquired
+            for first, last, *_ in item.ranges
+            for batch in holding(item.batches, first, last)
         )
         return own + sum(len(raw) for _, raw in self.passed_on)
 

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import structs
+
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.leaders import HeldOffsets, HeldRequest
 from sharequeue_gateway.cluster.generation import Node
@@ -45,7 +47,9 @@ class RoutedHeld:
                 found = found.with_answer(node, decoded(answer))
             else:
                 places = dict.fromkeys((topic.name, partition) for topic, partition, *_ in there)
-                found = found._replace(faults=[*found.faults, *(PartitionFault(*place, answer) for place in places)])
+                found = structs.replace(
+                    found, faults=[*found.faults, *(PartitionFault(*place, answer) for place in places)]
+                )
         return found
 
     async def until_less(

@@ -358,9 +358,9 @@ class Stream:
 def _ranges_of(found: Fetched) -> list[SentRange]:
     """The ranges of a fetch, or of a look."""
     own = [
-        SentRange(led.topic_name, led.key.partition, first_offset, last_offset, delivery_count)
-        for led, ranges, _ in found.acquired
-        for first_offset, last_offset, delivery_count, *_ in ranges
+        SentRange(item.led.topic_name, item.led.key.partition, first_offset, last_offset, delivery_count)
+        for item in found.acquired
+        for first_offset, last_offset, delivery_count, *_ in item.ranges
     ]
     passed_on = [
         SentRange(entry.topic, entry.partition, entry.first_offset, entry.last_offset, entry.delivery_count)

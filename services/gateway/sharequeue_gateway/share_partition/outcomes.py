@@ -11,7 +11,7 @@ from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, DeadLetter, Hold, Run, StateWrite
 
 
-class AcknowledgementBatch(NamedTuple):
+class AcknowledgementBatch(msgspec.Struct, frozen=True):
     """A member's acknowledgement of first..last: one type for all offsets, or one per offset."""
 
     first_offset: int
@@ -30,7 +30,7 @@ class AcknowledgementBatch(NamedTuple):
     """For renewals: the length of the lock from now on; None: it keeps its own."""
 
 
-class Acknowledged(NamedTuple):
+class Acknowledged(msgspec.Struct, frozen=True):
     """The result of an acknowledgement. `writes`: await all of them; one may be the write of an earlier
     acknowledgement.
 
@@ -43,7 +43,7 @@ class Acknowledged(NamedTuple):
     renewed: Sequence[AcquiredRange]
 
 
-class Completed(NamedTuple):
+class Completed(msgspec.Struct, frozen=True):
     """The changes after the outcome of a write. `dead_letters`: ranges that are durably ARCHIVING now."""
 
     made_available: bool

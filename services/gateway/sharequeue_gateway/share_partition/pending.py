@@ -14,6 +14,7 @@ by itself, and a lock of the pending delivery is still above what is stored: it 
 
 from collections.abc import Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, InvalidRecordState, InvalidRequest
@@ -200,10 +201,10 @@ class PendingRecords(Transitions):
 
 def _check_disjoint(batches: Sequence[AcknowledgementBatch]) -> None:
     last_offset = -1
-    for first, last, *_ in sorted(batches):
-        if first <= last_offset:
-            raise InvalidRequest(f"offset {first} is acknowledged twice")
-        last_offset = last
+    for batch in sorted(batches, key=attrgetter("first_offset")):
+        if batch.first_offset <= last_offset:
+            raise InvalidRequest(f"offset {batch.first_offset} is acknowledged twice")
+        last_offset = batch.last_offset
 
 
 def _settled(batch: AcknowledgementBatch, member_id: str, first: int, last: int, count: int) -> list[SettledBatch]:

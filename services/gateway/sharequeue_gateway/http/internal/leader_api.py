@@ -114,8 +114,10 @@ class LeaderApi:
             faults,
             with_records=request.with_records,
             leaders=[
-                PartitionLeader(topic=led.topic_name, partition=led.key.partition, node_id=me.node_id, url=me.url)
-                for led, *_ in acquired
+                PartitionLeader(
+                    topic=item.led.topic_name, partition=item.led.key.partition, node_id=me.node_id, url=me.url
+                )
+                for item in acquired
             ],
         )
         if waiting.life is Life.ENDED:

@@ -44,8 +44,8 @@ class StreamLeaderApi:
         held, more_faults = await self._held.look(group_id, member_id, ranges, with_records=request.with_records)
         me = self._cluster.me
         leaders = [
-            PartitionLeader(topic=led.topic_name, partition=led.key.partition, node_id=me.node_id, url=me.url)
-            for led, *_ in held
+            PartitionLeader(topic=item.led.topic_name, partition=item.led.key.partition, node_id=me.node_id, url=me.url)
+            for item in held
         ]
         lock_duration_ms = self._metadata.lock_duration_ms(group_id)
         body = fetch_answer(

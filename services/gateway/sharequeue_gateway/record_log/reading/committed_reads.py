@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
+from msgspec import structs
+
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import ReadResult, below_log_start
@@ -46,7 +48,7 @@ class CommittedReads:
             if known is not None and (known.settled or offset < known.stable_offset):
                 batches = below(read.batches, known.stable_offset)
                 if all(map(_decided, batches)):
-                    return read._replace(batches=batches, end_offset=known.stable_end)
+                    return structs.replace(read, batches=batches, end_offset=known.stable_end)
             answered = self._asked.get(place)
             if answered is None:
                 break
