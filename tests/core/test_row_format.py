@@ -33,6 +33,7 @@ from sharequeue_share_coordinator.share_state.rows import (
     SMALL_BYTES,
     SNAPSHOT,
     UPDATE,
+    Base,
     KeyState,
     Row,
     replay,
@@ -40,7 +41,6 @@ from sharequeue_share_coordinator.share_state.rows import (
     snapshot_due,
 )
 
-from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, GivenReason, Reason, StateAnnotation, StateBatch
 
 MIB = 1 << 20
@@ -135,7 +135,7 @@ def test_a_reader_that_knows_no_history_reads_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [b"", b"\x93\x01\x02", MARK, PENDING_MARK, MARK[:1] + b"\x04", encode_row(Row(kind=UPDATE))[:-1]]
+    "record", [b"", b"\x93\x01\x02", MARK, PENDING_MARK, MARK[:1] + b"\x05", encode_row(Row(kind=UPDATE))[:-1]]
 )
 def test_bytes_that_are_no_row_are_refused(record: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -258,43 +258,7 @@ def test_the_end_of_a_delay_is_kept_in_steps_and_never_early() -> None:
 
 def state_of(batches: BatchList) -> KeyState:
     row = Row(kind=LARGE_SNAPSHOT, snapshot_epoch=1, state_epoch=1, start_offset=0, delivery_complete_count=0)
-    return restored(row, batches, sized=True)
-
-
-def test_snapshots_at_most_triple_what_is_written() -> None:
-    """100,000 updates of one record each, to a state of 20,000 delayed records that stay."""
-    rng = random.Random(7)
-    state = state_of(delayed(20_000, rng))
-    updates = snapshots = longest = 0
-    for number in range(100_000):
-        offset = 40_001 + 2 * number
-        request = PartitionState(
-            partition=0, state_epoch=1, leader_epoch=1, state_batches=[StateBatch(offset, offset, 2, 1)]
-        )
-        row = shard.write(state, request, None, 500, NOW_MS).row
-        assert row is not None
-        assert row.kind == UPDATE
-        size = len(encode_row(row))
-        updates += size
-        if number % 100 == 0 and number:  # keeps the state from growing
-            row = Row(kind=UPDATE, delivery_complete_count=0, state_batches=[StateBatch(40_001, offset, 2, 1)])
-        replayed = replay(state, row, 500, size)
-        assert replayed is not None
-        state = replayed
-        longest = max(longest, state.updates)
-        if snapshot_due(state, 500):
-            parts, reasons, transactions = encode_parts(state.batches)
-            published = shard.publish(
-                state, state, shard.large_snapshot(state, 0, 1, parts, reasons, transactions), NOW_MS
-            ).row
-            assert published is not None
-            assert published.size > SMALL_BYTES
-            snapshots += published.size
-            after = replay(state, published, 500, 1)
-            assert after is not None
-            state = after
-    assert 0 < snapshots <= 2 * updates
-    assert longest <= 20_001
+    return restored(row, batches, Base(batches, 1, 1, 0, (), ()))
 
 
 def test_with_kafkas_defaults_the_number_of_updates_decides_alone() -> None:
@@ -343,8 +307,8 @@ def test_many_updates_make_a_snapshot_due_at_half_its_bytes() -> None:
 
 def test_a_row_of_a_later_format_is_refused_by_name() -> None:
     record = encode_row(Row(kind=UPDATE))
-    with pytest.raises(ValueError, match="the format 04, which a later release writes"):
-        decode_row(MARK[:1] + b"\x04" + record[len(MARK) :])
+    with pytest.raises(ValueError, match="the format 05, which a later release writes"):
+        decode_row(MARK[:1] + b"\x05" + record[len(MARK) :])
 
 
 @pytest.mark.parametrize("compact", [False, True])

@@ -73,7 +73,7 @@ SCENARIOS = {
         "large_windows",
         "stream_window",
     ),
-    COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "shard_replay"),
+    COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "changes", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
     PIPELINE: ("bounded_read",),
 }

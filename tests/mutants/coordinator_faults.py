@@ -116,11 +116,50 @@ MUTANTS = [
         ),
         ("many updates are not replayed for long", "share = 1 if state.updates >= MANY_UPDATES else 4", "share = 4"),
         ("a large snapshot covers what it holds alone", "updates=state.updates - part.updates,", "updates=0,"),
+        (
+            "a snapshot of changes is not larger than half of its parts",
+            "changed <= min(base.size // 2, MOST_CHANGED) and ",
+            "",
+        ),
+        ("a snapshot is stored whole again in the end", " and base.written <= times * base.size", ""),
+        (
+            "reasons that no record has are forgotten while new ones have no room",
+            "BASE_TIMES_WITHOUT_ROOM if TOO_MANY in reasons else BASE_TIMES",
+            "BASE_TIMES",
+        ),
+        (
+            "while an older instance runs, a snapshot waits for the bytes of a whole one",
+            "state.base.size if whole and state.base is not None else state.snapshot_bytes",
+            "state.snapshot_bytes",
+        ),
+    ),
+    *coordinator(
+        "share_state/changes",
+        (
+            "batches that an update removed are gone from the snapshot",
+            "[batch.first_offset for batch in old if id(batch) not in kept]",
+            "[]",
+        ),
+        (
+            "batches behind the last block are kept",
+            "(block[0].first_offset for block in before.blocks[1:]), BEHIND_ALL]",
+            "(block[0].first_offset for block in before.blocks[1:]), before.blocks[-1][-1].last_offset]",
+        ),
     ),
     *coordinator(
         "share_state/row_format",
-        ("a later format is refused", "    if not record.startswith((MARK, PENDING_MARK)):\n", "    if False:\n"),
+        (
+            "a later format is refused",
+            "    if not record.startswith((MARK, PENDING_MARK, CHANGES_MARK)):\n",
+            "    if False:\n",
+        ),
         ("an earlier reader refuses pending deliveries", "        return PENDING_MARK + ", "        return MARK + "),
+        ("an earlier reader refuses a snapshot of changes", "        return CHANGES_MARK + ", "        return MARK + "),
+        (
+            "changes are since the parts without what the start offset has passed",
+            "with_changes(whole.from_start(row.start_offset), changes)",
+            "with_changes(whole, changes)",
+        ),
         ("pending deliveries of parts are kept", "numbers.setdefault(name, len(numbers)) + 1 for", "0 for"),
         (
             "a note belongs to its batch",
@@ -139,6 +178,11 @@ MUTANTS = [
         "share_state/shard",
         ("what is pending is stored for all or for none", "    if pending and not keeps_pending:\n", "    if False:\n"),
         ("what is not stored is not confirmed", "pending=pending and keeps_pending)", "pending=pending)"),
+        (
+            "a snapshot of changes counts what was written since its parts",
+            ", written=base.written + begun.update_bytes",
+            "",
+        ),
         (
             "a large snapshot of a state that was replaced does not count",
             "    return Decision(done(0), row if same else None)\n",

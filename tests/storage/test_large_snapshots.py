@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.coordinator.operations import Operation
+from sharequeue_share_coordinator.http.export_api import _large_snapshot
 from sharequeue_share_coordinator.share_state import row_format, shard
 from sharequeue_share_coordinator.share_state.rows import LARGE_SNAPSHOT, SNAPSHOT, UPDATE, KeyState
 
@@ -98,6 +99,75 @@ async def test_a_large_state_is_stored_in_parts_and_loaded_as_it_was(database_ur
                 before.start_offset,
                 before.recorded_leader_epoch,
             )
+
+
+async def test_a_later_snapshot_stores_what_has_changed_alone(database_url: str) -> None:
+    """It names the parts of the first one, so these stay. Loaded, exported and pruned, the state is as it was."""
+    key = new_key()
+    async with session(database_url) as admin:
+        async with running(database_url, limit=20) as coordinator:
+            await coordinator.init(key, 9)
+            assert await release(coordinator, key, 3000) == 0
+            for n in range(100):
+                await accept(coordinator, key, 7000 + 2 * n)
+            while (state := await coordinator.state(key)) is not None and state.snapshot_bytes == 0:
+                await accept(coordinator, key, 2)
+            assert await parts_of(admin) == 7
+            assert coordinator.coordinator.states.entries[key].state == state
+            await accept(coordinator, key, 4)
+            before = await coordinator.state(key)
+            assert before is not None
+            assert before.snapshot_epoch > 1
+        snapshots = await admin.fetch(
+            "SELECT octet_length(record), snapshot_id FROM share_state.share_records WHERE kind = 3"
+        )
+        assert [row[1] for row in snapshots] == [1] * (before.snapshot_epoch)
+        assert all(row[0] < 1000 for row in snapshots)
+        (key_id,) = await admin.fetchrow("SELECT key_id FROM share_state.share_partitions")
+        for prune in (False, True):
+            if prune:
+                assert await store.prune_keys(admin, [key_id]) > 100
+                await admin.execute("UPDATE share_state.snapshot_parts SET written_at = now() - interval '2 hours'")
+                await store.remove_lost_parts(admin)
+                assert await parts_of(admin) == 7
+            async with running(database_url, limit=20) as again:
+                after = await again.state(key)
+                assert after is not None
+                assert after.batches == before.batches
+                assert (after.updates, after.snapshot_bytes) == (before.updates, before.snapshot_bytes)
+        async with running(database_url) as last:
+            await accept(last, key, 6)
+            assert await last.large_snapshots.write(key)
+            state = await last.state(key)
+            assert state is not None
+        rows, parts = await store.export(admin, ExportStateQuery())
+        assert [len(found) for found in parts.values()] == [7]
+        shown = _large_snapshot(rows[-1][4], rows[-1][6], parts)
+        assert shown.state_batches == state.batches.state_batches()
+        assert shown.annotations == state.batches.annotations()
+
+
+async def test_a_snapshot_that_was_due_while_one_was_written_is_not_written_behind_it(database_url: str) -> None:
+    """The updates of that time are fewer than a snapshot needs. Each snapshot was written twice."""
+    key = new_key()
+    async with session(database_url) as admin, session(database_url) as holder:
+        await admin.execute(HOLD_UP)
+        await holder.execute("SELECT pg_advisory_lock($1)", HELD_UP)
+        async with running(database_url, limit=10) as coordinator:
+            await coordinator.init(key, 9)
+            await release(coordinator, key, 3000)
+            for n in range(9):
+                await accept(coordinator, key, 7000 + 2 * n)
+            await until_parts(admin, 1)
+            for n in range(5):
+                await accept(coordinator, key, 8000 + 2 * n)
+            await holder.execute("SELECT pg_advisory_unlock($1)", HELD_UP)
+            await until_kind(admin, key, LARGE_SNAPSHOT)
+            await accept(coordinator, key, 9000)
+            assert not coordinator.coordinator._large
+            state = await coordinator.state(key)
+            assert state is not None
+            assert (state.updates, state.snapshot_epoch) == (6, 1)
 
 
 async def test_updates_go_on_while_a_large_snapshot_is_written(database_url: str) -> None:

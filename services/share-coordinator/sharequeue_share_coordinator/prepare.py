@@ -71,7 +71,7 @@ async def prepare(settings: Settings) -> Service:
         max_cached=settings.max_cached_share_partitions,
         sized=not settings.kafka_defaults,
     )
-    coordinator.compact = coordinator.keeps_pending = False
+    coordinator.compact = coordinator.keeps_pending = coordinator.keeps_changes = False
     housekeeping = Housekeeping(
         coordinator,
         connect,

@@ -42,7 +42,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     takes any `Host`."""
     snapshot_update_records_per_snapshot: Annotated[int, Meta(ge=0, le=500)] = 500
     """Updates of a share-partition before a snapshot. After a snapshot of more than 16 KiB the updates must also have
-    its bytes twice, or half of them after 20,000 updates. Kafka:
+    its bytes twice, or half of them after 20,000 updates. A snapshot of more than 1,000 batches counts as the bytes of
+    what has changed since an earlier one was stored whole. Kafka:
     share.coordinator.snapshot.update.records.per.snapshot."""
     kafka_defaults: bool = False
     """The number of updates alone decides when a snapshot is due."""

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from sharequeue.ownership.shard_store import HELD
 from sharequeue.protocol.messages.audit import ExportStateQuery
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_share_coordinator.share_state.row_format import decode_parts, decode_row
+from sharequeue_share_coordinator.share_state.row_format import decode_large, decode_row
 from sharequeue_share_coordinator.share_state.rows import (
     LARGE_SNAPSHOT,
     SNAPSHOT,
@@ -175,9 +175,8 @@ def state_of(loaded: LoadedKey, updates_per_snapshot: int, *, sized: bool = True
         snapshot = rows[last]
         try:
             row = decode_row(snapshot.record)
-            if len(loaded.parts) != row.parts:
-                raise ValueError(f"{row.parts} parts belong to it, but {len(loaded.parts)} are stored")
-            state = restored(row, decode_parts(loaded.parts, row.reasons, row.transactions), sized=sized)
+            batches, base = decode_large(row, loaded.parts)
+            state = restored(row, batches, base if sized else None)
             rows = [found for found in rows if found.seq > row.covers and found.seq != snapshot.seq]
         except ValueError as fault:
             raise UnreadableRow(f"row {snapshot.seq} cannot be read: {fault}") from fault

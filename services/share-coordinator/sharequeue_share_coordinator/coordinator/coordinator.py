@@ -57,6 +57,8 @@ class ShareCoordinator:
         """Whether rows are written in the compact format: every live instance reads it."""
         self.keeps_pending = True
         """Whether pending deliveries are stored: every live instance reads rows that have some."""
+        self.keeps_changes = True
+        """Whether large snapshots may say what has changed since an earlier one: every live instance reads them."""
         self._large: dict[SharePartitionKey, None] = {}
         self._large_due = asyncio.Event()
         self._gathered: list[WaitingRequest] = []
@@ -248,8 +250,12 @@ class ShareCoordinator:
             entry.state = state
             if entry.key_id is not None and decided.last_seqs is not None:
                 entry.last_seq = decided.last_seqs.get(entry.key_id, entry.last_seq)
-            if state is not None and self.compact and snapshot_due(state, self._updates_per_snapshot) and state.large:
+            if state is None or not self.compact:
+                continue
+            if snapshot_due(state, self._updates_per_snapshot, whole=not self.keeps_changes) and state.large:
                 self.snapshot_later(key)
+            else:  # one was perhaps due while the last one was being written
+                self._large.pop(key, None)
         self._superseded.update(row.key_id for row in decided.rows if row.kind != UPDATE)
         self._deleted.update(decided.deleted)
 

@@ -17,7 +17,12 @@ from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.row_format import COMPACT_FORMAT, PENDING_FORMAT, ROW_FORMAT
+from sharequeue_share_coordinator.share_state.row_format import (
+    CHANGES_FORMAT,
+    COMPACT_FORMAT,
+    PENDING_FORMAT,
+    ROW_FORMAT,
+)
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decision
 
@@ -124,6 +129,7 @@ class Housekeeping:
         lowest = await store.declare_format(await self._connected(), self._node_id, ROW_FORMAT)
         self._coordinator.compact = lowest >= COMPACT_FORMAT
         self._coordinator.keeps_pending = lowest >= PENDING_FORMAT
+        self._coordinator.keeps_changes = lowest >= CHANGES_FORMAT
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

@@ -5,6 +5,8 @@
     here                      └─ encode in a thread ─ part 0 ─ part 1 ─┘
 
 The snapshot holds the state as it was when it was begun; lists of batches never change, so nothing is copied or locked.
+Most snapshots store no parts: their row names those of an earlier one and says what has changed since. `base_serves`
+(`share_state/rows.py`) says until when.
 Its parts count once the row that names them is durable. If the process dies before that, the older snapshot and all
 updates are still there. The row is committed as any other, under the owner epoch, and not if the state was replaced.
 """
@@ -25,6 +27,7 @@ from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinato
 from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.row_format import encode_parts
+from sharequeue_share_coordinator.share_state.rows import KeyState, Row
 
 log = logging.getLogger(__name__)
 
@@ -54,18 +57,25 @@ class LargeSnapshots:
         if entry is None or entry.state is None or entry.key_id is None or not entry.state.large:
             return False
         begun, covers = entry.state, entry.last_seq
-        parts, reasons, transactions = await asyncio.to_thread(encode_parts, begun.batches)
-        if self._connection is None or self._connection.is_closed():
-            self._connection = await self._connect()
-        snapshot_id = await store.add_parts(self._connection, entry.key_id, parts)
-        row = shard.large_snapshot(begun, covers, snapshot_id, parts, reasons, transactions)
+        row = (
+            await asyncio.to_thread(shard.changed_snapshot, begun, covers) if self._coordinator.keeps_changes else None
+        )
+        if row is None:
+            row = await self._stored_whole(entry.key_id, begun, covers)
         decide = partial(shard.publish, begun=begun, row=row, now_ms=self._clock.now_ms())
         await self._coordinator.submit([Operation(key, decide, False)])
         now = self._coordinator.states.entries.get(key)
         counts = now is not None and now.state is not None and now.state.snapshot_epoch == row.snapshot_epoch
         if counts:
-            metrics.LARGE_SNAPSHOT_BYTES.inc(row.size)
+            metrics.LARGE_SNAPSHOT_BYTES.inc(len(row.changes) or row.size)
         return counts
+
+    async def _stored_whole(self, key_id: int, begun: KeyState, covers: int) -> Row:
+        parts, reasons, transactions = await asyncio.to_thread(encode_parts, begun.batches)
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._connect()
+        snapshot_id = await store.add_parts(self._connection, key_id, parts)
+        return shard.large_snapshot(begun, covers, snapshot_id, parts, reasons, transactions)
 
     def close(self) -> None:
         if self._connection is not None:

@@ -17,7 +17,7 @@ from sharequeue.protocol.messages.audit import ExportStateQuery, ExportStateResp
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue_share_coordinator import store
-from sharequeue_share_coordinator.share_state.row_format import decode_parts, decode_row
+from sharequeue_share_coordinator.share_state.row_format import decode_large, decode_row
 from sharequeue_share_coordinator.share_state.rows import LARGE_SNAPSHOT, SNAPSHOT, TOMBSTONE, UPDATE, Row
 
 KINDS: Final = {SNAPSHOT: "snapshot", LARGE_SNAPSHOT: "snapshot", UPDATE: "update", TOMBSTONE: "tombstone"}
@@ -63,10 +63,7 @@ def _large_snapshot(seq: int, record: bytes, parts: Mapping[int, Sequence[bytes]
     """The row of a large snapshot with what its parts hold."""
     try:
         row = decode_row(record)
-        found = parts.get(row.snapshot_id, ())
-        if len(found) != row.parts:
-            raise ValueError(f"{row.parts} parts belong to it, but {len(found)} are stored")
-        batches = decode_parts(found, row.reasons, row.transactions)
+        batches, _ = decode_large(row, parts.get(row.snapshot_id, ()))
     except ValueError as fault:
         return StateRow(seq=seq, kind="snapshot", fault=str(fault))
     snapshot = structs.replace(

@@ -9,9 +9,8 @@ so a new owner serves the same state as the one before.
     rows of one share-partition, by sequence number:    S1  U2  U3 … U501  S502  U503  T504  S505
       S  snapshot: the whole state. Every row before the last snapshot is pruned.
       U  update: what one write changed. After 500 updates a write stores a snapshot instead.
-      L  large snapshot (more than 1,000 batches): names parts that were stored before it,
-      and the last row that they hold.
-         Updates behind that row may stand before it.
+      L  large snapshot (more than 1,000 batches): names parts that were stored before it, says what has changed since
+         these were stored, and names the last row that it holds. Updates behind that row may stand before it.
       T  tombstone: the state was deleted. It is pruned too; Initialize begins again with a snapshot.
 
 `coordinator/` calls the decisions, `store.py` replays rows, `http/` checks the form of requests.

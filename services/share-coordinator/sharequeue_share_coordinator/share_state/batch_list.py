@@ -131,12 +131,13 @@ class BatchList:
             start_offset: offsets below it are dropped; −1 drops nothing.
         """
         layers = _layers(combine_state_batches([], batches, start_offset), annotations, start_offset)
-        updated = self._from_start(start_offset)
+        updated = self.from_start(start_offset)
         for layer in layers:
             updated = updated._patched(layer)
         return updated
 
-    def _from_start(self, start_offset: int) -> "BatchList":
+    def from_start(self, start_offset: int) -> "BatchList":
+        """The list without the offsets below a start offset."""
         if not self.blocks or self.blocks[0][0].first_offset >= start_offset:
             return self
         index = bisect_left(self.blocks, start_offset, key=_block_last)

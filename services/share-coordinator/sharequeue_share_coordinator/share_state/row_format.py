@@ -1,14 +1,15 @@
 """How rows and the parts of a large snapshot are written as bytes, and read. Pure.
 
-Three formats of a row are read:
+Four formats of a row are read:
 
     1   a map of Row's fields, as msgpack: rows of earlier releases, and new ones while an instance runs that reads
         no other
     2   MARK, then an array, as msgpack. MARK is no msgpack, so a reader of format 1 refuses the row
     3   PENDING_MARK, then the same array with the transactions on which records are pending: a reader of an earlier
         format refuses the row, instead of losing them
+    4   CHANGES_MARK, then the same array with what has changed since the parts of a large snapshot were stored
 
-In formats 2 and 3 a range is a distance and a length, and a time counts steps of `STEP_MS`. The parts of a large
+In formats 2 to 4 a range is a distance and a length, and a time counts steps of `STEP_MS`. The parts of a large
 snapshot have one column for each field of a batch, compressed. Each part holds at most `BATCHES_PER_PART` batches and
 earlier reasons, so it is at most 1 MiB.
 """
@@ -25,15 +26,18 @@ from msgspec import Struct
 from sharequeue.protocol.codec import from_builtin, to_builtin
 from sharequeue.protocol.types import GivenReason, Reason, StateAnnotation, StateBatch
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
+from sharequeue_share_coordinator.share_state.changes import Changes, with_changes
 from sharequeue_share_coordinator.share_state.notes import STEP_MS, Given, Note, earlier_of, given, steps
-from sharequeue_share_coordinator.share_state.rows import Row
+from sharequeue_share_coordinator.share_state.rows import Base, Row
 
-ROW_FORMAT: Final = 3
+ROW_FORMAT: Final = 4
 """The highest format that is read."""
 COMPACT_FORMAT: Final = 2
 PENDING_FORMAT: Final = 3
+CHANGES_FORMAT: Final = 4
 MARK: Final = b"\xc1\x02"
 PENDING_MARK: Final = b"\xc1\x03"
+CHANGES_MARK: Final = b"\xc1\x04"
 BATCHES_PER_PART: Final = 10_000
 COMPRESSION: Final = 1
 STATES: Final = 8
@@ -78,6 +82,12 @@ class _PendingRow(_RowWithHistory, array_like=True, frozen=True):
     transactions: tuple[str, ...] = ()
 
 
+class _ChangedRow(_PendingRow, array_like=True, frozen=True):
+    """A row of format 4. `changes`: of `encode_changes`."""
+
+    changes: bytes = b""
+
+
 class _Part(Struct, array_like=True, frozen=True):
     """One entry a batch in each column. `noted`: 0 without a note; the other columns have an entry for each 1 alone."""
 
@@ -94,21 +104,33 @@ class _Part(Struct, array_like=True, frozen=True):
     transactions: list[int] = []
 
 
+class _Changed(Struct, array_like=True, frozen=True):
+    """`gone`: distances. `added`: None: nothing is added. `reasons`, `transactions`: first those of the parts."""
+
+    written: int
+    gone: list[int]
+    added: _Part | None
+    reasons: tuple[str, ...]
+    transactions: tuple[str, ...]
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_map = msgspec.msgpack.Decoder(Row, dec_hook=from_builtin).decode
-_decode_compact = msgspec.msgpack.Decoder(_PendingRow).decode
+_decode_compact = msgspec.msgpack.Decoder(_ChangedRow).decode
 _decode_part = msgspec.msgpack.Decoder(_Part).decode
+_decode_changed = msgspec.msgpack.Decoder(_Changed).decode
 _encode_map = msgspec.msgpack.Encoder(enc_hook=to_builtin).encode
 
 
 def encode_row(row: Row, *, compact: bool = True) -> bytes:
     """The bytes of a row. `compact`: in format 2, which is the only one for a large snapshot.
 
-    A row with pending records is in format 3 all the same: in another one these would be lost.
+    A row with pending records is in format 3 all the same, and one with changes in format 4: in another one these would
+    be lost.
     """
     pending = [annotation.transaction_id for annotation in row.annotations]
     is_pending = bool(row.transactions) or any(transaction_id is not None for transaction_id in pending)
-    if not compact and not is_pending:
+    if not compact and not is_pending and not row.changes:
         return _encode_map(row)
     base = max(row.start_offset, 0)
     batches: list[int] = []
@@ -146,6 +168,8 @@ def encode_row(row: Row, *, compact: bool = True) -> bytes:
         (row.covers, row.snapshot_id, row.parts, row.size),
         tuple(row.reasons),
     )
+    if row.changes:
+        return CHANGES_MARK + _encode(_ChangedRow(*fields, changes=row.changes))
     if is_pending:
         history = _History(times, earlier, list(texts))
         return PENDING_MARK + _encode(_PendingRow(*fields, history, pending, tuple(row.transactions)))
@@ -206,7 +230,7 @@ def decode_row(record: bytes) -> Row:
     """Raises: ValueError: the bytes are no row of a known format."""
     if not record.startswith(MARK[:1]):
         return _decode_map(record)
-    if not record.startswith((MARK, PENDING_MARK)):
+    if not record.startswith((MARK, PENDING_MARK, CHANGES_MARK)):
         raise ValueError(f"the row has the format {record[1:2].hex()}, which a later release writes")
     row = _decode_compact(record[len(MARK) :])
     base = max(row.start_offset, 0)
@@ -239,6 +263,7 @@ def decode_row(record: bytes) -> Row:
         size=size,
         reasons=row.reasons,
         transactions=row.transactions,
+        changes=row.changes,
     )
 
 
@@ -293,12 +318,16 @@ def encode_parts(batches: BatchList) -> tuple[list[bytes], list[str], list[str]]
 
 
 def _encoded_part(batches: Sequence[NotedBatch], reasons: dict[str, int], transactions: dict[str, int]) -> bytes:
+    return zlib.compress(_encode(_part_of(batches, reasons, transactions)), COMPRESSION)
+
+
+def _part_of(batches: Sequence[NotedBatch], reasons: dict[str, int], transactions: dict[str, int]) -> _Part:
     notes = [batch.note for batch in batches if batch.note is not None]
     delayed = [steps(note.available_at_ms) for note in notes]
     base_step = min((delay for delay in delayed if delay), default=0) - 1
     base_offset = batches[0].first_offset
     gaps = [0, *(after.first_offset - before.last_offset for before, after in itertools.pairwise(batches))]
-    part = _Part(
+    return _Part(
         base_offset,
         base_step,
         gaps,
@@ -314,7 +343,6 @@ def _encoded_part(batches: Sequence[NotedBatch], reasons: dict[str, int], transa
         ),
         _numbers_of([note.transaction_id for note in notes], transactions),
     )
-    return zlib.compress(_encode(part), COMPRESSION)
 
 
 def _numbers_of(names: Sequence[str | None], numbers: dict[str, int]) -> list[int]:
@@ -329,17 +357,55 @@ def decode_parts(parts: Iterable[bytes], reasons: Sequence[str], transactions: S
     batches: list[NotedBatch] = []
     for data in parts:
         try:
-            part = _decode_part(zlib.decompress(data))
-            notes = _notes(part, reasons, [None, *map(sys.intern, transactions)])
-            last = part.base_offset
-            for gap, length, state, noted in zip(part.gaps, part.lengths, part.states, part.noted, strict=True):
-                first = last + gap
-                last = first + length if length else first
-                note = next(notes) if noted else None
-                batches.append(NotedBatch(first, last, state % STATES, state // STATES, note))
+            _add_part(batches, _decode_part(zlib.decompress(data)), reasons, transactions)
         except (zlib.error, IndexError, StopIteration) as fault:
             raise ValueError(f"a part of the snapshot cannot be read: {fault!r}") from fault
     return in_blocks(batches)
+
+
+def _add_part(batches: list[NotedBatch], part: _Part, reasons: Sequence[str], transactions: Sequence[str]) -> None:
+    notes = _notes(part, reasons, [None, *map(sys.intern, transactions)])
+    last = part.base_offset
+    for gap, length, state, noted in zip(part.gaps, part.lengths, part.states, part.noted, strict=True):
+        first = last + gap
+        last = first + length if length else first
+        note = next(notes) if noted else None
+        batches.append(NotedBatch(first, last, state % STATES, state // STATES, note))
+
+
+def encode_changes(changes: Changes, base: Base) -> tuple[bytes, list[str]]:
+    """What has changed since the parts of `base` were stored, and the reasons that it and the parts refer to."""
+    reasons = {text: number for number, text in enumerate(base.reasons)}
+    transactions = {name: number for number, name in enumerate(base.transactions)}
+    gone = [after - before for before, after in itertools.pairwise((0, *changes.gone))]
+    added = _part_of(changes.added, reasons, transactions) if changes.added else None
+    changed = _Changed(base.written, gone, added, tuple(reasons), tuple(transactions))
+    return zlib.compress(_encode(changed), COMPRESSION), list(reasons)
+
+
+def decode_large(row: Row, parts: Sequence[bytes]) -> tuple[BatchList, Base]:
+    """The batches that a large snapshot holds, and what its parts hold.
+
+    Raises: ValueError: a part is missing, the bytes are no parts or no changes, or they refer to no reason.
+    """
+    if len(parts) != row.parts:
+        raise ValueError(f"{row.parts} parts belong to it, but {len(parts)} are stored")
+    if not row.changes:
+        batches = decode_parts(parts, row.reasons, row.transactions)
+        return batches, Base(batches, row.snapshot_id, row.parts, row.size, tuple(row.reasons), tuple(row.transactions))
+    added: list[NotedBatch] = []
+    try:
+        changed = _decode_changed(zlib.decompress(row.changes))
+        if changed.added is not None:
+            _add_part(added, changed.added, changed.reasons, changed.transactions)
+    except (zlib.error, IndexError, StopIteration) as fault:
+        raise ValueError(f"the changes since the snapshot cannot be read: {fault!r}") from fault
+    whole = decode_parts(parts, changed.reasons, changed.transactions)
+    changes = Changes(list(itertools.accumulate(changed.gone)), added)
+    base = Base(
+        whole, row.snapshot_id, row.parts, row.size, changed.reasons, changed.transactions, written=changed.written
+    )
+    return with_changes(whole.from_start(row.start_offset), changes), base
 
 
 def _notes(part: _Part, texts: Sequence[str], transactions: Sequence[str | None]) -> Iterator[Note]:

@@ -1,12 +1,13 @@
 """The rows of the state log, and the state that they make. Pure. Source: Kafka ShareCoordinatorShard."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, batch_list
+from sharequeue_share_coordinator.share_state.notes import TOO_MANY
 
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
@@ -22,11 +23,32 @@ SMALL_BYTES: Final = 16 * 1024
 MANY_UPDATES: Final = 20_000
 """With more updates than this, a load takes long: a snapshot is then due at half its bytes,
 otherwise at twice its bytes."""
+MOST_CHANGED: Final = 1 << 20
+"""Bytes of what has changed since a large snapshot was stored whole. With more the next one is stored whole."""
+BASE_TIMES: Final = 20
+"""A large snapshot is stored whole again after updates of so many times its bytes: 5 % of what is written."""
+BASE_TIMES_WITHOUT_ROOM: Final = 2
+"""The same, while new reasons have no room: only a snapshot that is stored whole forgets reasons that no record has."""
+
+
+class Base(Struct, frozen=True):
+    """The last large snapshot that was stored whole. Later ones name it, and say what has changed since."""
+
+    batches: BatchList
+    snapshot_id: int
+    parts: int
+    size: int
+    reasons: tuple[str, ...]
+    transactions: tuple[str, ...]
+    """Those that the parts refer to by number."""
+    written: int = 0
+    """The bytes of the updates between it and the last large snapshot."""
 
 
 class Covered(NamedTuple):
-    """What of a state a large snapshot holds, which was taken while further updates came."""
+    """What of a state a large snapshot holds, which was taken while further updates came. `base`: its own."""
 
+    base: Base
     updates: int
     update_bytes: int
     rows: int
@@ -59,6 +81,8 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a large snapshot: the reasons that its parts refer to."""
     transactions: Sequence[str] = ()
     """Of a large snapshot: the transactions that its parts refer to."""
+    changes: bytes = b""
+    """Of a large snapshot that is not stored whole: what differs from its parts."""
     covered: Covered | None = None
     """Of a large snapshot that is decided now. It is not stored."""
 
@@ -85,7 +109,9 @@ class KeyState(Struct, frozen=True):
     update_bytes: int = 0
     """The bytes of the updates since the last snapshot of any kind."""
     snapshot_bytes: int = 0
-    """The bytes of the last snapshot."""
+    """The bytes of the last snapshot. Of a large one: of what it says has changed."""
+    base: Base | None = None
+    """None: the last snapshot is not a large one, or bytes decide nothing."""
     reasons: frozenset[str] = frozenset()
     """The reasons of updates since the last snapshot, and of that snapshot."""
     damage: str = ""
@@ -96,18 +122,32 @@ class KeyState(Struct, frozen=True):
         return len(self.batches) > LARGE
 
 
-def snapshot_due(state: KeyState, updates_per_snapshot: int) -> bool:
+def snapshot_due(state: KeyState, updates_per_snapshot: int, *, whole: bool = False) -> bool:
     """Whether the next row of a state should be a snapshot.
 
     It is due after a number of updates, and not before these have half the bytes of the last snapshot: so snapshots at
     most triple what is written.
+
+    Args:
+        whole: a large snapshot can only be stored whole.
     """
     if state.updates < updates_per_snapshot:
         return False
-    if state.snapshot_bytes <= SMALL_BYTES:
+    size = state.base.size if whole and state.base is not None else state.snapshot_bytes
+    if size <= SMALL_BYTES:
         return True
     share = 1 if state.updates >= MANY_UPDATES else 4
-    return 2 * state.update_bytes >= share * state.snapshot_bytes
+    return 2 * state.update_bytes >= share * size
+
+
+def base_serves(base: Base, changed: int, reasons: Set[str]) -> bool:
+    """Whether a large snapshot may say what has changed since `base`, in `changed` bytes, and is not stored whole.
+
+    Args:
+        reasons: of the state.
+    """
+    times = BASE_TIMES_WITHOUT_ROOM if TOO_MANY in reasons else BASE_TIMES
+    return changed <= min(base.size // 2, MOST_CHANGED) and base.written <= times * base.size
 
 
 def replay(state: KeyState | None, row: Row, updates_per_snapshot: int, size: int = 0) -> KeyState | None:
@@ -141,9 +181,14 @@ def replay(state: KeyState | None, row: Row, updates_per_snapshot: int, size: in
     )
 
 
-def restored(row: Row, batches: BatchList, *, sized: bool) -> KeyState:
-    """The state that a large snapshot holds. The updates behind `row.covers` follow."""
-    return _after_snapshot(None, row, 0, batches, row.size if sized else 0)
+def restored(row: Row, batches: BatchList, base: Base | None) -> KeyState:
+    """The state that a large snapshot holds. The updates behind `row.covers` follow.
+
+    Args:
+        base: None: snapshots are due by the number of updates alone.
+    """
+    state = _after_snapshot(None, row, 0, batches, 0 if base is None else len(row.changes))
+    return structs.replace(state, base=base)
 
 
 def _after_large_snapshot(state: KeyState, row: Row, part: Covered, size: int) -> KeyState:
@@ -155,7 +200,8 @@ def _after_large_snapshot(state: KeyState, row: Row, part: Covered, size: int) -
         updates=state.updates - part.updates,
         update_bytes=state.update_bytes - part.update_bytes,
         rows=state.rows - part.rows,
-        snapshot_bytes=row.size if size else 0,
+        snapshot_bytes=len(row.changes) if size else 0,
+        base=part.base if size else None,
         reasons=state.reasons - part.forgotten,
     )
 

@@ -26,15 +26,19 @@ from sharequeue_share_coordinator.share_state.batch_list import (
     annotations_of,
     state_batches_of,
 )
+from sharequeue_share_coordinator.share_state.changes import changes_between
 from sharequeue_share_coordinator.share_state.notes import FINISHED, bounded
+from sharequeue_share_coordinator.share_state.row_format import encode_changes
 from sharequeue_share_coordinator.share_state.rows import (
     LARGE_SNAPSHOT,
     SNAPSHOT,
     TOMBSTONE,
     UPDATE,
+    Base,
     Covered,
     KeyState,
     Row,
+    base_serves,
     snapshot_due,
 )
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
@@ -319,16 +323,36 @@ def large_snapshot(
     Args:
         begun: the state that the parts hold. covers: the sequence number of its last row.
     """
+    base = Base(begun.batches, snapshot_id, len(parts), sum(map(len, parts)), tuple(reasons), tuple(transactions))
+    row = _large_snapshot(begun, covers, base, reasons)
+    return structs.replace(row, reasons=reasons, transactions=transactions)
+
+
+def changed_snapshot(begun: KeyState, covers: int) -> Row | None:
+    """The row of a large snapshot that has the parts of an earlier one, and says what has changed since.
+
+    Returns: None: the snapshot is to be stored whole.
+    """
+    base = begun.base
+    if base is None:
+        return None
+    changed = changes_between(base.batches.from_start(begun.start_offset), begun.batches)
+    base = structs.replace(base, written=base.written + begun.update_bytes)
+    changes, reasons = encode_changes(changed, base)
+    if not base_serves(base, len(changes), begun.reasons):
+        return None
+    return structs.replace(_large_snapshot(begun, covers, base, reasons), changes=changes)
+
+
+def _large_snapshot(begun: KeyState, covers: int, base: Base, reasons: Sequence[str]) -> Row:
     return structs.replace(
         _snapshot(structs.replace(begun, batches=BatchList()), 0, leader_epoch=begun.leader_epoch),
         kind=LARGE_SNAPSHOT,
         covers=covers,
-        snapshot_id=snapshot_id,
-        parts=len(parts),
-        size=sum(map(len, parts)),
-        reasons=reasons,
-        transactions=transactions,
-        covered=Covered(begun.updates, begun.update_bytes, begun.rows, begun.reasons.difference(reasons)),
+        snapshot_id=base.snapshot_id,
+        parts=base.parts,
+        size=base.size,
+        covered=Covered(base, begun.updates, begun.update_bytes, begun.rows, begun.reasons.difference(reasons)),
     )
 
 
