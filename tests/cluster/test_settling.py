@@ -109,7 +109,7 @@ def test_an_abort_gives_the_records_back_at_the_next_leader(held: Held, how: sig
     assert not held.visible()
 
 
-@pytest.mark.parametrize("held", [(3000, 5000)], indirect=True)
+@pytest.mark.parametrize("held", [(3000, 10_000)], indirect=True)
 def test_a_gateway_dies_between_hold_and_decision(held: Held) -> None:
     """The timeout of the transaction bounds how long the records are pending."""
     held.hold()
@@ -260,9 +260,9 @@ def check_away(
 
     The locks of the decided one end in that time. They are pending, so nobody gets them.
     """
-    decided = Held(cluster, client, log_url, f"{name}-decided", 600_000, lock_ms=5000)
-    tried = Held(cluster, client, log_url, f"{name}-tried", 600_000, lock_ms=600_000)
+    decided = Held(cluster, client, log_url, f"{name}-decided", 600_000, lock_ms=10_000)
     decided.hold()
+    tried = Held(cluster, client, log_url, f"{name}-tried", 600_000, lock_ms=600_000)
     share_coordinator = stack.service("share coordinator")
     share_coordinator.kill()
     try:
