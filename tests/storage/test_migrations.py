@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from sharequeue.stack.chains import CHAINS
+from sharequeue.stack.checks import StoreError, migrate
 from sharequeue.stack.migrate import upgrade_async
 from sharequeue.stack.postgres import Postgres
 
@@ -99,3 +100,11 @@ async def test_a_failed_revision_leaves_nothing(empty_database: str) -> None:
     await query(empty_database, "DROP TABLE log.parked_dead_letters")
     await upgrade_async(empty_database, ["log"])
     assert "record_batches" in {row[1] for row in await tables(empty_database)}
+
+
+async def test_an_older_version_refuses_newer_schemas(empty_database: str) -> None:
+    """`sharequeue up` and `sharequeue migrate` of the old version stop: it knows no such revision."""
+    await upgrade_async(empty_database)
+    await query(empty_database, "UPDATE log.schema_version SET version_num = '9999'")
+    with pytest.raises(StoreError, match="'9999'"):
+        await asyncio.to_thread(migrate, empty_database)
