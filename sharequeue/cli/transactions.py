@@ -1,7 +1,8 @@
-"""`sharequeue transactions`: what is open, what became of one, and an operator's abort."""
+"""`sharequeue transactions`: what is open or has ended, what became of one, and an operator's abort."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
 import click
 import msgspec
@@ -21,6 +22,7 @@ from sharequeue.cli.output import (
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.transactions import (
     EndedTransaction,
+    EndedTransactionListing,
     EndTransactionRequest,
     ListTransactionsQuery,
     TransactionDescription,
@@ -31,23 +33,56 @@ from sharequeue.protocol.messages.transactions import (
 COLUMNS: Final = ("transaction", "transactional id", "#epoch", "#open for s", "#timeout s", "#partitions")
 
 
+ENDED_COLUMNS: Final = (
+    "transaction",
+    "transactional id",
+    "#epoch",
+    "state",
+    "reason",
+    "began",
+    "ended",
+    "#partitions",
+)
+
+
 @run
-async def list_all(
-    *, transactional_id: str | None, prefix: str | None, older_than: float, as_json: bool, url: str
-) -> None:
+async def list_all(query: ListTransactionsQuery, most: int, *, as_json: bool, url: str) -> None:
     listed: list[TransactionListing] = []
-    query = ListTransactionsQuery(
-        transactional_id=transactional_id, transactional_id_prefix=prefix, older_than_ms=round(older_than * 1000)
-    )
+    ended: list[EndedTransactionListing] = []
     while True:
         page: TransactionList = decode(await ask(url, apis.LIST_TRANSACTIONS, query), apis.LIST_TRANSACTIONS)
         listed += page.transactions
+        ended += page.ended
         query.page_token = page.next_page_token
-        if page.next_page_token is None:
+        if page.next_page_token is None or len(ended) >= most:
             break
+    more = query.page_token is not None or len(ended) > most
     if as_json:
-        echo_json(msgspec.json.encode(TransactionList(transactions=listed)))
-        return
+        echo_json(msgspec.json.encode(TransactionList(transactions=listed, ended=ended[:most])))
+    elif query.state == "open":
+        _show_open(listed)
+    else:
+        show_table(
+            ENDED_COLUMNS,
+            [
+                (
+                    each.transaction_id,
+                    each.transactional_id,
+                    each.producer_epoch,
+                    each.state,
+                    each.reason,
+                    _moment(each.began_at_ms),
+                    _moment(each.ended_at_ms),
+                    each.partitions,
+                )
+                for each in ended[:most]
+            ],
+        )
+    if more:
+        say(f"there are more: --limit shows more than {most}")
+
+
+def _show_open(listed: Sequence[TransactionListing]) -> None:
     show_table(
         COLUMNS,
         [
@@ -69,24 +104,46 @@ async def list_all(
 @url_option
 @click.pass_context
 def transactions(context: click.Context, as_json: bool, url: str) -> None:
-    """List open transactions, or describe or abort one."""
+    """List transactions, or describe or abort one."""
     if context.invoked_subcommand is None:
-        list_all(transactional_id=None, prefix=None, older_than=0, as_json=as_json, url=url)
+        list_all(ListTransactionsQuery(), 0, as_json=as_json, url=url)
     else:
         check_options_behind(context)
 
 
 @transactions.command("list")
+@click.option(
+    "--state", type=click.Choice(["open", "committed", "aborted"]), default="open", help="open ones, or how they ended"
+)
 @click.option("--transactional-id", help="only those of this producer")
 @click.option("--prefix", help="only those of producers whose transactional id begins with this")
 @click.option(
-    "--older-than", type=click.FloatRange(0, 1e9), default=0, metavar="SECONDS", help="only those open for longer"
+    "--older-than",
+    type=click.FloatRange(0, 1e9),
+    default=0,
+    metavar="SECONDS",
+    help="only those open for longer, or ended longer ago",
 )
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="how many ended ones to show")
 @json_option
 @url_option
-def list_open(transactional_id: str | None, prefix: str | None, older_than: float, as_json: bool, url: str) -> None:
-    """List open transactions, the oldest first."""
-    list_all(transactional_id=transactional_id, prefix=prefix, older_than=older_than, as_json=as_json, url=url)
+def list_some(
+    state: Literal["open", "committed", "aborted"],
+    transactional_id: str | None,
+    prefix: str | None,
+    older_than: float,
+    limit: int,
+    as_json: bool,
+    url: str,
+) -> None:
+    """List open transactions, the oldest first; or those that have ended, the last one first."""
+    query = ListTransactionsQuery(
+        state=state,
+        transactional_id=transactional_id,
+        transactional_id_prefix=prefix,
+        older_than_ms=round(older_than * 1000),
+    )
+    list_all(query, limit, as_json=as_json, url=url)
 
 
 @transactions.command()

@@ -291,3 +291,52 @@ def test_parts_become_visible_with_their_whole(gateway: Gateway, name: str) -> N
     assert problem(end(gateway, lost["transaction_id"], "commit"), 409, 48)["reason"] == "client"
     answer = gateway.http.post("/v1/transactions", json={"part_of": whole})
     assert problem(answer, 409, 48)["state"] == "committed"
+
+
+def test_ended_transactions_are_listed_last_first_by_pages(gateway: Gateway, name: str) -> None:
+    def listed(**query: Any) -> Any:
+        return good(gateway.http.get("/v1/transactions", params=query))
+
+    def ids(page: dict[str, Any]) -> list[str]:
+        return [each["transaction_id"] for each in page.get("ended", [])]
+
+    made: dict[str, list[str]] = {"commit": [], "abort": []}
+    for number in range(6):
+        how = "abort" if number % 2 else "commit"
+        begun = begin(gateway, transactional_id=f"{name}-{number}")
+        good(produce(gateway, name, begun["transaction_id"], 1))
+        good(end(gateway, begun["transaction_id"], how))
+        made[how].insert(0, begun["transaction_id"])
+    empty = begin(gateway, transactional_id=f"{name}-empty")["transaction_id"]
+    good(end(gateway, empty, "commit"))
+    newest = listed(state="aborted", page_size=1)
+    (row,) = newest["ended"]
+    assert 0 < row.pop("began_at_ms") <= row.pop("ended_at_ms")
+    assert row.pop("producer_epoch") > 0
+    assert (row, newest["transactions"]) == (
+        {
+            "transaction_id": made["abort"][0],
+            "transactional_id": f"{name}-5",
+            "state": "aborted",
+            "reason": "client",
+            "partitions": 1,
+        },
+        [],
+    )
+    for how, state in (("commit", "committed"), ("abort", "aborted")):
+        assert ids(listed(state=state, transactional_id_prefix=name)) == made[how], (
+            "one that wrote nothing is not there"
+        )
+        seen: list[str] = []
+        token: dict[str, str] = {}
+        while True:
+            page = listed(state=state, transactional_id_prefix=name, page_size=1, **token)
+            seen += ids(page)
+            if "next_page_token" not in page:
+                break
+            token = {"page_token": page["next_page_token"]}
+        assert seen == made[how]
+    assert ids(listed(state="committed", transactional_id=f"{name}-2")) == [made["commit"][1]]
+    assert listed(state="committed", transactional_id=f"{name}-5") == {"transactions": []}
+    assert listed(state="aborted", older_than_ms=3_600_000) == {"transactions": []}
+    problem(gateway.http.get("/v1/transactions", params={"state": "ended"}), 422, 42)

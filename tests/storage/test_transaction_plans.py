@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.transactions import open_store, producer_store, transaction_store
+from sharequeue_gateway.record_log.transactions import ended_store, open_store, producer_store, transaction_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State
 from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 
@@ -78,6 +78,13 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "raise an epoch": (lambda c: producer_store.raise_epoch(c, key_store.OUTCOMES, "x77", ""), 10),
     "lock a producer": (lambda c: producer_store.lock_producer(c, key_store.OUTCOMES, "x77"), 10),
     "list after a place": (lambda c: open_store.list_open(c, None, None, 0, (datetime.now(UTC), "t5"), 100), 10),
+    "list ended ones": (lambda c: ended_store.list_ended(c, True, None, None, 0, None, 100), 303),
+    "list ended ones after a place": (
+        lambda c: ended_store.list_ended(c, True, None, None, 0, (datetime.now(UTC), "o5"), 100),
+        303,
+    ),
+    "list ended ones of a producer": (lambda c: ended_store.list_ended(c, True, "x7", None, 0, None, 100), 10_003),
+    "list none of a state": (lambda c: ended_store.list_ended(c, False, None, None, 0, None, 100), 10),
     "groups behind": (lambda c: open_store.groups_behind(c, "t5", 100), 300),
     "share-partitions behind": (lambda c: open_store.share_partitions_behind(c, "t5", ["g"], 100), 100),
     "nothing to sweep": (lambda c: open_store.sweep(c, 1000), 10),

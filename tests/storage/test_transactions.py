@@ -674,3 +674,33 @@ async def test_a_committed_batch_is_read_as_any_other(database_url: str) -> None
 
 def test_the_statement_of_an_end_is_one() -> None:
     assert transaction_store.END_TRANSACTION.count(";") == 0
+
+
+async def test_a_page_of_ended_ones_looks_at_a_bounded_number(database_url: str) -> None:
+    """The one that is asked for is the oldest of 25,000: the third page has it."""
+    async with session(database_url) as admin, opened(database_url) as log:
+        await key_store.make_key_partitions(admin, key_store.OUTCOMES)
+        await admin.execute(
+            """INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, transactional_id, producer_epoch,
+                 principal, committed, reason, partitions, began_at, ended_at)
+               SELECT floor(extract(epoch FROM now()) / 3600)::int, 'o' || n, 'p' || (n = 1)::int, 0, '', true, 0, 1,
+                 now(), now() - interval '1 minute' + n / 10 * interval '1 millisecond'
+               FROM generate_series(1, 25000) n"""
+        )
+        found, places = [], [None]
+        while True:
+            page = await log.transactions.list_ended(True, "p1", None, 0, places[-1], 100)
+            found.append([each.transaction_id for each in page.transactions])
+            if page.place is None:
+                break
+            places.append(page.place)
+        assert found == [[], [], ["o1"]]
+        seen: list[str] = []
+        place = None
+        while True:
+            page = await log.transactions.list_ended(True, None, "p", 0, place, 999)
+            seen += [each.transaction_id for each in page.transactions]
+            if page.place is None:
+                break
+            place = page.place
+        assert len(seen) == len(set(seen)) == 25_000

@@ -1,6 +1,6 @@
 """The messages of transactions: begin, commit, abort, describe, list."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -180,15 +180,23 @@ class TransactionDescription(Response):
     """Where its acknowledgements are decided, but their leader has not applied them yet. Nobody gets these records."""
 
 
-class ListTransactionsQuery(Request):
-    """A page of the open transactions."""
+ListedState = Annotated[
+    Literal["open", "committed", "aborted"],
+    Meta(title="ListedTransactionState", description="What became of the transactions of a list."),
+]
 
+
+class ListTransactionsQuery(Request):
+    """A page of the transactions of one state."""
+
+    state: ListedState = "open"
+    """Ended ones are listed for as long as their outcomes are kept, if they wrote records or settled something."""
     transactional_id: TransactionalId | None = None
     """Only those of this producer. Absent: all."""
     transactional_id_prefix: TransactionalId | None = None
     """Only those of producers whose `transactional_id` begins with this. Absent: all."""
     older_than_ms: TimestampMs = 0
-    """Only those that have been open for longer, in milliseconds."""
+    """Only those that have been open for longer, or that ended longer ago, in milliseconds."""
     page_size: PageSize = 1000
     page_token: PageToken | None = None
 
@@ -212,10 +220,34 @@ class TransactionListing(Response):
     """The name of its producer. Absent if it has none."""
 
 
+class EndedTransactionListing(Response):
+    """A transaction in a list that was committed or aborted."""
+
+    transaction_id: Uuid
+    """Its id, for describeTransaction."""
+    producer_epoch: Int32
+    """The epoch that its begin answered; 0 without a `transactional_id`."""
+    state: TransactionState
+    """What became of it."""
+    reason: TransactionReason
+    """Who ended it."""
+    began_at_ms: TimestampMs
+    """When it began, in milliseconds since the epoch."""
+    ended_at_ms: TimestampMs
+    """When it ended, in milliseconds since the epoch."""
+    partitions: Int32
+    """To how many partitions it wrote."""
+    transactional_id: str | None = None
+    """The name of its producer. Absent if it has none."""
+
+
 class TransactionList(Response):
-    """A page of the open transactions, the oldest first."""
+    """A page of the open transactions, the oldest first; or of the ended ones, the last one first."""
 
     transactions: Annotated[list[TransactionListing], at_most(MAX_PAGE_SIZE)]
-    """At most `page_size` transactions."""
+    """At most `page_size` open transactions."""
+    ended: Annotated[list[EndedTransactionListing], at_most(MAX_PAGE_SIZE)] = []
+    """At most `page_size` transactions that were committed, or aborted; absent without `state`."""
     next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    """Send it as `page_token` for the next page. Absent on the last page. One page looks at 10,000 ended transactions
+    at most, so a page with a filter may be empty and have a next one."""

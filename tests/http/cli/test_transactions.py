@@ -50,6 +50,12 @@ def test_an_operator_finds_and_aborts_a_transaction(run: Run, stack: Stack, name
     assert json.loads(run("transactions", "abort", transaction, "--json").stdout)["reason"] == "administrator"
     assert b"administrator" in run("transactions", "describe", transaction).stdout
     assert transaction.encode() not in run("transactions", "list").stdout
+    ended = run("transactions", "list", "--state", "aborted", "--prefix", name).stdout.decode().splitlines()
+    assert ended[1].split()[:5] == [transaction, name, epoch, "aborted", "administrator"]
+    for state, found in (("aborted", [transaction]), ("committed", [])):
+        answer = json.loads(run("transactions", "list", "--state", state, "--transactional-id", name, "--json").stdout)
+        assert [each["transaction_id"] for each in answer.get("ended", [])] == found
+    assert b"--limit" not in run("transactions", "list", "--state", "aborted", "--limit", "1", "--prefix", name).stderr
 
 
 def test_an_unknown_transaction_is_refused(run: Run) -> None:

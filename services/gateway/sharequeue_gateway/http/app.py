@@ -72,7 +72,7 @@ class GatewayApis(NamedTuple):
             (apis.ABORT_TRANSACTION, self.transactions.abort),
             (apis.TERMINATE_TRANSACTION, self.transactions.terminate),
             (apis.DESCRIBE_TRANSACTION, self.transactions.describe),
-            (apis.LIST_TRANSACTIONS, self.transactions.list_open),
+            (apis.LIST_TRANSACTIONS, self.transactions.list_some),
             (apis.CREATE_TOPIC, self.topics.create_topic),
             (apis.LIST_TOPICS, self.topics.list_topics),
             (apis.DESCRIBE_TOPIC, self.topics.describe_topic),

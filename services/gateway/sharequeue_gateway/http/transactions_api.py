@@ -15,6 +15,7 @@ from sharequeue.protocol.messages.transactions import (
     BlockedSharePartition,
     CommitTransactionRequest,
     EndedTransaction,
+    EndedTransactionListing,
     ListTransactionsQuery,
     TransactionDescription,
     TransactionList,
@@ -47,7 +48,7 @@ MOST_GROUPS: Final = 200
 ASKED_AT_ONCE: Final = 20
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 _place: Final = msgspec.json.Decoder(tuple[_Moment, Annotated[str, msgspec.Meta(max_length=64)]])
-"""When the last transaction of a page began, and its id."""
+"""When the last transaction of a page began, or if it has ended, when it ended; and its id."""
 
 
 class TransactionsApi:
@@ -202,9 +203,39 @@ class TransactionsApi:
         ]
         return blocks, len(found) > MOST_BLOCKED or len(readers) > MOST_GROUPS
 
-    async def list_open(self, call: Call) -> TransactionList:
+    async def list_some(self, call: Call) -> TransactionList:
         query: ListTransactionsQuery = call.request
         after = None if query.page_token is None else place_of(query.page_token, _place, "listTransactions")
+        return await (self._list_open(query, after) if query.state == "open" else self._list_ended(query, after))
+
+    async def _list_ended(self, query: ListTransactionsQuery, after: tuple[datetime, str] | None) -> TransactionList:
+        found = await self._transactions.list_ended(
+            query.state == "committed",
+            query.transactional_id,
+            query.transactional_id_prefix,
+            query.older_than_ms,
+            after,
+            query.page_size,
+        )
+        return TransactionList(
+            transactions=[],
+            ended=[
+                EndedTransactionListing(
+                    transaction_id=each.transaction_id,
+                    transactional_id=each.transactional_id,
+                    producer_epoch=each.producer_epoch,
+                    state=query.state,
+                    reason=each.reason.name.lower(),
+                    began_at_ms=each.began_at_ms,
+                    ended_at_ms=each.ended_at_ms,
+                    partitions=each.partitions,
+                )
+                for each in found.transactions
+            ],
+            next_page_token=None if found.place is None else page_token(found.place),
+        )
+
+    async def _list_open(self, query: ListTransactionsQuery, after: tuple[datetime, str] | None) -> TransactionList:
         found = await self._transactions.list_open(
             query.transactional_id, query.transactional_id_prefix, query.older_than_ms, after, query.page_size + 1
         )

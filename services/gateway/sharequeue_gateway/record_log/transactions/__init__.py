@@ -8,7 +8,7 @@ call is answered by the state of its transaction, and `transaction_sizes` bounds
 has the rows of a commit that leaders apply.
 
 The SQL: `transaction_store` of one transaction, `producer_store` of transactional ids,
-`open_store` of lists and the sweep.
+`open_store` of what is open and the sweep, `ended_store` of the list of what has ended.
 
 `routing` and `http` call `transactions`. An append asks here whether its transaction is open (`locked_append`). The
 room knows the cache, and no dead letter.

@@ -1,7 +1,7 @@
 """Transactions: begin, end, describe and list them, and the sweep of those whose time has passed.
 
 A transaction belongs to no gateway: any of them takes each call. `transaction_rules` says what a call is answered,
-`ending` ends transactions; the SQL is in `transaction_store`, `producer_store` and `open_store`.
+`ending` ends transactions; the SQL is in `transaction_store`, `producer_store`, `open_store` and `ended_store`.
 """
 
 import asyncio
@@ -21,7 +21,12 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.transactions import open_store, producer_store, transaction_store
+from sharequeue_gateway.record_log.transactions import (
+    ended_store,
+    open_store,
+    producer_store,
+    transaction_store,
+)
 from sharequeue_gateway.record_log.transactions.ending import Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
@@ -224,6 +229,20 @@ class PostgresTransactions:
         """Open transactions, the oldest first; see `open_store.list_open`."""
         return await self._database.query(  # type: ignore[no-any-return]
             open_store.list_open, transactional_id, prefix, older_than_ms, after, most
+        )
+
+    async def list_ended(
+        self,
+        committed: bool,
+        transactional_id: str | None,
+        prefix: str | None,
+        older_than_ms: int,
+        after: tuple[datetime, str] | None,
+        most: int,
+    ) -> ended_store.EndedPage:
+        """Committed or aborted transactions, the last one first; see `ended_store.list_ended`."""
+        return await self._database.query(  # type: ignore[no-any-return]
+            ended_store.list_ended, committed, transactional_id, prefix, older_than_ms, after, most
         )
 
     # Sweep

@@ -1,0 +1,16 @@
+"""An index of the outcomes of transactions by their end, for lists of committed and of aborted ones."""
+
+from alembic import op
+
+revision = "0014"
+down_revision = "0013"
+
+
+def upgrade() -> None:
+    op.execute("""
+        CREATE INDEX transaction_outcomes_by_end ON log.transaction_outcomes (committed, ended_at, transaction_id)
+    """)
+
+
+def downgrade() -> None:
+    op.execute("DROP INDEX log.transaction_outcomes_by_end")
