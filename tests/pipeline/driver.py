@@ -48,14 +48,18 @@ def start(
     return writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
 
 
-def main() -> None:
-    url, topic, group, directory, records, stuck_at, *cluster = sys.argv[1:]
-    config, master = dict(QUICK_SPARK), "local[2]"
-    if cluster:
-        master, archive = cluster
+def session_on(master: str, archive: str | None = None) -> SparkSession:
+    """A session for short runs. `archive`: the packages that the workers of the master lack."""
+    config = dict(QUICK_SPARK)
+    if archive is not None:
         config |= {"spark.archives": f"{archive}#site", "spark.executorEnv.PYTHONPATH": "site"}
         config |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
-    spark = session("driver", master=master, config=config)
+    return session("driver", master=master, config=config)
+
+
+def main() -> None:
+    url, topic, group, directory, records, stuck_at, *cluster = sys.argv[1:]
+    spark = session_on(*(cluster or ["local[2]"]))
     assert spark.sparkContext._jvm is not None
     print(f"java {spark.sparkContext._jvm.System.getProperty('java.home')}", flush=True)
     start(spark, url, topic, group, directory, int(records), int(stuck_at)).awaitTermination()
