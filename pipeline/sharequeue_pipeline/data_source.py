@@ -1,4 +1,8 @@
-"""The format `sharequeue` for Spark: its schema, and which reader or writer serves which call."""
+"""The format `sharequeue` for Spark: its schema, and which reader or writer serves which call.
+
+Readers and writers are imported when they are needed: Spark imports this module in a new Python process at each start
+of a stream, and the query waits for that.
+"""
 
 from typing import Any, ClassVar
 
@@ -15,10 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
-from sharequeue_pipeline.options import check_use, sink_options, source_options
-from sharequeue_pipeline.source.group_batch import GroupBatchReader
-from sharequeue_pipeline.source.group_stream import GroupStreamReader
-from sharequeue_pipeline.source.log_readers import FilteredLogBatchReader, LogBatchReader, LogStreamReader
+from sharequeue_pipeline.options import SourceOptions, check_use, sink_options, source_options
 from sharequeue_pipeline.source.schema import check_columns, columns, pinned
 from sharequeue_pipeline.source.topic_names import TopicNames
 
@@ -53,24 +54,28 @@ class ShareQueueDataSource(DataSource):
         options = pinned(source_options(self.options))
         check_columns(schema, options)
         of_log = options.group is None and options.accept is None
-        log_reader = FilteredLogBatchReader if self.pushes_filters else LogBatchReader
-        reader = log_reader(options, schema) if of_log else GroupBatchReader(options, schema)
+        reader = self._log_reader(options, schema) if of_log else _group_reader(options, schema)
         check_use(self.options, stream=False, group=not of_log)
         return reader
+
+    def _log_reader(self, options: SourceOptions, schema: spark.StructType) -> DataSourceReader:
+        from sharequeue_pipeline.source.log_readers import FilteredLogBatchReader, LogBatchReader  # noqa: PLC0415
+
+        return FilteredLogBatchReader(options, schema) if self.pushes_filters else LogBatchReader(options, schema)
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:
         try:
             options = pinned(source_options(self.options))
             check_columns(schema, options)
             of_log = options.mode == "log"
-            reader = LogStreamReader(options, schema) if of_log else GroupStreamReader(options, schema, self.report_to)
+            reader = _log_stream(options, schema) if of_log else _group_stream(options, schema, self.report_to)
             check_use(self.options, stream=True, group=not of_log)
             return reader
         except PipelineError as fault:
             return _RefusedStream(fault)
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
-        from sharequeue_pipeline.sink.writers import BatchWriter  # noqa: PLC0415 - not needed for reading
+        from sharequeue_pipeline.sink.writers import BatchWriter  # noqa: PLC0415
 
         return BatchWriter(sink_options(self.options), schema, overwrite, self.report_to)
 
@@ -78,6 +83,24 @@ class ShareQueueDataSource(DataSource):
         from sharequeue_pipeline.sink.writers import StreamWriter  # noqa: PLC0415
 
         return StreamWriter(sink_options(self.options), schema)
+
+
+def _group_reader(options: SourceOptions, schema: spark.StructType) -> DataSourceReader:
+    from sharequeue_pipeline.source.group_batch import GroupBatchReader  # noqa: PLC0415
+
+    return GroupBatchReader(options, schema)
+
+
+def _log_stream(options: SourceOptions, schema: spark.StructType) -> DataSourceStreamReader:
+    from sharequeue_pipeline.source.log_readers import LogStreamReader  # noqa: PLC0415
+
+    return LogStreamReader(options, schema)
+
+
+def _group_stream(options: SourceOptions, schema: spark.StructType, report_to: str | None) -> DataSourceStreamReader:
+    from sharequeue_pipeline.source.group_stream import GroupStreamReader  # noqa: PLC0415
+
+    return GroupStreamReader(options, schema, report_to)
 
 
 class _RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

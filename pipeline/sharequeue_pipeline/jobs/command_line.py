@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.quiet_java import quiet_java
 from sharequeue_pipeline.options import DEFAULT_URL, GatewayOptions
-from sharequeue_pipeline.session import session
+from sharequeue_pipeline.spark_session import session
 
 FAILED: Final = 1
 UNREACHABLE: Final = 3

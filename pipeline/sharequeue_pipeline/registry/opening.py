@@ -1,13 +1,15 @@
-"""From options to values: which schema of which format a column has."""
+"""From options to values: which schema of which format a column has.
+
+The parts that read schemas and values are imported when a query has such a format.
+"""
 
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql import types as spark
 
-from sharequeue_pipeline.registry.avro_values import AvroValues
-from sharequeue_pipeline.registry.protobuf_values import ProtobufValues
-from sharequeue_pipeline.registry.schema_folder import SchemaFolder
+if TYPE_CHECKING:
+    from sharequeue_pipeline.registry.schema_folder import SchemaFolder
 
 SUFFIXES: Final = {"avro": "avsc", "protobuf": "desc"}
 
@@ -32,7 +34,9 @@ class SchemaName:
     schema: str
     message: str | None
 
-    def folder(self) -> SchemaFolder:
+    def folder(self) -> "SchemaFolder":
+        from sharequeue_pipeline.registry.schema_folder import SchemaFolder  # noqa: PLC0415
+
         return SchemaFolder(self.registry, SUFFIXES[self.value_format])
 
     def pinned(self) -> str:
@@ -44,7 +48,11 @@ class SchemaName:
         schemas = self.folder()
         schema_id = schemas.resolve(self.schema)
         if self.value_format == "avro":
+            from sharequeue_pipeline.registry.avro_values import AvroValues  # noqa: PLC0415
+
             return AvroValues(schemas, schema_id)
+        from sharequeue_pipeline.registry.protobuf_values import ProtobufValues  # noqa: PLC0415
+
         return ProtobufValues(schemas, schema_id, self.message)
 
 

@@ -7,9 +7,6 @@ first batch that reaches the time is read.
 from collections.abc import Iterator
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.compaction import ListRecordBatchesQuery, RecordBatchList, RecordBatchListing
 from sharequeue_pipeline.errors import PipelineError
@@ -45,6 +42,9 @@ def offsets_at(
 
 def first_at(gateway: GatewayClient, place: Place, bounds: tuple[int, int], time_ms: int) -> int | None:
     """The first offset in the bounds with this timestamp or a later one; None: there is none."""
+    import pyarrow as pa  # noqa: PLC0415 - most reads name no time
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     start, end = bounds
     for batch in _batches(gateway, place, start, end):
         if batch.record_count and batch.max_timestamp_ms >= time_ms:

@@ -1,7 +1,7 @@
 """What a task does: read its ranges from the log, and hand their records to Spark as record batches."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
@@ -9,7 +9,9 @@ from pyspark.sql.datasource import InputPartition
 from sharequeue_pipeline.gateway_client import GatewayClient, Outcome
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.record_columns import RecordColumns
+
+if TYPE_CHECKING:
+    from sharequeue_pipeline.source.record_columns import RecordColumns
 
 
 class TaskRanges(InputPartition):
@@ -33,6 +35,8 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     """The records of a task's ranges, as record batches of the source's schema."""
     if not isinstance(partition, TaskRanges):
         return  # Spark passes a partition of its own if `partitions` gave none
+    from sharequeue_pipeline.source.record_columns import RecordColumns  # noqa: PLC0415 - heavy, and for tasks alone
+
     columns = RecordColumns(options, schema)
     skip_deleted = options.group is not None or not options.fail_on_data_loss
     # of a group's records the group's own level decided when they were acquired
@@ -46,7 +50,7 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
                     yield batch
 
 
-def reject(gateway: GatewayClient, group: str, member_id: str, columns: RecordColumns) -> None:
+def reject(gateway: GatewayClient, group: str, member_id: str, columns: "RecordColumns") -> None:
     """Make dead letters of malformed records. A task that runs again finds them rejected already."""
     outcomes = [Outcome(entry, "reject", reason) for entry, reason in columns.rejected]
     columns.rejected.clear()
