@@ -6,11 +6,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sharequeue_pipeline.data_source import ShareQueueDataSource
 from sharequeue_pipeline.java import find_java_home
 from sharequeue_pipeline.source.query_end import QueryEndListener
+from sharequeue_pipeline.spark_home import spark_home
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ def session(
     Raises: PipelineError: there is no Java for Spark.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default is python3 from the PATH
+    config = config or {}
     if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         java_home = find_java_home(os.environ)
         if java_home is not None:
@@ -38,9 +41,12 @@ def session(
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for setting, value in (config or {}).items():
+    for setting, value in config.items():
         builder = builder.config(setting, value)
-    return register(builder.getOrCreate())
+    if SparkContext._gateway is not None:  # Java runs already
+        return register(builder.getOrCreate())
+    with spark_home(master, config):
+        return register(builder.getOrCreate())
 
 
 def register(spark: SparkSession) -> SparkSession:
