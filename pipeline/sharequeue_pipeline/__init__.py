@@ -14,7 +14,7 @@ here. Inside, each part knows those below it:
     data_source               the format: which reader or writer serves which call of Spark
     source      sink          reading; writing
     gateway_client            the HTTP API without asyncio
-    options     ranges        options as text; ranges of offsets
+    options  ranges  ahead    options as text; ranges of offsets; work in threads
 """
 
 from importlib import import_module

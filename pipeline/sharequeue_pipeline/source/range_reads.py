@@ -1,11 +1,13 @@
 """What a task does: read its ranges from the log, and hand their records to Spark as record batches."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
+from sharequeue_pipeline.ahead import one_ahead
 from sharequeue_pipeline.gateway_client import GatewayClient, Outcome
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
@@ -41,12 +43,17 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     skip_deleted = options.group is not None or not options.fail_on_data_loss
     # of a group's records the group's own level decided when they were acquired
     level = "read_uncommitted" if options.group is not None or options.isolation is None else options.isolation
-    with GatewayClient(options.gateway) as gateway:
-        for entry in partition.ranges:
-            for arrow in gateway.read(entry, level, skip_deleted=skip_deleted):
+    with GatewayClient(options.gateway) as gateway, GatewayClient(options.gateway) as rejecting:
+        answers = (
+            (entry, arrow)
+            for entry in partition.ranges
+            for arrow in gateway.read(entry, level, skip_deleted=skip_deleted)
+        )
+        with closing(one_ahead(answers)) as found:
+            for entry, arrow in found:
                 for batch in columns.batches(entry, arrow):
                     if columns.rejected and options.group is not None and partition.member_id is not None:
-                        reject(gateway, options.group, partition.member_id, columns)
+                        reject(rejecting, options.group, partition.member_id, columns)
                     yield batch
 
 

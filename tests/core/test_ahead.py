@@ -1,0 +1,116 @@
+"""Work in threads: its results come in order, its amount is bounded, and a fault ends it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+from sharequeue_pipeline.ahead import in_order, one_ahead
+
+WAIT_S = 20
+
+
+def test_results_come_in_the_order_of_the_jobs() -> None:
+    later_is_done = threading.Event()
+
+    def first() -> int:
+        assert later_is_done.wait(WAIT_S)
+        return 1
+
+    def second() -> int:
+        later_is_done.set()
+        return 2
+
+    assert list(in_order([first, second], threads=2)) == [1, 2]
+
+
+def test_jobs_run_at_once_and_no_more_than_that() -> None:
+    """Each job waits until three run. One more is made while they do."""
+    together = threading.Barrier(3, timeout=WAIT_S)
+    made = 0
+
+    def jobs() -> Iterator[Callable[[], int]]:
+        nonlocal made
+        for _ in range(9):
+            made += 1
+            yield together.wait
+
+    results = in_order(jobs(), threads=3)
+    next(results)
+    assert made == 4
+    assert len(list(results)) == 8
+
+
+def test_a_fault_ends_the_work_and_later_jobs_do_not_begin() -> None:
+    begun: list[int] = []
+
+    def run(number: int) -> int:
+        begun.append(number)
+        if number == 1:
+            raise ValueError("job 1")
+        return number
+
+    results = in_order((partial(run, number) for number in range(9)), threads=1)
+    assert next(results) == 0
+    with pytest.raises(ValueError, match="job 1"):
+        list(results)
+    assert begun in ([0, 1], [0, 1, 2])  # job 2 waited, and may have begun before the fault was seen
+
+
+def test_a_fault_in_making_a_job_waits_for_those_that_run() -> None:
+    runs, done = threading.Event(), threading.Event()
+
+    def job() -> None:
+        runs.set()
+        done.set()
+
+    def jobs() -> Iterator[Callable[[], None]]:
+        yield job
+        assert runs.wait(WAIT_S)
+        raise ValueError("a row")
+
+    with pytest.raises(ValueError, match="a row"):
+        list(in_order(jobs(), threads=1))
+    assert done.is_set()
+
+
+def test_the_next_item_is_made_while_one_is_handled() -> None:
+    made = [threading.Event() for _ in range(3)]
+
+    def source() -> Iterator[int]:
+        for number, event in enumerate(made):
+            event.set()
+            yield number
+
+    items = one_ahead(source())
+    assert next(items) == 0
+    assert made[1].wait(WAIT_S)
+    assert not made[2].is_set()
+    assert list(items) == [1, 2]
+
+
+def test_a_fault_of_the_source_comes_in_its_place() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        raise ValueError("gone")
+
+    items = one_ahead(source())
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="gone"):
+        next(items)
+
+
+def test_closing_ends_the_source() -> None:
+    closed = threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.set()
+
+    items = one_ahead(source())
+    next(items)
+    items.close()
+    assert closed.wait(WAIT_S)
