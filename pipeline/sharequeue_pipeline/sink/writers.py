@@ -27,6 +27,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
 from sharequeue_pipeline.sink.rows import Rows, pinned
+from sharequeue_pipeline.sink.senders import Request, Senders
 from sharequeue_pipeline.sink.sorting import SortedRecords
 from sharequeue_pipeline.sink.transactions import (
     MAX_TASKS,
@@ -130,15 +131,15 @@ class _Writer:
         assert context is not None
         prefix = f"{write_id}:{context.partitionId()}"
         sent = records = known = 0
-        with GatewayClient(self._options.gateway) as gateway:
+        with Senders(self._options) as senders:
             pairs = (pair for batch in batches for pair in rows.records(batch))
-            for topic, chunk in chunks(pairs, self._options):
-                body = _OPEN + b",".join(chunk) + _CLOSE
-                digest = hashlib.sha256(body).hexdigest()[:24]
-                answer = gateway.produce(topic, body, f"{prefix}:{sent}:{digest}")
+            for request, answer in senders.sent(
+                Request(topic, _OPEN + b",".join(chunk) + _CLOSE, f"{prefix}:{number}:", len(chunk))
+                for number, (topic, chunk) in enumerate(chunks(pairs, self._options))
+            ):
                 sent += 1
-                records += len(chunk)
-                known += len(chunk) if topic == self._options.topic and self._was_there(answer) else 0
+                records += request.records
+                known += request.records if request.topic == self._options.topic and self._was_there(answer) else 0
         return Written(sent, records, known)
 
     def _send_part(self, whole: WriteTransaction, batches: Iterator[Any], label: str | None) -> Written:
@@ -156,14 +157,19 @@ class _Writer:
             return Written(0, known, known, transaction_id=whole.transaction_id, label=label, done=True)
         part: str | None = None
         sent = records = 0
-        with GatewayClient(self._options.gateway) as gateway:
-            try:
+        with GatewayClient(self._options.gateway) as gateway, Senders(self._options) as senders:
+
+            def requests() -> Iterator[Request]:
+                nonlocal part
                 pairs = (pair for batch in batches for pair in rows.records(batch))
-                for topic, chunk in chunks(pairs, self._options):
+                for number, (topic, chunk) in enumerate(chunks(pairs, self._options)):
                     part = part or gateway.begin_part(whole.transaction_id)
-                    gateway.produce(topic, _OPEN + b",".join(chunk) + _CLOSE, f"{part}:{sent}", part)
+                    yield Request(topic, _OPEN + b",".join(chunk) + _CLOSE, f"{part}:{number}", len(chunk), part)
+
+            try:
+                for request, _ in senders.sent(requests()):
                     sent += 1
-                    records += len(chunk)
+                    records += request.records
             except BaseException:
                 if part is not None:
                     with suppress(PipelineError):  # it ends with the whole
