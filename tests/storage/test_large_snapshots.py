@@ -147,6 +147,36 @@ async def test_a_later_snapshot_stores_what_has_changed_alone(database_url: str)
         assert shown.annotations == state.batches.annotations()
 
 
+async def test_an_update_beside_a_large_state_writes_as_much_wal_as_without(database_url: str) -> None:
+    """The least of three turns, each with a snapshot and with the removal of the rows that it covers."""
+    none, large = new_key(), new_key()
+    wal: dict[SharePartitionKey, list[float]] = {none: [], large: []}
+    async with session(database_url) as admin, running(database_url, limit=500) as coordinator:
+        for key in wal:
+            await coordinator.init(key, 9)
+        assert await release(coordinator, large, 5000) == 0
+        for turn in range(4):
+            for key, bytes_each in wal.items():
+                begin = await admin.fetchval("SELECT pg_current_wal_insert_lsn()")
+                for first in range(510 * turn, 510 * (turn + 1), 10):
+                    offsets = range(20_000 + first, 20_010 + first)
+                    batches = [[(offset, offset, 2, 1)] if key == large else [] for offset in offsets]
+                    starts = [0 if key == large else offset for offset in offsets]
+                    writes = zip(starts, batches, strict=True)
+                    await asyncio.gather(*(coordinator.write(key, start, 1, *said, leader=9) for start, said in writes))
+                while True:
+                    state = await coordinator.state(key)
+                    assert state is not None
+                    if state.updates < 500:
+                        break
+                    await asyncio.sleep(0.01)
+                await store.prune_keys(admin, [coordinator.coordinator.states.entries[key].key_id or 0])
+                used = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1)::float8"
+                bytes_each.append(await admin.fetchval(used, begin) / 510)
+        assert await admin.fetchval("SELECT count(*) FROM share_state.share_records") < 1000
+    assert min(wal[large][1:]) <= 1.1 * min(wal[none][1:]), wal
+
+
 async def test_a_snapshot_that_was_due_while_one_was_written_is_not_written_behind_it(database_url: str) -> None:
     """The updates of that time are fewer than a snapshot needs. Each snapshot was written twice."""
     key = new_key()
