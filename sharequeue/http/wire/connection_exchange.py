@@ -7,6 +7,7 @@
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
+from io import BytesIO
 from typing import Any, Final, Protocol
 
 from sharequeue.http.application.paths import Found, split_path
@@ -110,7 +111,8 @@ class ConnectionExchange:
         self.left = False
         """Whether the client has hung up, or has shut down its sending side."""
         self.answered = False
-        self._body: bytes | bytearray = b""
+        self._body: bytes | BytesIO = b""
+        """One piece as it came in; several in a BytesIO, whose value is no copy of them."""
         self._size = 0
         self._wanted = False
         self._most = 0
@@ -153,9 +155,10 @@ class ConnectionExchange:
         if not self._size:
             self._body = part
         else:
-            if not isinstance(self._body, bytearray):
-                self._body = bytearray(self._body)
-            self._body += part
+            if isinstance(self._body, bytes):
+                first, self._body = self._body, BytesIO()
+                self._body.write(first)
+            self._body.write(part)
         self._size += len(part)
         if self._news is not None and self._size > self._most:
             self._news.set()
@@ -220,14 +223,14 @@ class ConnectionExchange:
         if self._size > most:
             raise too_large(most)
         body, self._body = self._body, b""
-        return bytes(body)
+        return body if isinstance(body, bytes) else body.getvalue()
 
     async def receive(self) -> tuple[bytes, bool]:
         """The next part of the body, and whether more follows. Raises: ClientGone; ApiError."""
         if not self.whole and not self._size:
             await self._more(0)
-        part, self._body, self._size = bytes(self._body), b"", 0
-        return part, not self.whole
+        body, self._body, self._size = self._body, b"", 0
+        return body if isinstance(body, bytes) else body.getvalue(), not self.whole
 
     async def until_gone(self) -> None:
         while not self.left and not self.answered:
@@ -243,7 +246,7 @@ class ConnectionExchange:
 
     # The answer
 
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+    async def answer(self, status: int, headers: Headers, body: bytes | bytearray) -> None:
         connection = self._connection
         if connection.unsent.untaken is not None:
             await connection.unsent.drain(len(body))
