@@ -11,7 +11,7 @@ JSON: Final = (b"content-type", b"application/json")
 class Answer(msgspec.Struct, frozen=True):
     """An answer that is already bytes, or has headers of its own."""
 
-    body: bytes
+    body: bytes | bytearray
     status: int | None = None
     headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
 

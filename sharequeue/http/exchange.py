@@ -42,7 +42,7 @@ class Exchange(Protocol):
     def gone(self) -> bool:
         """Whether this host has learned that the client has hung up."""
 
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+    async def answer(self, status: int, headers: Headers, body: bytes | bytearray) -> None:
         """Send the whole answer, or nothing if the client is gone. `headers`: all but Content-Length."""
 
     async def start(self, status: int, headers: Headers) -> None:

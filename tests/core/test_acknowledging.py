@@ -1,9 +1,15 @@
 """Scenarios of acknowledging: families AK and RN on the pure machine."""
 
+from typing import Any
+
+import msgspec
 import pytest
+from sharequeue_gateway.delivery.acknowledging import again, check
 from sharequeue_gateway.share_partition.machine import Acknowledged
 
 from sharequeue.protocol.errors import InvalidRequest
+from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue.protocol.types import Reason
 from tests.core.share_partition_driver import Driver, fetched, refused
 
 # AK: rules of state
@@ -238,3 +244,18 @@ def test_only_the_holder_can_renew_a_lock_that_has_not_ended() -> None:
     refused(d, "0-4 Ren", member="M2")
     d.later()
     refused(d, "0-4 Ren")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "accept"},
+        {"type": "release", "delivery_count": 3, "reason": Reason("odd"), "delay_ms": 7},
+        {"type": "release", "begun": False},
+        {"types": msgspec.Raw(b'["accept","gap","reject"]')},
+        {"type": "renew", "lock_duration_ms": 20_000},
+    ],
+)
+def test_an_acknowledgement_that_is_sent_again_is_the_one_that_was_checked(fields: dict[str, Any]) -> None:
+    first = Acknowledgement(topic="orders", partition=2, first_offset=5, last_offset=7, **fields)
+    assert check(again("orders", 2, check(first))) == check(first)

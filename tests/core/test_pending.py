@@ -383,3 +383,45 @@ def test_a_lock_of_a_later_delivery_is_not_pending() -> None:
     assert driver.machine.holds is None
     driver.ack("0-9 Acc", member="M2", count=2)
     assert driver.where()[0] == 10
+
+
+def test_a_check_finds_the_refusal_of_a_hold_and_changes_nothing() -> None:
+    group = settling()
+    group.hold("0-1 Acc")
+    before = group.driver.states()
+    machine = group.machine
+    machine.check_hold("M1", T1, AcknowledgementBatch(0, 3, (ACCEPT,), 1))
+    with pytest.raises(ConcurrentTransactions):
+        machine.check_hold("M1", "t-2", AcknowledgementBatch(0, 3, (ACCEPT,), 1))
+    with pytest.raises(InvalidRecordState):
+        machine.check_hold("M2", T1, AcknowledgementBatch(2, 3, (ACCEPT,), 1))
+    with pytest.raises(InvalidRecordState):
+        machine.check_hold("M1", T1, AcknowledgementBatch(2, 3, (ACCEPT,), 2))
+    assert group.driver.states() == before
+    assert group.pending() == {T1: 2}
+
+
+def test_neighbours_are_held_as_one_range_and_settled_as_one_batch() -> None:
+    group = settling()
+    batches = [AcknowledgementBatch(offset, offset, (ACCEPT,), 1) for offset in (3, 0, 1, 2, 5)]
+    held = group.machine.hold("M1", T1, batches, group.driver.now_ms)
+    (hold,), settled = held.holds, held.batches
+    assert hold.ranges == [(0, 3), (5, 5)]
+    assert [(each.first_offset, each.last_offset) for each in hold.state_batches] == [(0, 3), (5, 5)]
+    assert [(each.first_offset, each.last_offset) for each in settled] == [(3, 3), (0, 2), (5, 5)]
+    group.complete(hold)
+    assert hold.state_batches == hold.annotations == [], "a hold lives for as long as its transaction"
+    assert group.resolve(settled) == 0
+    assert group.driver.where()[0] == 4
+
+
+def test_neighbours_that_differ_are_settled_apart() -> None:
+    group = settling()
+    alike = [AcknowledgementBatch(offset, offset, (ACCEPT,), 1) for offset in (0, 1)]
+    others = [AcknowledgementBatch(2, 2, (RELEASE,), 1), AcknowledgementBatch(3, 3, (RELEASE,), 1, delay_ms=5)]
+    settled = group.machine.hold("M1", T1, [*alike, *others], group.driver.now_ms).batches
+    assert [(each.first_offset, each.last_offset, each.type) for each in settled] == [
+        (0, 1, ACCEPT),
+        (2, 2, RELEASE),
+        (3, 3, RELEASE),
+    ]

@@ -1,4 +1,4 @@
-"""The memory of the largest acknowledgements: 10,000 reasons, each with an emoji, 190,000 types, 10,000 failures.
+"""The memory of the largest acknowledgements: 10,000 reasons, each with an emoji, and 190,000 types.
 
 A str with an emoji has four bytes for each character, so a reason must not become one before it is needed.
 """
@@ -16,9 +16,6 @@ TYPES = 190_000
 """As many as one request may have."""
 MOST = 6
 """How many times its size a request may cost."""
-MOST_EACH = 512
-"""Bytes that an acknowledgement may cost beside that: the smallest ones take 70 bytes,
-and their results are answered."""
 
 
 def reason(offset: int) -> str:
@@ -77,43 +74,3 @@ def test_types_cost_at_most_six_times_their_size(
     response = own_gateway.http.post(f"/v1/share-groups/{name}/{call}", content=body, headers=JSON, timeout=60)
     assert response.json()["results" if call == "acknowledge" else "acknowledgement_results"][0]["status"] == "failed"
     assert peak_resident_bytes(service.pid) - before <= MOST * len(body)
-
-
-FAILURES = {
-    "of one unknown topic": lambda number: {"topic": "nothing-that-is"},
-    "each of an unknown topic": lambda number: {"topic": f"nothing-{number:06}"},
-    "of records that are not held": lambda number: {},
-    "of an unknown type": lambda number: {"type": "nonsense"},
-}
-
-
-@pytest.mark.parametrize("how", ["each alone", "atomic", "with a fetch"])
-@pytest.mark.parametrize("kind", FAILURES)
-def test_failures_cost_a_bounded_multiple_of_their_size(
-    stack: Stack, own_gateway: Gateway, name: str, kind: str, how: str
-) -> None:
-    service = stack.service("gateway")
-    service.stop()
-    service.start()
-    wait_until(service.ready)
-    own_gateway.create_topic(name)
-    own_gateway.produce(name, 1)
-    own_gateway.fetch(name, name)
-    settled = [
-        {"topic": name, "partition": 0, "first_offset": 1 + number, "last_offset": 1 + number, "type": "accept"}
-        | FAILURES[kind](number)
-        for number in range(RECORDS)
-    ]
-    request = {"member_id": "m1", "acknowledgements": settled, "atomic": how == "atomic"}
-    call = "acknowledge"
-    if how == "with a fetch":
-        call = "fetch"
-        request |= {"topics": [name], "max_wait_ms": 0}
-    body = msgspec.json.encode(request)
-    reset_peak(service.pid)
-    before = resident_bytes(service.pid)
-    response = own_gateway.http.post(f"/v1/share-groups/{name}/{call}", content=body, headers=JSON, timeout=60)
-    results = response.json()["results" if call == "acknowledge" else "acknowledgement_results"]
-    assert [result["status"] for result in results] == ["failed"] * RECORDS
-    assert len(response.content) <= 4 * len(body) + 64 * 1024
-    assert peak_resident_bytes(service.pid) - before <= MOST * len(body) + MOST_EACH * RECORDS

@@ -68,12 +68,13 @@ MUTANTS = [
         ("offsets were fetched", "        self.check_fetched(batch, runs)\n", ""),
         (
             "another transaction waits",
-            "                if earlier.transaction_id != hold.transaction_id:\n",
+            "                if earlier.transaction_id != transaction_id:\n",
             "                if False:\n",
         ),
         ("a repeat is of the same delivery", "if not ours or run.delivery_count != count:", "if not ours:"),
         ("a repeat is of the same member", "if not ours or run.delivery_count", "if run.delivery_count"),
-        ("a refused call holds nothing", "            self._free(hold)\n            raise", "            raise"),
+        ("neighbours are held as one range", "        if batch.first_offset != last + 1:\n", "        if True:\n"),
+        ("equal neighbours alone are settled as one", " and settled[-1][2:] == part[2:]:", ":"),
         ("a refused hold is let go", "        if not ok:\n            self._free(hold)\n", "        if not ok:\n"),
         (
             "a refused hold is forgotten",

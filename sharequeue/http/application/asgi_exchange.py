@@ -65,10 +65,10 @@ class AsgiExchange:
         if self._on_gone is not None:
             self._on_gone()
 
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+    async def answer(self, status: int, headers: Headers, body: bytes | bytearray) -> None:
         length = () if status in WITHOUT_LENGTH else ((b"content-length", b"%d" % len(body)),)
         await self.start(status, (*headers, *length))
-        await self._send({"type": "http.response.body", "body": body})
+        await self._send({"type": "http.response.body", "body": bytes(body)})
 
     async def start(self, status: int, headers: Headers) -> None:
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})

@@ -2,14 +2,18 @@
 
 An acknowledgement is applied to all of its offsets or to none, independently of the others. With `atomic`, Kafka's rule
 holds: the acknowledgements of one share-partition must ascend, and succeed or fail together. Source: KIP-932.
+
+A call may have 10,000 acknowledgements. Decoded they take three to four times their size, and their results take as
+much again. So each is replaced by DONE once it is checked, and the writes of at most MOST_UNDER_WAY are under way.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
-from msgspec import structs
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import mistakes
@@ -23,7 +27,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType, TopicIdPartition
+from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -36,9 +40,14 @@ APPLIED: Final = AcknowledgementResult(status="applied")
 IGNORED: Final = AcknowledgementResult(status="ignored")
 MOST_DETAIL: Final = 140
 """The most characters of a cause: an answer may have one for each acknowledgement."""
+DONE: Final = Acknowledgement(topic="", partition=-1, first_offset=-1, last_offset=-1)
+"""Stands in the place of an acknowledgement that nobody needs any more."""
+MOST_UNDER_WAY: Final = 1000
+"""The most acknowledgements of one call whose writes are under way: a write takes ten times the size of one."""
 ALONE: Final = {acknowledge_type: (acknowledge_type,) for acknowledge_type in AcknowledgeType}
 """The types of an acknowledgement with one type: most have one, and a call may have very many of them."""
-COUNTED: Final = frozenset({"accept", "release", "reject", "renew"})
+_TYPE_NAMES: Final = {acknowledge_type: name for name, acknowledge_type in ACKNOWLEDGE_TYPES.items()}
+_encode: Final = msgspec.json.Encoder().encode
 
 _TypeNames = list[Literal[*ACKNOWLEDGE_TYPES]] | None  # type: ignore[valid-type]
 """One text for each name, which all entries share: a list of str has as many texts as entries."""
@@ -47,12 +56,16 @@ _types: Final[msgspec.json.Decoder[list[str] | None]] = msgspec.json.Decoder(_Ty
 Writes = Sequence[asyncio.Future[ApiError | None]]
 
 
-class Checked(msgspec.Struct, frozen=True, gc=False):
-    """An acknowledgement with a valid form. `place`: the partition that it names."""
+class AtPartition(msgspec.Struct, eq=False):
+    """The acknowledgements of one call for one share-partition, with a valid form, and their indexes in the request.
+
+    `batches`: None in the place of one that has its result.
+    """
 
     topic: KnownTopic
-    place: TopicIdPartition
-    batch: AcknowledgementBatch
+    partition: int
+    indexes: "array[int]"
+    batches: list[AcknowledgementBatch | None] = []
 
 
 def type_names(acknowledgement: Acknowledgement) -> Sequence[str] | None:
@@ -65,11 +78,14 @@ def type_names(acknowledgement: Acknowledgement) -> Sequence[str] | None:
         raise mistakes.unfit_body(fault, acknowledgement.types, _TypeNames, "/types") from None
 
 
-def check(acknowledgement: Acknowledgement, renew: bool = True, kafka_defaults: bool = False) -> AcknowledgementBatch:
+def check(
+    acknowledgement: Acknowledgement, renew: bool = True, kafka_defaults: bool = False, seen: bool = True
+) -> AcknowledgementBatch:
     """Check the form of one acknowledgement.
 
     Args:
-        renew: whether it may be a renewal. kafka_defaults: whether Kafka's bounds are in force.
+        renew: whether it may be a renewal. kafka_defaults: whether Kafka's bounds are in force. seen: see
+            AcknowledgementBatch.
     Raises: InvalidRequest (42): the form is invalid; the detail says why.
     """
     first_offset, last_offset = acknowledgement.first_offset, acknowledgement.last_offset
@@ -101,13 +117,14 @@ def check(acknowledgement: Acknowledgement, renew: bool = True, kafka_defaults: 
     _check_options(acknowledgement, types, kafka_defaults)
     return AcknowledgementBatch(
         first_offset,
-        last_offset,
+        first_offset if first_offset == last_offset else last_offset,  # a single record has one number in memory
         ALONE[types[0]] if len(types) == 1 else tuple(types),
         acknowledgement.delivery_count,
         acknowledgement.reason,
         acknowledgement.delay_ms,
         acknowledgement.begun,
-        lock_duration_ms=acknowledgement.lock_duration_ms if AcknowledgeType.RENEW in types else None,
+        seen,
+        acknowledgement.lock_duration_ms if AcknowledgeType.RENEW in types else None,
     )
 
 
@@ -158,12 +175,22 @@ def failed_of(results: Iterable[AcknowledgementResult]) -> int:
     return sum(result.status in ("failed", "unknown") for result in results)
 
 
-def _by_partition(checked: Mapping[int, Checked]) -> list[list[int]]:
-    """Indexes of acknowledgements by their partition: with `atomic`, those of one succeed or fail together."""
-    units: dict[TopicIdPartition, list[int]] = {}
-    for index, item in checked.items():
-        units.setdefault(item.place, []).append(index)
-    return list(units.values())
+def again(topic: str, partition: int, batch: AcknowledgementBatch) -> Acknowledgement:
+    """The acknowledgement that a batch was checked from, to send it again."""
+    types = tuple(_TYPE_NAMES[acknowledge_type] for acknowledge_type in batch.types)
+    return Acknowledgement(
+        topic=topic,
+        partition=partition,
+        first_offset=batch.first_offset,
+        last_offset=batch.last_offset,
+        type=types[0] if len(types) == 1 else None,
+        types=msgspec.UNSET if len(types) == 1 else msgspec.Raw(_encode(types)),
+        delivery_count=batch.delivery_count,
+        reason=batch.reason,
+        delay_ms=batch.delay_ms,
+        begun=batch.begun,
+        lock_duration_ms=batch.lock_duration_ms,
+    )
 
 
 async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowledgement]) -> ApiError | None:
@@ -182,6 +209,101 @@ async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowle
     return None
 
 
+class Outcomes(msgspec.Struct, eq=False):
+    """The results of one call as they become known, and what the metrics count of them.
+
+    Each of the acknowledgements is replaced by DONE when it is checked. One that fails and may be tried again comes
+    back. `results`: in request order; those that are not known yet have no meaning. `hopeless`: whether an
+    acknowledgement has failed that must not be tried again. `topics`: whether one failed, by topic. `records`: those
+    that were acknowledged, by type.
+    """
+
+    acknowledgements: list[Acknowledgement]
+    results: list[AcknowledgementResult]
+    hopeless: bool = False
+    topics: dict[str, bool] = {}
+    records: dict[AcknowledgeType, int] = {}
+    last: AcknowledgementResult | None = None
+
+    def refuse(self, index: int, error: ApiError, known: bool) -> None:
+        """An acknowledgement fails its check. `known`: whether its topic is."""
+        self.results[index] = self.last = result = failed(error, self.last)
+        if known:
+            self.topics[self.acknowledgements[index].topic] = True
+        if not result.retriable:
+            self.acknowledgements[index] = DONE
+            self.hopeless = True
+
+    def end(
+        self, at: AtPartition, positions: Sequence[int], error: ApiError | None, well: AcknowledgementResult
+    ) -> None:
+        """Some acknowledgements of a share-partition have their outcome: `well`, or an error."""
+        name, result = at.topic.name, well
+        if error is not None:
+            result = self.last = failed(error, self.last)
+            self.hopeless = self.hopeless or not result.retriable
+        self.topics[name] = self.topics.get(name, False) or error is not None
+        for position in positions:
+            batch, at.batches[position] = at.batches[position], None
+            self.results[at.indexes[position]] = result
+            assert batch is not None
+            if result is APPLIED:
+                for acknowledge_type in batch.types if len(batch.types) == 1 else set(batch.types):
+                    whole = len(batch.types) == 1
+                    records = (
+                        batch.last_offset - batch.first_offset + 1 if whole else batch.types.count(acknowledge_type)
+                    )
+                    self.records[acknowledge_type] = self.records.get(acknowledge_type, 0) + records
+            elif result.retriable:
+                self.acknowledgements[at.indexes[position]] = again(name, at.partition, batch)
+
+
+async def check_all(
+    metadata: Metadata,
+    acknowledgements: list[Acknowledgement],
+    outcomes: Outcomes,
+    slices: Slices | None,
+    *,
+    renew: bool = True,
+    seen: bool = True,
+) -> dict[tuple[str, int], AtPartition]:
+    """Check all. Returns: the acknowledgements to apply, by name of the topic and partition."""
+    partitions: dict[tuple[str, int], AtPartition] = {}
+    away = None
+    asked = False
+    for index, acknowledgement in enumerate(acknowledgements):
+        if slices is not None and slices.over():
+            await slices.pause()
+        name, partition = acknowledgement.topic, acknowledgement.partition
+        try:
+            batch = check(acknowledgement, renew, metadata.kafka_defaults and seen, seen)
+            at = partitions.get((name, partition))
+            if at is None:
+                topic = metadata.known_topic(name)
+                if topic is None or not 0 <= partition < topic.partitions:
+                    if not asked:
+                        asked = True
+                        away = await ask_for_topics(metadata, acknowledgements[index:])
+                    topic = metadata.known_topic_with(name, partition)
+                at = partitions[name, partition] = AtPartition(topic, partition, array("I"))
+        except ApiError as error:
+            unknown = isinstance(error, UnknownTopicOrPartition)
+            known = metadata.known_topic(name) is not None
+            outcomes.refuse(index, away or error if unknown else error, known)
+            continue
+        at.indexes.append(index)
+        at.batches.append(batch)
+        acknowledgements[index] = DONE
+    return partitions
+
+
+async def await_writes(outcomes: Outcomes, at: AtPartition, positions: Sequence[int], writes: Writes) -> bool:
+    """Wait for the writes of some acknowledgements. Returns: whether they are durable."""
+    faults = [fault for write in writes if (fault := await write) is not None]
+    outcomes.end(at, positions, faults[0] if faults else None, APPLIED)
+    return not faults
+
+
 class Acknowledger:
     """Applies the acknowledgements of one call to the share-partitions that this gateway leads."""
 
@@ -194,7 +316,7 @@ class Acknowledger:
         self,
         group_id: str,
         member_id: str,
-        acknowledgements: Sequence[Acknowledgement],
+        acknowledgements: list[Acknowledgement],
         *,
         atomic: bool,
         renew: bool = True,
@@ -203,75 +325,49 @@ class Acknowledger:
         """Apply acknowledgements and wait until each outcome is durable.
 
         Args:
+            acknowledgements: they are replaced by DONE, except those that failed and may be tried again.
             renew: whether the type `renew` is allowed. seen: see LeaderAcknowledgeRequest.
         Returns: the results, in request order.
         """
         slices = Slices() if len(acknowledgements) > 1 else None
-        checked, results = await self._check(acknowledgements, renew, seen, slices)
-        partitions = {item.place: (item.topic, item.place[1]) for item in checked.values()}
-        loaded = await self._leader.get(group_id, list(partitions.values()), initialize=False)
-        leds = dict(zip(partitions, loaded, strict=True))
-        units = _by_partition(checked) if atomic else ([index] for index in list(checked))
-        writes: dict[int, Writes] = {}
-        last = None
-        for indexes in units:
-            if slices is not None and slices.over():
-                await slices.pause()
-            unit = [checked.pop(index) for index in indexes]
-            now_ms = self._clock.now_ms()  # read for each: the one before may have waited for Redis
-            try:
-                outcome = await self._apply(member_id, leds[unit[0].place], unit, atomic, now_ms)
-            except ApiError as error:
-                outcome = last = failed(error, last)
-            if isinstance(outcome, AcknowledgementResult):
-                results.update(dict.fromkeys(indexes, outcome))
-            else:
-                writes.update(dict.fromkeys(indexes, outcome))
-        for index, futures in writes.items():
-            refused: ApiError | None = None
-            for future in futures:
-                fault = await future
-                refused = refused or fault
-            results[index] = APPLIED if refused is None else failed(refused)
-        answers = [results[index] for index in range(len(acknowledgements))]
-        asyncio.get_running_loop().call_soon(self._count, acknowledgements, answers)  # after the answer is sent
-        return answers
-
-    async def _check(
-        self, acknowledgements: Sequence[Acknowledgement], renew: bool, seen: bool, slices: Slices | None
-    ) -> tuple[dict[int, Checked], dict[int, AcknowledgementResult]]:
-        """Check all. Returns: the acknowledgements to apply, and the results of the others, by index."""
-        checked: dict[int, Checked] = {}
-        results: dict[int, AcknowledgementResult] = {}
-        places: dict[TopicIdPartition, TopicIdPartition] = {}
-        last = away = None
-        asked = False
-        for index, acknowledgement in enumerate(acknowledgements):
-            if slices is not None and slices.over():
-                await slices.pause()
-            name, partition = acknowledgement.topic, acknowledgement.partition
-            try:
-                batch = check(acknowledgement, renew, self._metadata.kafka_defaults and seen)
-                batch = batch if seen else structs.replace(batch, seen=False)
-                topic = self._metadata.known_topic(name)
-                if topic is None or not 0 <= partition < topic.partitions:
-                    if not asked:
-                        asked = True
-                        away = await ask_for_topics(self._metadata, acknowledgements)
-                    topic = self._metadata.known_topic_with(name, partition)
-                place = (topic.topic_id, partition)
-                checked[index] = Checked(topic, places.setdefault(place, place), batch)
-            except UnknownTopicOrPartition as error:
-                results[index] = last = failed(away or error, last)
-            except ApiError as error:
-                results[index] = last = failed(error, last)
-        return checked, results
+        outcomes = Outcomes(acknowledgements, [APPLIED] * len(acknowledgements))
+        partitions = await check_all(self._metadata, acknowledgements, outcomes, slices, renew=renew, seen=seen)
+        loaded = await self._leader.get(
+            group_id, [(at.topic, at.partition) for at in partitions.values()], initialize=False
+        )
+        under_way: deque[tuple[AtPartition, Sequence[int], Writes]] = deque()
+        waits = True
+        for at, led in zip(partitions.values(), loaded, strict=True):
+            count = len(at.batches)
+            for begin in range(0, count, count if atomic else 1):  # with `atomic`, they succeed or fail together
+                if slices is not None and slices.over():
+                    await slices.pause()
+                unit: Sequence[int] = range(begin, count if atomic else begin + 1)
+                now_ms = self._clock.now_ms()  # read for each: the one before may have waited for Redis
+                try:
+                    outcome = await self._apply(member_id, led, at, unit, atomic, now_ms)
+                except ApiError as error:
+                    outcomes.end(at, unit, error, APPLIED)
+                    continue
+                if isinstance(outcome, AcknowledgementResult):
+                    outcomes.end(at, unit, None, outcome)
+                    continue
+                under_way.append((at, unit, outcome))
+                if waits and len(under_way) > MOST_UNDER_WAY:
+                    waits = await await_writes(outcomes, *under_way.popleft())
+        while under_way:
+            at, unit, writes = under_way.popleft()
+            faults = [fault for write in writes if (fault := await write) is not None]
+            outcomes.end(at, unit, faults[0] if faults else None, APPLIED)
+        asyncio.get_running_loop().call_soon(self._count, outcomes)  # after the answer is sent
+        return outcomes.results
 
     async def _apply(
         self,
         member_id: str,
         led: LedSharePartition | ApiError,
-        unit: Sequence[Checked],
+        at: AtPartition,
+        unit: Sequence[int],
         atomic: bool,
         now_ms: int,
     ) -> AcknowledgementResult | Writes:
@@ -281,7 +377,7 @@ class Acknowledger:
             raise led
         if led.fenced:
             raise NotLeaderOrFollower("the share-partition was unloaded just now; repeat the acknowledgement")
-        batches = [item.batch for item in unit]
+        batches = [batch for position in unit if (batch := at.batches[position]) is not None]
         if atomic:
             check_atomic(batches)
         self._leader.expire_if_due(led, now_ms)
@@ -301,25 +397,13 @@ class Acknowledger:
             return IGNORED
         return writes or APPLIED
 
-    def _count(self, acknowledgements: Sequence[Acknowledgement], results: Sequence[AcknowledgementResult]) -> None:
-        topics: dict[str, bool] = {}
-        for acknowledgement, result in zip(acknowledgements, results, strict=True):
-            succeeded = result.status in ("applied", "ignored")
-            topics[acknowledgement.topic] = topics.get(acknowledgement.topic, False) or not succeeded
-            if result.status != "applied":
-                continue
-            records = acknowledgement.last_offset - acknowledgement.first_offset + 1
-            names = None if acknowledgement.types is msgspec.UNSET else type_names(acknowledgement)
-            if names and len(names) > 1:
-                for name in COUNTED.intersection(names):
-                    metrics.RECORD_ACKNOWLEDGEMENTS[name].value += names.count(name)
-            else:
-                name = acknowledgement.type or (names or ["gap"])[0]
-                if name in COUNTED:
-                    metrics.RECORD_ACKNOWLEDGEMENTS[name].value += records
-        for topic, has_failed in topics.items():
+    def _count(self, outcomes: Outcomes) -> None:
+        for acknowledge_type, records in outcomes.records.items():
+            if acknowledge_type is not AcknowledgeType.GAP:
+                metrics.RECORD_ACKNOWLEDGEMENTS[_TYPE_NAMES[acknowledge_type]].value += records
+        for topic, has_failed in outcomes.topics.items():
             if self._metadata.known_topic(topic) is None:
-                continue  # a series for unknown names would let callers create any number of them
+                continue  # it was deleted since: a series for it would stay
             metrics.SHARE_ACKNOWLEDGES[topic].value += 1
             if has_failed:
                 metrics.FAILED_SHARE_ACKNOWLEDGES[topic].value += 1

@@ -5,20 +5,32 @@ A hold is granted when it is durable in the state of the share-partition. From t
 pending, and asks the log what became of the transaction (`leader/pending_transactions.py`).
 """
 
-import asyncio
+from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower, UnknownTopicOrPartition
+from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import SettledBatch, SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import SettledBatch, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import APPLIED, Checked, ask_for_topics, check, failed
+from sharequeue_gateway.delivery.acknowledging import (
+    APPLIED,
+    MOST_UNDER_WAY,
+    AtPartition,
+    Outcomes,
+    Writes,
+    await_writes,
+    check_all,
+)
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
+
+AT_ONCE: Final = 100
+"""How many acknowledgements of a share-partition are held by one write."""
 
 
 class HeldHere(NamedTuple):
@@ -39,91 +51,105 @@ class Holder:
         self._clock = clock
 
     async def hold(
-        self, group_id: str, member_id: str, transaction_id: str, acknowledgements: Sequence[Acknowledgement]
+        self, group_id: str, member_id: str, transaction_id: str, acknowledgements: list[Acknowledgement]
     ) -> tuple[list[AcknowledgementResult], list[HeldHere]]:
         """Have records wait for a transaction, and wait until that is durable.
 
-        Returns: for each acknowledgement whether it is held (`applied`), in order; and what is held.
-        A refusal leaves the
-        others held: they are let go when the transaction has ended.
+        Args:
+            acknowledgements: they are replaced by DONE, except those that failed and may be tried again.
+        Returns: for each acknowledgement whether it is held (`applied`), in order; and what is held. If one is refused
+            for good, the transaction will be aborted: those behind it are only checked, and those before it stay held
+            until then.
         """
-        checked, results = await self._check(acknowledgements)
-        places = {item.place: (item.topic, item.place[1]) for item in checked.values()}
-        loaded = await self._leader.get(group_id, list(places.values()), initialize=False)
-        leds = dict(zip(places, loaded, strict=True))
-        held: dict[TopicIdPartition, HeldHere] = {}
-        waiting: dict[int, list[asyncio.Future[ApiError | None]]] = {}
         slices = Slices()
-        for index, item in checked.items():
-            if slices.over():
-                await slices.pause()
-            try:
-                batches, writes = await self._hold(member_id, transaction_id, leds[item.place], item)
-            except ApiError as error:
-                results[index] = failed(error)
-                continue
-            led = leds[item.place]
-            assert isinstance(led, LedSharePartition)
-            here = held.setdefault(item.place, HeldHere(led.key, led.machine.state_epoch, led.machine.leader_epoch, []))
-            here.batches.extend(batches)
-            waiting[index] = writes
-        for index, writes in waiting.items():
-            refused: ApiError | None = None
-            for write in writes:
-                refused = await write or refused
-            results[index] = APPLIED if refused is None else failed(refused)
-        return [results[index] for index in range(len(acknowledgements))], list(held.values())
-
-    async def _check(
-        self, acknowledgements: Sequence[Acknowledgement]
-    ) -> tuple[dict[int, Checked], dict[int, AcknowledgementResult]]:
-        """Returns: those with a valid form whose partitions are known, and the results of the others, by index."""
-        checked: dict[int, Checked] = {}
-        results: dict[int, AcknowledgementResult] = {}
-        away = await ask_for_topics(self._metadata, acknowledgements)
-        slices = Slices()
-        for index, acknowledgement in enumerate(acknowledgements):
-            if slices.over():
-                await slices.pause()
-            try:
-                batch = check(acknowledgement, kafka_defaults=self._metadata.kafka_defaults)
-                topic = self._metadata.known_topic_with(acknowledgement.topic, acknowledgement.partition)
-                checked[index] = Checked(topic, (topic.topic_id, acknowledgement.partition), batch)
-            except UnknownTopicOrPartition as error:
-                results[index] = failed(away or error)
-            except ApiError as error:
-                results[index] = failed(error)
-        _refuse_doubles(checked, results)
-        return checked, results
+        outcomes = Outcomes(acknowledgements, [APPLIED] * len(acknowledgements))
+        partitions = await check_all(self._metadata, acknowledgements, outcomes, slices)
+        loaded = await self._leader.get(
+            group_id, [(at.topic, at.partition) for at in partitions.values()], initialize=False
+        )
+        held: list[HeldHere] = []
+        under_way: deque[tuple[AtPartition, Sequence[int], Writes]] = deque()
+        waits = True
+        for at, led in zip(partitions.values(), loaded, strict=True):
+            _refuse_doubles(outcomes, at)
+            for begin in range(0, len(at.batches), AT_ONCE):
+                if slices.over():
+                    await slices.pause()
+                end = min(begin + AT_ONCE, len(at.batches))
+                some = [position for position in range(begin, end) if at.batches[position] is not None]
+                try:
+                    good, writes = await self._hold(member_id, transaction_id, led, at, some, outcomes, held)
+                except ApiError as error:
+                    outcomes.end(at, some, error, APPLIED)
+                    continue
+                under_way.append((at, good, writes))
+                if waits and len(under_way) > MOST_UNDER_WAY // AT_ONCE:
+                    waits = await await_writes(outcomes, *under_way.popleft())
+        while under_way:
+            await await_writes(outcomes, *under_way.popleft())
+        return outcomes.results, held
 
     async def _hold(
-        self, member_id: str, transaction_id: str, led: LedSharePartition | ApiError, item: Checked
-    ) -> tuple[list[SettledBatch], list[asyncio.Future[ApiError | None]]]:
+        self,
+        member_id: str,
+        transaction_id: str,
+        led: LedSharePartition | ApiError,
+        at: AtPartition,
+        some: Sequence[int],
+        outcomes: Outcomes,
+        held: list[HeldHere],
+    ) -> tuple[Sequence[int], Writes]:
+        """Hold what can be held of these, and add it to `held`. Returns: what is held, and the writes to await."""
         if isinstance(led, ApiError):
             raise led
         if led.fenced:
             raise NotLeaderOrFollower("the share-partition was unloaded just now; repeat the request")
-        now_ms = self._clock.now_ms()
+        machine, now_ms = led.machine, self._clock.now_ms()
         self._leader.expire_if_due(led, now_ms)
         led.used_at_ms = now_ms
-        try:
-            holds, batches = led.machine.hold(member_id, transaction_id, [item.batch], now_ms)
-        except ApiError:
-            if not await self._leader.locks.still_leads(led):  # the new leader knows the holder of the records
-                raise NotLeaderOrFollower("another gateway leads this share-partition") from None
-            raise
-        self._leader.pending(led)
-        return batches, [self._leader.persist(led, hold) for hold in holds if not hold.durable]
+        good: list[int] = []
+        batches: list[AcknowledgementBatch] = []
+        faults: list[tuple[int, ApiError]] = []
+        for position in some:
+            batch = at.batches[position]
+            assert batch is not None
+            try:
+                machine.check_hold(member_id, transaction_id, batch)
+            except ApiError as error:
+                faults.append((position, error))
+            else:
+                good.append(position)
+                batches.append(batch)
+        writes: Writes = ()
+        if batches and not outcomes.hopeless:  # otherwise the transaction is aborted: these are only checked
+            granted = machine.hold(member_id, transaction_id, batches, now_ms)
+            self._leader.pending(led)
+            writes = [self._leader.persist(led, hold) for hold in granted.holds if not hold.durable]
+            if not held or held[-1].key != led.key or held[-1].state_epoch != machine.state_epoch:
+                held.append(HeldHere(led.key, machine.state_epoch, machine.leader_epoch, []))
+            held[-1].batches.extend(granted.batches)
+        if faults and not await self._leader.locks.still_leads(led):  # the new leader knows the holder of the records
+            moved = NotLeaderOrFollower("another gateway leads this share-partition")
+            faults = [(position, moved) for position, _ in faults]
+        for position, fault in faults:
+            outcomes.end(at, (position,), fault, APPLIED)
+        return good, writes
 
 
-def _refuse_doubles(checked: dict[int, Checked], results: dict[int, AcknowledgementResult]) -> None:
+def _refuse_doubles(outcomes: Outcomes, at: AtPartition) -> None:
     """Refuse acknowledgements of offsets that an earlier one of the same call names."""
-    ends: dict[TopicIdPartition, int] = {}
-    in_order = sorted(checked, key=lambda index: (checked[index].place, checked[index].batch.first_offset, index))
-    for index in in_order:
-        place, batch = checked[index].place, checked[index].batch
-        if batch.first_offset <= ends.get(place, -1):
-            del checked[index]
-            results[index] = failed(InvalidRequest(f"offset {batch.first_offset} is acknowledged twice"))
+    end = -1
+
+    def first_offset(position: int) -> int:
+        batch = at.batches[position]
+        return -1 if batch is None else batch.first_offset
+
+    for position in sorted(range(len(at.batches)), key=first_offset):
+        batch = at.batches[position]
+        if batch is None:
+            continue
+        if batch.first_offset <= end:
+            twice = InvalidRequest(f"offset {batch.first_offset} is acknowledged twice")
+            outcomes.end(at, (position,), twice, APPLIED)
         else:
-            ends[place] = batch.last_offset
+            end = batch.last_offset

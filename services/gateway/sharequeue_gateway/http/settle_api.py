@@ -65,8 +65,9 @@ class SettleApi:
             key = IdempotencyKey("", path, topic_id, name, fingerprint, answer, lasting(name, retention))
         elif retention is not None:
             raise InvalidRequest("Idempotency-Retention-Ms goes with an Idempotency-Key")
-        wanted = [Wanted(group_id, request.member_id, item) for item in request.acknowledgements]
+        wanted = [Wanted(group_id, request.member_id, request.acknowledgements)]
         call.raw = b""  # a large request is not kept until it is durable
+        request.produce = []  # its values are views of the request
         result = await self._commits.append(wanted, appends, key)
         return Answer(answer(result.base_offsets) if result.answer is None else result.answer)
 

@@ -116,11 +116,8 @@ class TransactionsApi:
             return await self._end(call, COMMIT, request.note, request.parts)
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
-        wanted = [
-            Wanted(entry.group_id, entry.member_id, item)
-            for entry in request.acknowledgements
-            for item in entry.acknowledgements
-        ]
+        call.raw = b""  # a large request is not kept until it is durable
+        wanted = [Wanted(entry.group_id, entry.member_id, entry.acknowledgements) for entry in request.acknowledgements]
         return _ended(await self._commits.commit(transaction_id, wanted, request.note, request.parts))
 
     async def abort(self, call: Call) -> EndedTransaction:

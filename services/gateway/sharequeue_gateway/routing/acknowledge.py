@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.codec import encode
+from sharequeue.protocol.codec import decoder_of, encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import Acknowledger, ask_for_topics, failed, type_names
+from sharequeue_gateway.delivery.acknowledging import APPLIED, DONE, Acknowledger, ask_for_topics, failed, type_names
 from sharequeue_gateway.routing.routing import MOVED, Routing
 
 PAUSE_S: Final = 0.1
@@ -27,6 +27,7 @@ PATIENCE_MS: Final = 8000
 """The longest search for the new leader after leadership has moved."""
 
 _decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
+_decode_request: Final = decoder_of(LeaderAcknowledgeRequest).decode
 
 
 class RoutedAcknowledger:
@@ -42,7 +43,7 @@ class RoutedAcknowledger:
         self,
         group_id: str,
         member_id: str,
-        acknowledgements: Sequence[Acknowledgement],
+        acknowledgements: list[Acknowledgement],
         *,
         atomic: bool,
         renew: bool = True,
@@ -53,34 +54,33 @@ class RoutedAcknowledger:
             here = await self._local.acknowledge(
                 group_id, member_id, acknowledgements, atomic=atomic, renew=renew, seen=seen
             )
-            left = [index for index, result in enumerate(here) if result.kafka_code == NOT_LEADER]
+            left: Sequence[int] = [index for index, result in enumerate(here) if result.kafka_code == NOT_LEADER]
             if not left:
                 return here
-            results = dict(enumerate(here))
+            results = here
         else:
-            left = list(range(len(acknowledgements)))
-            results = {}
+            left = range(len(acknowledgements))
+            results = [APPLIED] * len(acknowledgements)  # each is replaced
         await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, renew, seen)
-        return [results[index] for index in range(len(acknowledgements))]
+        return results
 
     async def repeat_moved(
         self, group_id: str, request: AcknowledgeRequest, results: list[AcknowledgementResult]
     ) -> list[AcknowledgementResult]:
         """Repeat the acknowledgements that this gateway refused because leadership moved. Returns: all results."""
         left = [index for index, result in enumerate(results) if result.kafka_code == NOT_LEADER]
-        repeated = dict(enumerate(results))
         await self._acknowledge_left(
-            group_id, request.member_id, request.acknowledgements, repeated, left, request.atomic, True
+            group_id, request.member_id, request.acknowledgements, results, left, request.atomic, True
         )
-        return [repeated[index] for index in range(len(results))]
+        return results
 
     async def _acknowledge_left(
         self,
         group_id: str,
         member_id: str,
-        acknowledgements: Sequence[Acknowledgement],
-        results: dict[int, AcknowledgementResult],
-        left: list[int],
+        acknowledgements: list[Acknowledgement],
+        results: list[AcknowledgementResult],
+        left: Sequence[int],
         atomic: bool,
         renew: bool,
         seen: bool = True,
@@ -90,12 +90,13 @@ class RoutedAcknowledger:
         while left:
             split = await self._split(group_id, acknowledgements, left, renew)
             work = [
-                self._at(node, group_id, member_id, [acknowledgements[index] for index in indexes], atomic, renew, seen)
+                self._at(node, group_id, member_id, acknowledgements, results, indexes, atomic, renew, seen)
                 for node, indexes in split.items()
             ]
-            answers = await asyncio.gather(*work) if len(work) > 1 else [await work[0]]
-            for indexes, answer in zip(split.values(), answers, strict=True):
-                results.update(zip(indexes, answer, strict=True))
+            if len(work) > 1:
+                await asyncio.gather(*work)
+            else:
+                await work[0]
             left = [index for index in left if _try_again(acknowledgements[index], results[index])]
             if not left or self._clock.now_ms() >= patience_ms:
                 return
@@ -111,17 +112,22 @@ class RoutedAcknowledger:
         """
         cluster = self._routing.cluster
         member_id, acknowledgements, atomic = request.member_id, request.acknowledgements, request.atomic
-        leaders = await self._split(group_id, acknowledgements, range(len(acknowledgements)), True)
+        count = len(acknowledgements)
+        leaders = await self._split(group_id, acknowledgements, range(count), True)
         if len(leaders) != 1 or cluster.me in leaders:
             return await self.acknowledge(group_id, member_id, acknowledgements, atomic=atomic)
-        results = await self._ask(next(iter(leaders)), group_id, encoded, len(acknowledgements))
+        acknowledgements.clear()  # what was sent is three to four times smaller
+        results = await self._ask(next(iter(leaders)), group_id, encoded, count)
         if isinstance(results, bytes):
             return results
-        left = [index for index, result in enumerate(results) if _try_again(acknowledgements[index], result)]
+        if not any(result.retriable for result in results):
+            return results
+        sent = decoder_of(AcknowledgeRequest).decode(encoded).acknowledgements
+        left = [index for index, result in enumerate(results) if _try_again(sent[index], result)]
         if left:
             cluster.look_again()
             await asyncio.sleep(PAUSE_S)
-            wanted = [acknowledgements[index] for index in left]
+            wanted = [sent[index] for index in left]
             again = await self.acknowledge(group_id, member_id, wanted, atomic=atomic)
             for index, result in zip(left, again, strict=True):
                 results[index] = result
@@ -160,19 +166,31 @@ class RoutedAcknowledger:
         group_id: str,
         member_id: str,
         acknowledgements: list[Acknowledgement],
+        results: list[AcknowledgementResult],
+        indexes: Sequence[int],
         atomic: bool,
         renew: bool,
         seen: bool,
-    ) -> Sequence[AcknowledgementResult]:
+    ) -> None:
+        """Acknowledge the `indexes` at one leader. Those that may be tried again stay in `acknowledgements`."""
+        some = [acknowledgements[index] for index in indexes]
+        for index in indexes:
+            acknowledgements[index] = DONE
         if node == self._routing.cluster.me:
-            return await self._local.acknowledge(
-                group_id, member_id, acknowledgements, atomic=atomic, renew=renew, seen=seen
+            answered = await self._local.acknowledge(group_id, member_id, some, atomic=atomic, renew=renew, seen=seen)
+        else:
+            encoded = encode(
+                LeaderAcknowledgeRequest(member_id=member_id, acknowledgements=some, atomic=atomic, seen=seen)
             )
-        request = LeaderAcknowledgeRequest(
-            member_id=member_id, acknowledgements=acknowledgements, atomic=atomic, seen=seen
-        )
-        results = await self._ask(node, group_id, encode(request), len(acknowledgements))
-        return _decode(results).results if isinstance(results, bytes) else results
+            some = []  # what was sent is three to four times smaller
+            answer = await self._ask(node, group_id, encoded, len(indexes))
+            answered = _decode(answer).results if isinstance(answer, bytes) else answer
+            if any(result.retriable for result in answered):
+                some = _decode_request(encoded).acknowledgements
+        for position, (index, result) in enumerate(zip(indexes, answered, strict=True)):
+            results[index] = result
+            if result.retriable:
+                acknowledgements[index] = some[position]
 
 
 def _try_again(acknowledgement: Acknowledgement, result: AcknowledgementResult) -> bool:

@@ -47,7 +47,7 @@ class SettledCommits:
         Raises: InvalidTxnState: it is not open; or an acknowledgement was refused, so it is aborted: `results` say why.
             ConcurrentTransactions, CoordinatorNotAvailable, RequestTimedOut: repeat the request. Others as of an end.
         """
-        self._settler.check(wanted)
+        places = self._settler.check(wanted)
         digest = digest_of(wanted)
         found = await self._transactions.find(transaction_id)
         if found is None or found.state != State.OPEN:
@@ -64,7 +64,7 @@ class SettledCommits:
                 extra=aborted.known() | refused.extra(),
             ) from None
         finally:
-            await self._settler.tell(transaction_id, self._settler.keys_of(wanted))
+            await self._settler.tell(transaction_id, self._settler.keys_of(places))
 
     async def append(
         self, wanted: Sequence[Wanted], appends: Sequence[PartitionAppend], key: IdempotencyKey | None
@@ -74,7 +74,8 @@ class SettledCommits:
         Returns: the result; the first one, if a request with this key has happened.
         Raises: InvalidRecordState (121): an acknowledgement was refused: `results` say why. Others as of an append.
         """
-        self._settler.check(wanted)
+        places = self._settler.check(wanted)
+        digest = digest_of(wanted)
         first = await self._first(key)
         if first is not None:
             return first
@@ -82,7 +83,7 @@ class SettledCommits:
         transaction_id = begun.transaction_id
         try:
             settlements = await self._settler.hold(transaction_id, wanted)
-            settles = Settles(transaction_id, Settling(digest_of(wanted), settlements))
+            settles = Settles(transaction_id, Settling(digest, settlements))
             result = await self._appender.append_and_settle(appends, key, settles)
         except (Refused, ApiError) as fault:
             await self._abort(transaction_id)
@@ -99,7 +100,7 @@ class SettledCommits:
                 await self._abort(transaction_id)
             return result
         finally:
-            await self._settler.tell(transaction_id, self._settler.keys_of(wanted))
+            await self._settler.tell(transaction_id, self._settler.keys_of(places))
 
     async def _first(self, key: IdempotencyKey | None) -> AppendResult | None:
         answer = None if key is None else await self._appender.first_answer(key)

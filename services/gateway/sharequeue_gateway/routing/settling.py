@@ -10,6 +10,7 @@ late, lost or repeated changes nothing, whichever gateway makes it.
 
 import asyncio
 import hashlib
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +32,7 @@ from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, SettledBatch, SharePartitionKey
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import ask_for_topics, failed, failed_of
+from sharequeue_gateway.delivery.acknowledging import DONE, ask_for_topics, failed, failed_of
 from sharequeue_gateway.delivery.holding import HeldHere, Holder
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.record_log.transactions.settlements import Settlement
@@ -43,16 +44,21 @@ PAUSE_S: Final = 0.1
 TELL_S: Final = 1.0
 """How long an answer waits for the leaders to apply what is decided."""
 MOST_SHARE_PARTITIONS: Final = 1000
+DIGESTED_AT_ONCE: Final = 100
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
+Place = tuple[str, str, int]
+"""A share-partition as a client names it: group, topic and partition."""
+
+
 class Wanted(NamedTuple):
-    """An acknowledgement of what a member holds."""
+    """The acknowledgements of a member. The list is emptied when they are held: they take much memory."""
 
     group_id: str
     member_id: str
-    acknowledgement: Acknowledgement
+    acknowledgements: list[Acknowledgement]
 
 
 class Refused(Exception):
@@ -69,14 +75,14 @@ class Refused(Exception):
 
     def extra(self) -> dict[str, Any]:
         """What the problem says about it."""
-        return {"results": msgspec.to_builtins(self.results), "failed_count": failed_of(self.results)}
+        return {"results": self.results, "failed_count": failed_of(self.results)}
 
 
 LET_GO: Final = AcknowledgementResult(
     status="failed",
     code="INVALID_TXN_STATE",
     kafka_code=BY_CODE["INVALID_TXN_STATE"].kafka_code,
-    detail="not settled, because another acknowledgement of the transaction was refused; the member still holds it",
+    detail="another acknowledgement was refused; still held",
     retriable=True,
 )
 
@@ -94,9 +100,12 @@ class Settler:
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def check(self, wanted: Sequence[Wanted]) -> None:
-        """Raises: CoordinatorNotAvailable: a gateway of an earlier release would hand pending records out; TooLarge;
-        InvalidRequest (422): with Kafka's defaults."""
+    def check(self, wanted: Sequence[Wanted]) -> set[Place]:
+        """Check what can be checked before. Returns: the share-partitions.
+
+        Raises: CoordinatorNotAvailable: a gateway of an earlier release would hand pending records out; TooLarge;
+            InvalidRequest (422): with Kafka's defaults.
+        """
         if self._metadata.kafka_defaults:
             raise InvalidRequest(
                 "acknowledgements in a transaction are not Kafka's: this gateway runs with kafka_defaults"
@@ -105,18 +114,23 @@ class Settler:
             raise CoordinatorNotAvailable(
                 "an older gateway is running that knows no acknowledgements in transactions: upgrade every gateway"
             )
-        if len(wanted) > MAX_ACKNOWLEDGEMENTS:
+        count = sum(len(each.acknowledgements) for each in wanted)
+        if count > MAX_ACKNOWLEDGEMENTS:
             raise TooLarge(
-                f"{len(wanted)} acknowledgements; one transaction settles {MAX_ACKNOWLEDGEMENTS} at most",
+                f"{count} acknowledgements; one transaction settles {MAX_ACKNOWLEDGEMENTS} at most",
                 limit=MAX_ACKNOWLEDGEMENTS,
             )
-        places = {(group_id, item.topic, item.partition) for group_id, _, item in wanted}
-        if len(places) > MOST_SHARE_PARTITIONS:
-            raise TooLarge(
-                f"acknowledgements of {len(places)} share-partitions; one transaction settles {MOST_SHARE_PARTITIONS} at"
-                " most",
-                limit=MOST_SHARE_PARTITIONS,
-            )
+        places: set[Place] = set()
+        for each in wanted:
+            for item in each.acknowledgements:
+                places.add((each.group_id, item.topic, item.partition))
+                if len(places) > MOST_SHARE_PARTITIONS:
+                    raise TooLarge(
+                        f"acknowledgements of more than {MOST_SHARE_PARTITIONS} share-partitions; one transaction settles"
+                        f" {MOST_SHARE_PARTITIONS} at most",
+                        limit=MOST_SHARE_PARTITIONS,
+                    )
+        return places
 
     async def hold(self, transaction_id: str, wanted: Sequence[Wanted]) -> list[Settlement]:
         """Have all of these wait for an open transaction.
@@ -125,27 +139,30 @@ class Settler:
         Raises: Refused: a member does not hold a record. CoordinatorNotAvailable, ConcurrentTransactions and others: no
             answer in time; nothing is settled, the transaction is open, and the same call may be repeated.
         """
-        results: dict[int, AcknowledgementResult] = {}
+        items: list[Acknowledgement] = []
+        owners: list[Wanted] = []
+        for each in wanted:
+            items += each.acknowledgements
+            owners += [each] * len(each.acknowledgements)
+            each.acknowledgements.clear()
+        results = [LET_GO] * len(items)
         held: dict[SharePartitionKey, HeldHere] = {}
         patience_ms = self._clock.now_ms() + PATIENCE_MS
-        left = list(range(len(wanted)))
+        left: Sequence[int] = range(len(items))
         while left:
-            split = await self._split(wanted, left)
+            split = await self._split(items, owners, left)
             answers = await asyncio.gather(
                 *(
-                    self._at(
-                        node, group_id, member_id, transaction_id, [wanted[index].acknowledgement for index in some]
-                    )
+                    self._at(node, group_id, member_id, transaction_id, items, results, some)
                     for (node, group_id, member_id), some in split.items()
                 )
             )
-            for some, (of_some, here) in zip(split.values(), answers, strict=True):
-                results.update(zip(some, of_some, strict=True))
-                for each in here:
-                    _add(held, each)
+            for here in answers:
+                for there in here:
+                    _add(held, there)
             left = [index for index in left if results[index].status != "applied"]
             if any(results[index].status == "failed" and not results[index].retriable for index in left):
-                raise Refused([_refused(results[index]) for index in range(len(wanted))])
+                raise Refused([_refused(result) for result in results])
             if not left:
                 break
             if self._clock.now_ms() >= patience_ms:
@@ -156,14 +173,14 @@ class Settler:
             Settlement(each.key, each.state_epoch, each.leader_epoch, _encode(each.batches)) for each in held.values()
         ]
 
-    def keys_of(self, wanted: Sequence[Wanted]) -> list[SharePartitionKey]:
-        """The share-partitions of acknowledgements whose topics are known."""
-        keys: dict[SharePartitionKey, None] = {}
-        for group_id, _, item in wanted:
-            topic = self._metadata.known_topic(item.topic)
-            if topic is not None:
-                keys[SharePartitionKey(group_id, topic.topic_id, item.partition)] = None
-        return list(keys)
+    def keys_of(self, places: Iterable[Place]) -> list[SharePartitionKey]:
+        """The share-partitions whose topics are known."""
+        known = ((group_id, self._metadata.known_topic(name), partition) for group_id, name, partition in places)
+        return [
+            SharePartitionKey(group_id, topic.topic_id, partition)
+            for group_id, topic, partition in known
+            if topic is not None
+        ]
 
     async def tell(self, transaction_id: str, keys: Iterable[SharePartitionKey]) -> None:
         """Tell the leaders that a transaction has ended. Returns when they have applied it, but does not wait long."""
@@ -185,19 +202,23 @@ class Settler:
         except ApiError:
             self._routing.cluster.look_again()  # the leader asks by itself
 
-    async def _split(self, wanted: Sequence[Wanted], indexes: Sequence[int]) -> dict[tuple[Node, str, str], list[int]]:
-        """Indexes by leader, group and member. Those with an unknown topic stay here,
-        where the check gives the reason."""
-        await ask_for_topics(self._metadata, (wanted[index].acknowledgement for index in indexes))
-        split: dict[tuple[Node, str, str], list[int]] = {}
+    async def _split(
+        self, items: Sequence[Acknowledgement], owners: Sequence[Wanted], indexes: Sequence[int]
+    ) -> dict[tuple[Node, str, str], Sequence[int]]:
+        """Indexes by leader, group and member. Those with an unknown topic stay here: the check gives the reason."""
+        await ask_for_topics(self._metadata, (items[index] for index in indexes))
+        split: dict[tuple[Node, str, str], array[int]] = {}
         for index in indexes:
-            group_id, member_id, item = wanted[index]
+            (group_id, member_id, _), item = owners[index], items[index]
             topic = self._metadata.known_topic(item.topic)
             node = self._routing.cluster.me
             if topic is not None:
                 node = self._routing.leader_of(group_id, topic, item.partition)
-            split.setdefault((node, group_id, member_id), []).append(index)
-        return split
+            place = (node, group_id, member_id)
+            if place not in split:
+                split[place] = array("I")
+            split[place].append(index)
+        return dict(split)
 
     async def _at(
         self,
@@ -205,29 +226,53 @@ class Settler:
         group_id: str,
         member_id: str,
         transaction_id: str,
-        acknowledgements: list[Acknowledgement],
-    ) -> tuple[Sequence[AcknowledgementResult], Sequence[HeldHere]]:
+        items: list[Acknowledgement],
+        results: list[AcknowledgementResult],
+        indexes: Sequence[int],
+    ) -> Sequence[HeldHere]:
+        """Hold the `indexes` at one leader. Those that may be tried again stay in `items`."""
+        some = [items[index] for index in indexes]
+        for index in indexes:
+            items[index] = DONE
+        held: Sequence[HeldHere] = ()
+        answered: Sequence[AcknowledgementResult]
         if node == self._routing.cluster.me:
-            return await self._local.hold(group_id, member_id, transaction_id, acknowledgements)
-        request = HoldRequest(member_id=member_id, transaction_id=transaction_id, acknowledgements=acknowledgements)
-        try:
-            answer = await self._routing.gateways.hold(node, group_id, request)
-        except ApiError as error:
-            return [failed(error)] * len(acknowledgements), ()
-        return answer.results, [
-            HeldHere(
-                SharePartitionKey(group_id, each.topic_id, each.partition),
-                each.state_epoch,
-                each.leader_epoch,
-                each.batches,
-            )
-            for each in answer.held
-        ]
+            answered, held = await self._local.hold(group_id, member_id, transaction_id, some)
+        else:
+            request = HoldRequest(member_id=member_id, transaction_id=transaction_id, acknowledgements=some)
+            try:
+                answer = await self._routing.gateways.hold(node, group_id, request)
+            except ApiError as error:
+                answered = [failed(error)] * len(indexes)
+            else:
+                answered = answer.results
+                held = [
+                    HeldHere(
+                        SharePartitionKey(group_id, each.topic_id, each.partition),
+                        each.state_epoch,
+                        each.leader_epoch,
+                        each.batches,
+                    )
+                    for each in answer.held
+                ]
+        for index, item, result in zip(indexes, some, answered, strict=True):
+            results[index] = result
+            if result.retriable:
+                items[index] = item
+        return held
 
 
-def digest_of(wanted: Sequence[Wanted]) -> bytes:
+def digest_of(wanted: Iterable[Wanted]) -> bytes:
     """Names the acknowledgements of a commit, so that a repeat is told from another commit."""
-    return hashlib.sha256(encode(wanted)).digest()
+    digest = hashlib.sha256(b"[")
+    comma = b""
+    for group_id, member_id, acknowledgements in wanted:
+        for begin in range(0, len(acknowledgements), DIGESTED_AT_ONCE):
+            some = [(group_id, member_id, item) for item in acknowledgements[begin : begin + DIGESTED_AT_ONCE]]
+            digest.update(comma + encode(some)[1:-1])
+            comma = b","
+    digest.update(b"]")
+    return digest.digest()
 
 
 def _add(held: dict[SharePartitionKey, HeldHere], more: HeldHere) -> None:

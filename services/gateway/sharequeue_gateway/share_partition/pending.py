@@ -12,13 +12,13 @@ AVAILABLE, with the name of the transaction. So the state of a settled delivery,
 by itself, and a lock of the pending delivery is still above what is stored: it lives on if the transaction is aborted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, InvalidRecordState, InvalidRequest
-from sharequeue.protocol.types import AcknowledgeType, Reason, SettledBatch, StateAnnotation
+from sharequeue.protocol.errors import ConcurrentTransactions, InvalidRecordState, InvalidRequest
+from sharequeue.protocol.types import AcknowledgeType, OffsetRange, Reason, SettledBatch, StateAnnotation
 from sharequeue_gateway.share_partition.outcomes import AcknowledgeCall, AcknowledgementBatch, Completed, not_held
 from sharequeue_gateway.share_partition.runs import ACQUIRED, DecidedWrite, Hold, Run
 from sharequeue_gateway.share_partition.transitions import Transitions
@@ -51,16 +51,17 @@ class PendingRecords(Transitions):
         Raises: InvalidRecordState (121): not held by this member, or finished. InvalidRequest (42): never fetched, a
             renewal, or named twice. ConcurrentTransactions (51): pending on another transaction.
         """
-        _check_disjoint(batches)
-        hold = Hold(self.start_offset, transaction_id, now_ms)
+        ordered = sorted(batches, key=attrgetter("first_offset", "last_offset"))
+        _check_disjoint(ordered)
         joined: dict[int, Hold] = {}
         found: list[SettledBatch] = []
-        try:
-            for batch in batches:
-                self._hold(hold, joined, found, member_id, batch)
-        except ApiError:
-            self._free(hold)
-            raise
+        for batch in batches:
+            self._find(joined, found, member_id, transaction_id, batch)
+        hold = Hold(self.start_offset, transaction_id, now_ms)
+        for first, last in _joined(ordered):
+            for run in list(self.overlapping(first, last)):
+                if run.write is None:
+                    hold.add(self.cut_out(run, first, last))
         if hold.ranges:
             hold.delivery_complete_count = self.delivery_complete_count
             self.holds = self.holds or {}
@@ -68,14 +69,19 @@ class PendingRecords(Transitions):
             joined[id(hold)] = hold
         return Held(tuple(joined.values()), found)
 
-    def _hold(
+    def check_hold(self, member_id: str, transaction_id: str, batch: AcknowledgementBatch) -> None:
+        """Check whether a batch can be held. Raises: as `hold`."""
+        self._find({}, None, member_id, transaction_id, batch)
+
+    def _find(
         self,
-        hold: Hold,
         joined: dict[int, Hold],
-        found: list[SettledBatch],
+        found: list[SettledBatch] | None,
         member_id: str,
+        transaction_id: str,
         batch: AcknowledgementBatch,
     ) -> None:
+        """Check one batch, and add what it settles and the earlier holds that it repeats. It changes no run."""
         if batch.first_offset < self.start_offset:
             raise InvalidRecordState(
                 f"offset {batch.first_offset} was finished before: the group begins at {self.start_offset}"
@@ -89,7 +95,7 @@ class PendingRecords(Transitions):
             count = run.delivery_count if batch.delivery_count is None else batch.delivery_count
             earlier = run.write
             if isinstance(earlier, Hold):
-                if earlier.transaction_id != hold.transaction_id:
+                if earlier.transaction_id != transaction_id:
                     raise ConcurrentTransactions(
                         f"offset {first}: pending on another transaction; try again when it has ended"
                     )
@@ -104,13 +110,13 @@ class PendingRecords(Transitions):
                 or run.delivery_count != count
             ):
                 raise not_held(run, member_id, batch.delivery_count)
-            else:
-                hold.add(self.cut_out(run, first, last))
-            found += _settled(batch, member_id, first, last, count)
+            if found is not None:
+                _settle(found, batch, member_id, first, last, count)
 
     def end_hold(self, hold: Hold, *, ok: bool) -> Completed:
         """The outcome of the write of a hold is known. Refused, its records are held as before."""
         hold.durable = ok
+        hold.state_batches, hold.annotations = [], []  # a hold lives for as long as its transaction
         if not ok:
             self._free(hold)
             self._forget(hold)
@@ -200,28 +206,46 @@ class PendingRecords(Transitions):
 
 
 def _check_disjoint(batches: Sequence[AcknowledgementBatch]) -> None:
+    """`batches` ascend by their first offsets."""
     last_offset = -1
-    for batch in sorted(batches, key=attrgetter("first_offset")):
+    for batch in batches:
         if batch.first_offset <= last_offset:
             raise InvalidRequest(f"offset {batch.first_offset} is acknowledged twice")
         last_offset = batch.last_offset
 
 
-def _settled(batch: AcknowledgementBatch, member_id: str, first: int, last: int, count: int) -> list[SettledBatch]:
-    """The part first..last of an acknowledgement, with one type in each."""
+def _joined(batches: Iterable[AcknowledgementBatch]) -> Iterator[OffsetRange]:
+    """The offsets of batches, which ascend: neighbours are one range, so that they need no runs of their own."""
+    first, last = -1, -2
+    for batch in batches:
+        if batch.first_offset != last + 1:
+            if first >= 0:
+                yield OffsetRange(first, last)
+            first = batch.first_offset
+        last = batch.last_offset
+    if first >= 0:
+        yield OffsetRange(first, last)
+
+
+def _settle(
+    settled: list[SettledBatch], batch: AcknowledgementBatch, member_id: str, first: int, last: int, count: int
+) -> None:
+    """Add the part first..last of an acknowledgement, with one type in each. Equal neighbours are one."""
     types = (
         batch.types
         if len(batch.types) == 1
         else batch.types[first - batch.first_offset : last - batch.first_offset + 1]
     )
-    parts: list[SettledBatch] = []
     begin = first
     for acknowledge_type, same in groupby(types):
         end = last if len(types) == 1 else begin + sum(1 for _ in same) - 1
         reason = None if batch.reason is None else str(batch.reason)
-        parts.append(SettledBatch(begin, end, acknowledge_type, member_id, count, reason, batch.delay_ms, batch.begun))
+        part = SettledBatch(begin, end, acknowledge_type, member_id, count, reason, batch.delay_ms, batch.begun)
+        if settled and settled[-1].last_offset == begin - 1 and settled[-1][2:] == part[2:]:
+            settled[-1] = settled[-1]._replace(last_offset=end)
+        else:
+            settled.append(part)
         begin = end + 1
-    return parts
 
 
 def _acknowledgement(batch: SettledBatch) -> AcknowledgementBatch:

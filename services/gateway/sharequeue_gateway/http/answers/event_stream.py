@@ -44,16 +44,18 @@ def event_bytes(event: StreamEvent, member_id: str, lock_duration_ms: int, reque
             if isinstance(found, RelayedAnswer):
                 body = found.body
             else:
-                body = fetch_answer(
-                    member_id,
-                    found.lock_duration_ms or lock_duration_ms,
-                    found.acquired,
-                    (),
-                    0,
-                    found.faults,
-                    with_records=True,
-                    passed_on=[raw for _, raw in found.passed_on],
-                    leaders=found.leaders,
+                body = bytes(  # no copy without results
+                    fetch_answer(
+                        member_id,
+                        found.lock_duration_ms or lock_duration_ms,
+                        found.acquired,
+                        (),
+                        0,
+                        found.faults,
+                        with_records=True,
+                        passed_on=[raw for _, raw in found.passed_on],
+                        leaders=found.leaders,
+                    )
                 )
             return b"id: %b\ndata: %b\n\n" % (_id_of(event_id), _data(body))
         case Failing(error):

@@ -11,7 +11,10 @@ from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Partition
 from sharequeue_gateway.record_log.record_batch import RecordBatch, holding
 from sharequeue_gateway.share_partition.machine import AcquiredRange
 
-_encode: Final = msgspec.json.Encoder().encode
+_encoder: Final = msgspec.json.Encoder()
+_encode: Final = _encoder.encode
+MANY_RESULTS: Final = 100
+"""Results of more acknowledgements are encoded into the answer itself: they may be larger than the request."""
 
 
 def fetch_answer(
@@ -26,7 +29,7 @@ def fetch_answer(
     passed_on: Iterable[msgspec.Raw] = (),
     leaders: Sequence[PartitionLeader] = (),
     more_errors: int = 0,
-) -> bytes:
+) -> bytes | bytearray:
     """Build the FetchResponse.
 
     Args:
@@ -39,20 +42,25 @@ def fetch_answer(
     entries = [
         _entry(records, acquired_range, with_records) for records in acquired for acquired_range in records.ranges
     ]
-    return b"".join(
-        (
-            b'{"member_id":',
-            _encode(member_id),
-            b',"acquisition_lock_timeout_ms":%d,"batches":[' % lock_duration_ms,
-            b",".join((*entries, *passed_on)),
-            b'],"acknowledgement_results":',
-            _encode(results),
-            b',"failed_count":%d,"errors":' % failed_count,
-            _encode([partition_error(fault) for fault in faults]),
-            b',"more_errors":%d' % more_errors if more_errors else b"",
-            b',"leaders":%b}' % _encode(leaders) if leaders else b"}",
-        )
+    before = (
+        b'{"member_id":',
+        _encode(member_id),
+        b',"acquisition_lock_timeout_ms":%d,"batches":[' % lock_duration_ms,
+        b",".join((*entries, *passed_on)),
+        b'],"acknowledgement_results":',
     )
+    after = (
+        b',"failed_count":%d,"errors":' % failed_count,
+        _encode([partition_error(fault) for fault in faults]),
+        b',"more_errors":%d' % more_errors if more_errors else b"",
+        b',"leaders":%b}' % _encode(leaders) if leaders else b"}",
+    )
+    if len(results) <= MANY_RESULTS:
+        return b"".join((*before, _encode(results), *after))
+    body = bytearray(b"".join(before))
+    _encoder.encode_into(results, body, -1)
+    body += b"".join(after)
+    return body
 
 
 def _entry(acquired: AcquiredRecords, acquired_range: AcquiredRange, with_records: bool) -> bytes:
