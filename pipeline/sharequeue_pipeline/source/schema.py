@@ -12,6 +12,7 @@ from pyspark.sql import types as spark
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import REGISTRY_FORMATS, SourceOptions
 from sharequeue_pipeline.registry.opening import SchemaName, ddl
+from sharequeue_pipeline.source import value_ddl
 
 _WHOLE_TYPE: Final = re.compile(r"\s*(?:(?:struct|array|map)\s*<.*>|[a-z]+(?:\s*\([\d\s,]*\))?)\s*", re.I | re.S)
 CORRUPT: Final = "_corrupt_record"
@@ -20,14 +21,16 @@ COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "
 
 
 def value_type(options: SourceOptions) -> str:
-    """The type of values as DDL."""
+    """The type of values as DDL. Raises: PipelineError: `valueSchema` cannot be read."""
     registered = registered_schema(options)
     if registered is not None:
         return ddl(registered.open().data_type)
     given = options.value_schema
     if given is None:
         return options.value_format
-    return given if _WHOLE_TYPE.fullmatch(given) else f"struct<{given}>"
+    whole = _WHOLE_TYPE.fullmatch(given) is not None
+    value_ddl.check(given, whole=whole)
+    return given if whole else f"struct<{given}>"
 
 
 def registered_schema(options: SourceOptions) -> SchemaName | None:
