@@ -204,6 +204,17 @@ def test_before_every_instance_reads_changes_a_snapshot_waits_for_the_bytes_of_t
     assert snapshot_due(state, 500)
 
 
+@pytest.mark.parametrize("limit", [0, 500])
+def test_no_large_snapshot_is_due_before_a_row_lies_behind_the_last(limit: int) -> None:
+    """With the limit 0 each one asked for the next, without an end."""
+    state = beginning(2000)
+    assert not snapshot_due(state, limit)
+    changed = shard.changed_snapshot(state, 7)
+    assert changed is not None
+    assert not snapshot_due(published(state, changed), limit)
+    assert snapshot_due(updated(state, StateBatch(9000, 9000, 2, 1)), 0)
+
+
 def cost(state: KeyState, offsets: list[int]) -> tuple[int, int, int]:
     """Accept single records, with snapshots as they come. Returns: bytes of updates and snapshots; most updates."""
     updates = snapshots = longest = 0

@@ -374,6 +374,7 @@ async def test_nothing_new_is_written_while_an_older_instance_runs(database_url:
         records = await admin.fetch("SELECT kind, record FROM share_state.share_records ORDER BY seq")
         assert [row["kind"] for row in records] == [SNAPSHOT, UPDATE, UPDATE, UPDATE]
         assert not any(row["record"].startswith(row_format.MARK) for row in records)
+        assert not await coordinator.large_snapshots.write(key), "a cold one, or one that was due before"
         await admin.execute(
             "UPDATE share_state.instances SET seen_at = now() - interval '2 minutes' WHERE node_id = 'old'"
         )

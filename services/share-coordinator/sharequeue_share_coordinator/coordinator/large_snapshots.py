@@ -28,6 +28,7 @@ from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.row_format import encode_parts
 from sharequeue_share_coordinator.share_state.rows import KeyState, Row
+from sharequeue_share_coordinator.share_state.shard import Decision
 
 log = logging.getLogger(__name__)
 
@@ -56,19 +57,26 @@ class LargeSnapshots:
         entry = self._coordinator.states.entries.get(key)
         if entry is None or entry.state is None or entry.key_id is None or not entry.state.large:
             return False
+        if not self._coordinator.compact:
+            return False
         begun, covers = entry.state, entry.last_seq
         row = (
             await asyncio.to_thread(shard.changed_snapshot, begun, covers) if self._coordinator.keeps_changes else None
         )
         if row is None:
             row = await self._stored_whole(entry.key_id, begun, covers)
-        decide = partial(shard.publish, begun=begun, row=row, now_ms=self._clock.now_ms())
+        decide = partial(self._publish, begun, row)
         await self._coordinator.submit([Operation(key, decide, False)])
         now = self._coordinator.states.entries.get(key)
         counts = now is not None and now.state is not None and now.state.snapshot_epoch == row.snapshot_epoch
         if counts:
             metrics.LARGE_SNAPSHOT_BYTES.inc(len(row.changes) or row.size)
         return counts
+
+    def _publish(self, begun: KeyState, row: Row, state: KeyState | None) -> Decision:
+        if not self._coordinator.compact or (row.changes and not self._coordinator.keeps_changes):
+            return Decision(shard.done(0))  # an instance that cannot read the row has started since
+        return shard.publish(state, begun, row, self._clock.now_ms())
 
     async def _stored_whole(self, key_id: int, begun: KeyState, covers: int) -> Row:
         parts, reasons, transactions = await asyncio.to_thread(encode_parts, begun.batches)
