@@ -12,7 +12,7 @@ import httpx
 import msgspec
 
 from bench.hostile import Probes
-from bench.processes import peak_resident_bytes, reset_peak, resident_bytes, thread_cpu_seconds
+from bench.processes import thread_cpu_seconds
 from bench.queues import new_name
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
@@ -96,34 +96,31 @@ async def steps(stack: Stack, rounds: int) -> tuple[Steps, Steps]:
 
 
 class Settled(NamedTuple):
-    """Commits of ACKNOWLEDGEMENTS: the median time, the longest stop of the gateway's event loop by CPU, both in
-    milliseconds; and how many times its own size the largest one cost in memory."""
+    """Commits of ACKNOWLEDGEMENTS, in milliseconds: the median time, and the longest stop of the gateway's event loop
+    by CPU."""
 
     ms: float
     stop_ms: float
-    memory: float
 
 
 def settle_many(stack: Stack, rounds: int) -> Settled:
-    service = stack.service("gateway")
-    probes = Probes([service])
+    probes = Probes([stack.service("gateway")])
     found = []
     try:
         with httpx.Client(base_url=f"{stack.url}/v1", timeout=60, headers={"Content-Type": "application/json"}) as http:
             for turn in range(rounds + 1):
                 path, body = hold(http)
                 probes.reset()
-                reset_peak(service.pid)
-                before, began = resident_bytes(service.pid), time.perf_counter()
+                began = time.perf_counter()
                 http.post(path, content=body).raise_for_status()
                 took = 1000 * (time.perf_counter() - began)
                 _, (stopped,) = probes.longest_ms()
                 if turn:  # the first one warms up
-                    found.append((took, stopped, (peak_resident_bytes(service.pid) - before) / len(body)))
+                    found.append((took, stopped))
     finally:
         probes.close()
-    times, stops, memories = zip(*found, strict=True)
-    return Settled(median(times), max(stops), max(memories))
+    times, stops = zip(*found, strict=True)
+    return Settled(median(times), max(stops))
 
 
 def hold(http: httpx.Client) -> tuple[str, bytes]:

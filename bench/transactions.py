@@ -296,7 +296,6 @@ def main(rounds: int, commit_rounds: int, partitions: int, turns: int, scale: fl
                 what = f"a commit that settles {ACKNOWLEDGEMENTS:,} records one by one"
                 report.alone(f"{what}, ms", settled.ms)
                 report.alone(f"{what}, longest stop of the gateway, CPU, ms", settled.stop_ms, 100)
-                report.alone(f"{what}, memory, times the size of the request", settled.memory, 6)
     if only in (None, "commit"):
         click.echo(f"\nA commit took {found.commit:.0f} ms; {found.appends_beside:,} appends ran beside one.")
     if not report.held:
