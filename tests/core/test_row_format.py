@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -303,6 +304,13 @@ def test_many_updates_make_a_snapshot_due_at_half_its_bytes() -> None:
     assert due == [False, False, True]
     assert not snapshot_due(structs.replace(state, updates=20_000, update_bytes=MIB // 2 - 1), 500)
     assert snapshot_due(structs.replace(state, updates=500, update_bytes=2 * MIB), 500)
+
+
+def test_a_large_snapshot_of_format_1_is_read_with_what_an_earlier_release_stored_in_it() -> None:
+    """It stored one of a cold state while an instance ran that reads format 1 alone."""
+    row = Row(kind=LARGE_SNAPSHOT, snapshot_epoch=4, covers=9, snapshot_id=1, parts=1, size=20, reasons=["a"])
+    record = msgspec.msgpack.encode(msgspec.to_builtins(row) | {"covered": [501, 9000, 501, ["b"]]})
+    assert decode_row(record) == row
 
 
 def test_a_row_of_a_later_format_is_refused_by_name() -> None:

@@ -116,6 +116,8 @@ MUTANTS = [
         ),
         ("many updates are not replayed for long", "share = 1 if state.updates >= MANY_UPDATES else 4", "share = 4"),
         ("a large snapshot covers what it holds alone", "updates=state.updates - part.updates,", "updates=0,"),
+        ("no large snapshot is due for nothing", "    if not state.rows and state.large:\n", "    if False:\n"),
+        ("what is not stored is not read", ', name="covered_now"', ""),
         (
             "a snapshot of changes is not larger than half of its parts",
             "changed <= min(base.size // 2, MOST_CHANGED) and ",

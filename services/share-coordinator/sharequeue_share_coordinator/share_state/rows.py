@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 from typing import Final, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, batch_list
@@ -83,8 +83,9 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a large snapshot: the transactions that its parts refer to."""
     changes: bytes = b""
     """Of a large snapshot that is not stored whole: what differs from its parts."""
-    covered: Covered | None = None
-    """Of a large snapshot that is decided now. It is not stored."""
+    covered: Covered | None = field(default=None, name="covered_now")
+    """Of a large snapshot that is decided now. It is not stored. An earlier release stored it in rows of format 1, as
+    `covered`, which nobody needs: under another name it is not read."""
 
 
 class KeyState(Struct, frozen=True):
