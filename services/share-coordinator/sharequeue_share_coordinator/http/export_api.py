@@ -43,23 +43,28 @@ class ExportApi:
                 connection.terminate()
         except FAULTS as fault:
             raise CoordinatorNotAvailable(f"the state cannot be read: {self._health.note(fault).sentence}") from fault
-        last = {row[0]: row[4] for row in rows if row[5] == LARGE_SNAPSHOT}
-        found: dict[int, StoredState] = {}
-        for key_id, group_id, topic_id, partition, seq, kind, record in rows:
-            state = found.setdefault(
-                key_id,
-                StoredState(key_id=key_id, group_id=group_id, topic_id=str(topic_id), partition=partition, rows=[]),
-            )
-            if kind == LARGE_SNAPSHOT:
-                if seq < last[key_id]:
-                    continue  # the last one holds it; reading each takes 0.1 s beside 100,000 batches
-                state.rows[:] = [_large_snapshot(seq, record, parts), *_behind(record, state.rows)]
-            elif seq is not None:
-                state.rows.append(_row(seq, kind, record))
+        found = states_of(rows, parts)
         full = len(found) == query.page_size
         return ExportStateResponse(
             share_partitions=list(found.values()), next_after=max(found) if full else msgspec.UNSET
         )
+
+
+def states_of(rows: Sequence[tuple[Any, ...]], parts: Mapping[int, Sequence[bytes]]) -> dict[int, StoredState]:
+    """The share-partitions that `store.export` read, by key id. Of several large snapshots the last one is read."""
+    last = {row[0]: row[4] for row in rows if row[5] == LARGE_SNAPSHOT}
+    found: dict[int, StoredState] = {}
+    for key_id, group_id, topic_id, partition, seq, kind, record in rows:
+        state = found.setdefault(
+            key_id,
+            StoredState(key_id=key_id, group_id=group_id, topic_id=str(topic_id), partition=partition, rows=[]),
+        )
+        if kind != LARGE_SNAPSHOT:
+            if seq is not None:
+                state.rows.append(_row(seq, kind, record))
+        elif seq == last[key_id]:  # reading each would take 0.1 s beside 100,000 batches
+            state.rows[:] = [_large_snapshot(seq, record, parts), *_behind(record, state.rows)]
+    return found
 
 
 def _large_snapshot(seq: int, record: bytes, parts: Mapping[int, Sequence[bytes]]) -> StateRow:
