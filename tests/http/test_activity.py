@@ -52,6 +52,7 @@ def test_every_count_of_activity_is_kept(gateway: Gateway, name: str) -> None:
     assert gateway.acquire(name, name) == ["4-6×2"]
     assert gateway.settle(name, name, 4, 4, "release") == "applied"  # its last delivery: a dead letter
     assert gateway.settle(name, name, 5, 6, "accept") == "applied"
+    wait_until(lambda: gateway.http.get(f"/v1/topics/dlq.{name}").status_code == 200)
     wait_until(lambda: gateway.log_ends(f"dlq.{name}") == [3])
     entries = wait_until(lambda: [e for e in of_group(activity(gateway, name)) if len(e["dead_letters"]) == 2])
     entry = {field: total(entries, field) for field in ("delivered", "accepted", "released", "rejected", "expired")}

@@ -49,4 +49,4 @@ def test_refused_requests_have_a_line_a_minute(gateway: Gateway, log_file: Path,
     found = wait_until(lambda: lines(log_file, "requests refused", **unknown))
     assert len(found) <= before + 2, "one for the first, and one if the minute of an earlier test ends now"
     assert found[0]["status"] == 404
-    assert "topic" in found[0]["first"], "of the first request: an earlier test may have sent it"
+    assert found[0]["first"], "of the first request: an earlier test may have sent it"

@@ -233,7 +233,10 @@ def task_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """The Python processes of tasks: forks of Spark's daemon."""
 
     def is_worker(each: psutil.Process | None) -> bool:
-        return each is not None and "pyspark.worker" in each.cmdline()
+        try:
+            return each is not None and "pyspark.worker" in each.cmdline()
+        except psutil.NoSuchProcess:  # it has just ended; a zombie too
+            return False
 
     children = psutil.Process(process.pid).children(recursive=True)
     return [each for each in children if is_worker(each) and is_worker(each.parent())]

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sharequeue_gateway.record_log.store import lock_key
 
 from sharequeue.protocol.errors import ApiError, StorageError
@@ -223,7 +224,7 @@ async def test_a_poisoned_append_fails_alone_and_at_once(module_database: str) -
     async with PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["first"])
         requests = [batch_of(topic, [number]) for number in range(20)]
-        requests[7] = requests[7]._replace(max_timestamp_ms=2**70)
+        requests[7] = structs.replace(requests[7], max_timestamp_ms=2**70)
         async with asyncio.timeout(5):
             outcomes = await asyncio.gather(
                 *(log.appender.append([request]) for request in requests), return_exceptions=True

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from msgspec import structs
 from sharequeue_gateway.delivery.partition_reader import absent_ranges
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -205,7 +206,7 @@ class TransactionsModel(RuleBasedStateMachine):
         for partition in sorted(where):
             values = range(self.values, self.values + records)
             self.values += records
-            appends.append(batch_of(self.topic, values, partition)._replace(transaction_id=transaction))
+            appends.append(structs.replace(batch_of(self.topic, values, partition), transaction_id=transaction))
         bases = self.run(self.log(gateway).appender.append(appends)).base_offsets
         for append, base in zip(appends, bases, strict=True):
             rows = self.rows[append.partition]

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 
 import pytest
+from msgspec import structs
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, TERMINATE, TIME_OUT, Wish
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
@@ -160,7 +161,7 @@ async def test_a_commit_waits_for_an_append_to_a_part_that_it_names(database_url
         whole = await begin(log)
         (part,) = await parts_of(log, whole, 1)
         async with locked(admin, topic):
-            append = batch_of(topic, "x")._replace(transaction_id=part)
+            append = structs.replace(batch_of(topic, "x"), transaction_id=part)
             appending = asyncio.create_task(log.appender.append([append], key_of(topic, "k", b"1")))
             await waiting(admin, 1)
             ending = asyncio.create_task(ended(other, whole, COMMIT, parts=[part]))

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, TERMINATE, TIME_OUT, State
@@ -87,7 +88,7 @@ async def test_an_end_waits_for_an_append_that_shares_the_transaction(database_u
     async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:
         transaction = await begin(log)
         async with locked(admin, topic):
-            append = batch_of(topic, "x")._replace(transaction_id=transaction)
+            append = structs.replace(batch_of(topic, "x"), transaction_id=transaction)
             appending = asyncio.create_task(log.appender.append([append], key_of(topic, "k", b"1")))
             await waiting(admin, 1)
             ending = asyncio.create_task(ended(other, transaction, COMMIT))

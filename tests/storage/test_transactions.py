@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.transactions import transaction_store
@@ -48,7 +49,8 @@ async def begin(log: PostgresRecordLog, **wish: Any) -> str:
 async def produce(log: PostgresRecordLog, transaction_id: str | None, topic_id: str, *partitions: int) -> list[int]:
     """One record to each of these partitions (or to 0)."""
     appends = [
-        batch_of(topic_id, ["x"], partition)._replace(transaction_id=transaction_id) for partition in partitions or (0,)
+        structs.replace(batch_of(topic_id, ["x"], partition), transaction_id=transaction_id)
+        for partition in partitions or (0,)
     ]
     return list((await log.appender.append(appends)).base_offsets)
 
@@ -255,7 +257,7 @@ async def test_each_append_to_a_transaction_in_each_state(module_database: str, 
             gateway = other if way == "slow" else log
             before = len(await stored(admin, topic))
             partitions = (0, 1) if way == "several" else (0,)
-            appends = [batch_of(topic, ["x"], part)._replace(transaction_id=transaction) for part in partitions]
+            appends = [structs.replace(batch_of(topic, ["x"], part), transaction_id=transaction) for part in partitions]
             key = key_of(topic, uuid.uuid4().hex, b"1") if way == "keyed" else None
             said: tuple[Any, ...] = ()
             appended = None
@@ -305,7 +307,7 @@ async def test_a_key_gives_the_first_answer_while_the_transaction_is_open(databa
     topic = new_topic()
     async with session(database_url) as admin, opened(database_url) as log:
         transaction = await begin(log)
-        append = batch_of(topic, ["x"])._replace(transaction_id=transaction)
+        append = structs.replace(batch_of(topic, ["x"]), transaction_id=transaction)
         key = key_of(topic, "k", b"1")
         first = await log.appender.append([append], key)
         assert (await log.appender.append([append], key)).answer == first.answer
@@ -475,7 +477,7 @@ async def test_an_append_that_appended_nothing_has_no_bytes(database_url: str) -
         for partitions in ((0,), (0, 1), (0,)):
             with pytest.raises(UnknownTopicOrPartition):
                 await produce(log, transaction, gone, *partitions)
-        append = batch_of(topic, ["x"])._replace(transaction_id=transaction)
+        append = structs.replace(batch_of(topic, ["x"]), transaction_id=transaction)
         for _ in range(4):
             assert list((await log.appender.append([append], key_of(topic, "k", b"1"))).base_offsets) == [1]
         await produce(log, transaction, topic)
@@ -658,7 +660,7 @@ async def test_a_committed_batch_is_read_as_any_other(database_url: str) -> None
     topic = new_topic()
     async with opened(database_url) as log, opened(database_url) as other:
         transaction = await begin(log)
-        await log.appender.append([batch_of(topic, "ab")._replace(transaction_id=transaction)])
+        await log.appender.append([structs.replace(batch_of(topic, "ab"), transaction_id=transaction)])
         await log.transactions.end(transaction, COMMIT)
         await log.appender.append([batch_of(topic, "c")])
         for gateway in (log, other):
