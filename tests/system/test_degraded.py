@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
 
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import wait_until
@@ -47,7 +48,12 @@ def test_a_share_partition_is_loaded_again_without_the_group_coordinator(own_sta
         assert (refused.status_code, refused.json()["code"]) == (503, "COORDINATOR_NOT_AVAILABLE")
 
 
-def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acquired(own_stack: Stack) -> None:
+@pytest.mark.parametrize(
+    ("how", "trouble"), [("killed", "does not answer"), ("full", "refuses writes, its memory is full")]
+)
+def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acquired(
+    own_stack: Stack, how: str, trouble: str
+) -> None:
     """Redis fences a gateway that was replaced; without it the lease does, and that cannot be renewed."""
     assert own_stack.redis is not None
     with httpx.Client(base_url=own_stack.url, timeout=20) as client:
@@ -56,7 +62,11 @@ def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acqui
         fetch = {"topics": ["orders"], "member_id": "m", "max_records": 1, "max_wait_ms": 0}
         (batch,) = client.post("/v1/share-groups/g/fetch", json=fetch).json()["batches"]
         del batch["records"]
-        own_stack.redis.kill()
+        if how == "killed":
+            own_stack.redis.kill()
+        else:
+            with redis.Redis.from_url(own_stack.redis.url) as server:
+                server.config_set("maxmemory", 1)
         own_stack.service("group coordinator").kill()
 
         def refused() -> bool:
@@ -64,6 +74,8 @@ def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acqui
             return (answer.status_code, answer.json().get("code")) == (503, "COORDINATOR_NOT_AVAILABLE")
 
         wait_until(refused)
+        detail = client.post("/v1/share-groups/g/fetch", json=fetch).json()["detail"]
+        assert f"the group coordinator does not answer, and Redis {trouble}" in detail
         acknowledge = {"member_id": "m", "acknowledgements": [{**batch, "type": "accept"}]}
         client.post("/v1/share-groups/g/acknowledge", json=acknowledge).raise_for_status()
         client.post("/v1/topics/orders/records", json=produce).raise_for_status()

@@ -72,7 +72,9 @@ class LockRecorder:
         """Raises: CoordinatorNotAvailable: another gateway may hand out the same records: Redis and the lease are
         lost."""
         if self._lock_timers.degraded and not self._cluster.lease_holds():
-            raise CoordinatorNotAvailable("neither Redis nor the group coordinator answers; try again in a moment")
+            raise CoordinatorNotAvailable(
+                f"the group coordinator does not answer, and Redis {self._lock_timers.trouble}; try again in a moment"
+            )
 
     async def record(
         self,
