@@ -10,7 +10,7 @@ WRITES = Counter(
 )
 WRITE_SECONDS = Histogram(
     "sharequeue_share_coordinator_write_seconds",
-    "Time of one commit (write-latency-avg, -max).",
+    "Time of one commit (write-latency-avg).",
     (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
 )
 COMMIT_ROWS = Histogram(
