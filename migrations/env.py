@@ -7,9 +7,11 @@ statement timeout of 5 min. An advisory lock admits one runner per chain at a ti
 import hashlib
 
 from alembic import context
+from alembic.runtime.migration import MigrationInfo
 from sqlalchemy import Connection, text
 
 connection: Connection = context.config.attributes["connection"]
+applied: list[MigrationInfo] = context.config.attributes["applied"]
 chain: str = context.config.attributes["chain"]
 
 lock_key = int.from_bytes(hashlib.blake2b(f"sharequeue-migrate-{chain}".encode(), digest_size=8).digest(), signed=True)
@@ -19,7 +21,11 @@ connection.execute(text("SET statement_timeout = '5min'"))
 connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {chain}"))
 connection.commit()
 context.configure(
-    connection=connection, version_table_schema=chain, version_table="schema_version", transaction_per_migration=True
+    connection=connection,
+    version_table_schema=chain,
+    version_table="schema_version",
+    transaction_per_migration=True,
+    on_version_apply=lambda step, **_: applied.append(step),
 )
 try:
     with context.begin_transaction():

@@ -8,14 +8,15 @@ from typing import Final
 
 import click
 
-from sharequeue.cli.output import REFUSED, say
+from sharequeue.cli.commands import complain
+from sharequeue.cli.output import REFUSED
 
 SERVER: Final = ("alembic", "asyncpg", "fastapi", "redis", "sqlalchemy", "uvicorn")
 """Modules of the extra [server]: with all of these installed, it is."""
 
 
 @contextlib.contextmanager
-def extra(name: str, command: str, *modules: str) -> Iterator[None]:
+def extra(name: str, command: str, *modules: str, as_json: bool = False) -> Iterator[None]:
     """Imports in its body may fail: the command then prints one line and exits with 1.
 
     Args:
@@ -31,7 +32,8 @@ def extra(name: str, command: str, *modules: str) -> Iterator[None]:
     except ModuleNotFoundError as fault:
         missing = str(fault.name).partition(".")[0]
         if missing in sys.stdlib_module_names:
-            say(f"sharequeue {command}: this needs Linux or macOS: Python has no module {missing} on this system")
+            detail = f"this needs Linux or macOS: Python has no module {missing} on this system"
         else:
-            say(f"sharequeue {command}: {missing} is not installed: pip install 'sharequeue[{name}]'")
+            detail = f"{missing} is not installed: pip install 'sharequeue[{name}]'"
+        complain(detail, as_json=as_json, by=f"sharequeue {command}")
         raise click.exceptions.Exit(REFUSED) from None

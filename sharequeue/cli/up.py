@@ -1,17 +1,23 @@
 """`sharequeue up`: the whole stack on this machine."""
 
 import itertools
+import os
 import signal
 import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
+from sharequeue.cli.commands import complain
 from sharequeue.cli.extras import SERVER, extra
-from sharequeue.cli.output import REFUSED
+from sharequeue.cli.output import REFUSED, json_option
+
+if TYPE_CHECKING:
+    from sharequeue.stack.stack import Stack
 
 PORT: Final = click.IntRange(0, 65535)
 LOOKS_PER_ROTATION: Final = 100
@@ -31,6 +37,7 @@ COUNT: Final = click.IntRange(1, 64)
 @click.option("--share-coordinators", type=COUNT, default=1, show_default=True, help="further ones take free ports")
 @click.option("--postgres-url", help="use this PostgreSQL, not the embedded one: postgresql://…")
 @click.option("--redis-url", help="use this Redis, not the embedded one: redis://…")
+@json_option
 def up(
     data_dir: Path,
     gateway_port: int,
@@ -41,13 +48,17 @@ def up(
     share_coordinators: int,
     postgres_url: str | None,
     redis_url: str | None,
+    as_json: bool,
 ) -> None:
     """Run the whole stack on this machine until Ctrl-C. Data stays in --data-dir.
+
+    --json prints one object on one line when all services are ready: their addresses, the directories of the data and
+    of the logs, and the process that a SIGTERM stops.
 
     Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start or one of its processes died.
     """
     stores = "up" if postgres_url is None or redis_url is None else "server"
-    with extra(stores, "up", *SERVER):
+    with extra(stores, "up", *SERVER, as_json=as_json):
         from sharequeue.stack.stack import Stack, StackError  # noqa: PLC0415 - not on every system
 
     stack = Stack(
@@ -75,10 +86,13 @@ def up(
     try:
         stack.start()
         ready = True
-        if stack.postgres is not None and data_dir.absolute() not in stack.postgres.home.parents:
-            click.echo(f"PostgreSQL's data is in {stack.postgres.home}", err=True)
-        click.echo(f"logs are in {stack.logs}", err=True)
-        click.echo(f"ready: {' '.join(stack.urls)}")
+        if as_json:
+            click.echo(msgspec.json.encode(_running(stack, data_dir.absolute())))
+        else:
+            if stack.postgres is not None and data_dir.absolute() not in stack.postgres.home.parents:
+                click.echo(f"PostgreSQL's data is in {stack.postgres.home}", err=True)
+            click.echo(f"logs are in {stack.logs}", err=True)
+            click.echo(f"ready: {' '.join(stack.urls)}")
         sys.stdout.flush()
         for looks in itertools.count():
             time.sleep(0.3)
@@ -86,9 +100,8 @@ def up(
             if looks % LOOKS_PER_ROTATION == 0:
                 stack.rotate_logs()
     except StackError as fault:
-        click.echo(f"sharequeue up: {fault}", err=True)
-        if ready:
-            click.echo("run it again: the data is kept", err=True)
+        hint = "\nrun it again: the data is kept" if ready else ""
+        complain(f"{fault}{hint}", as_json=as_json, by="sharequeue up")
         sys.exit(REFUSED)
     except KeyboardInterrupt:
         click.echo("stopping", err=True)
@@ -96,3 +109,20 @@ def up(
         for number in ends:
             signal.signal(number, signal.SIG_IGN)
         stack.stop()
+
+
+def _running(stack: "Stack", data_dir: Path) -> dict[str, Any]:
+    """What --json prints of a stack that is ready. `postgresql_data` is None if the user gave --postgres-url."""
+
+    def urls(kind: str) -> list[str]:
+        return [service.url for service in stack.services if service.name.startswith(kind)]
+
+    return {
+        "gateways": urls("gateway"),
+        "coordinators": urls("group coordinator"),
+        "share_coordinators": urls("share coordinator"),
+        "data_dir": str(data_dir),
+        "postgresql_data": None if stack.postgres is None else str(stack.postgres.home),
+        "logs": str(stack.logs),
+        "pid": os.getpid(),
+    }

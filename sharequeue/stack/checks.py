@@ -11,7 +11,7 @@ from alembic.util import CommandError
 from sqlalchemy.exc import SQLAlchemyError
 
 from sharequeue.stack.chains import CHAINS
-from sharequeue.stack.migrate import upgrade
+from sharequeue.stack.migrate import Upgraded, upgrade
 
 ANSWER_SECONDS: Final = 5
 
@@ -48,10 +48,10 @@ def check_redis(url: str, option: str) -> None:
         raise StoreError(f"{_place(url, 6379, 'Redis', option)}: {_reason(fault)}") from None
 
 
-def migrate(url: str, chains: Sequence[str] = CHAINS) -> None:
+def migrate(url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
     """Bring the schemas of `chains` up to date. Raises: StoreError."""
     try:
-        upgrade(url, chains)
+        return upgrade(url, chains)
     except (OSError, asyncpg.PostgresError, SQLAlchemyError, CommandError) as fault:
         raise StoreError(f"the database schemas cannot be brought up to date: {_reason(fault)}") from fault
 

@@ -91,6 +91,13 @@ def test_commands_name_the_extra_that_they_need(plain: Environment, command: tup
     assert not (plain.bin / ".sharequeue").exists()
 
 
+@pytest.mark.parametrize("command", [("up",), ("migrate", "--url", "postgresql://h")], ids=lambda command: command[0])
+def test_a_missing_extra_is_json_with_json(plain: Environment, command: tuple[str, ...]) -> None:
+    failure = json.loads(plain.run("sharequeue", *command, "--json", code=REFUSED).stderr)
+    assert failure["code"] == "FAILED"
+    assert "is not installed: pip install" in failure["detail"]
+
+
 def test_other_commands_need_no_extra(plain: Environment) -> None:
     for command in (("topics",), ("groups",), ("produce", "t", __file__), ("consume", "t", "-g", "g")):
         assert f"cannot reach {NOBODY}" in plain.run("sharequeue", *command, "--url", NOBODY, code=UNREACHABLE).stderr

@@ -2,7 +2,10 @@
 
 import asyncio
 import itertools
+import json
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -13,6 +16,7 @@ from sharequeue.stack.checks import StoreError, migrate
 from sharequeue.stack.migrate import upgrade_async
 from sharequeue.stack.postgres import Postgres
 
+COMMAND = Path(sys.executable).with_name("sharequeue")
 _numbers = itertools.count(1)
 
 
@@ -108,3 +112,46 @@ async def test_an_older_version_refuses_newer_schemas(empty_database: str) -> No
     await query(empty_database, "UPDATE log.schema_version SET version_num = '9999'")
     with pytest.raises(StoreError, match="'9999'"):
         await asyncio.to_thread(migrate, empty_database)
+
+
+def migrate_command(database_url: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    command = [str(COMMAND), "migrate", "--url", database_url, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+async def test_json_names_the_revisions_before_and_after(empty_database: str) -> None:
+    def schemas_of(done: "subprocess.CompletedProcess[str]") -> list[tuple[str, str | None, str | None]]:
+        assert (done.returncode, done.stderr) == (0, "")
+        return [(entry["schema"], entry["before"], entry["after"]) for entry in json.loads(done.stdout)["schemas"]]
+
+    ((_, _, log),) = first = schemas_of(migrate_command(empty_database, "--json", "--chain", "log"))
+    assert first == [("log", None, log)]
+    assert await query(empty_database, "SELECT version_num FROM log.schema_version") == [(log,)]
+    after = schemas_of(migrate_command(empty_database, "--json"))
+    assert [(schema, before) for schema, before, _ in after] == [("groups", None), ("share_state", None), ("log", log)]
+    again = schemas_of(migrate_command(empty_database, "--json"))
+    assert again == [(schema, version, version) for schema, _, version in after]
+    assert migrate_command(empty_database).stdout == "schemas are up to date\n"
+
+
+async def test_json_names_the_revision_that_an_older_version_left(empty_database: str) -> None:
+    await upgrade_async(empty_database, ["groups"])
+    columns = "DROP COLUMN readers_since, DROP COLUMN readers_number"
+    await query(empty_database, f"ALTER TABLE groups.gateway_generation {columns}")
+    await query(empty_database, "UPDATE groups.schema_version SET version_num = '0004'")
+    (entry,) = json.loads(migrate_command(empty_database, "--json", "--chain", "groups").stdout)["schemas"]
+    assert entry["before"] == "0004"
+    assert await query(empty_database, "SELECT version_num FROM groups.schema_version") == [(entry["after"],)]
+
+
+async def test_json_of_a_migration_that_fails(empty_database: str) -> None:
+    await upgrade_async(empty_database)
+    await query(empty_database, "UPDATE log.schema_version SET version_num = '9999'")
+    done = migrate_command(empty_database, "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    failure = json.loads(done.stderr)
+    assert failure["code"] == "FAILED"
+    assert "'9999'" in failure["detail"]
+    nowhere = migrate_command("postgresql://127.0.0.1:1/d", "--json")
+    assert nowhere.returncode == 1
+    assert "cannot use PostgreSQL at 127.0.0.1:1 (--url)" in json.loads(nowhere.stderr)["detail"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import pwd
@@ -256,8 +257,10 @@ def test_the_number_of_coordinators_can_shrink(
     """The stack is killed with two of each kind; one of each then owns what they all did."""
     stores = ("--postgres-url", new_database(), "--redis-url", new_redis())
     logs = tmp_path / "data" / "logs"
-    with Up(tmp_path, tmp_path / "data", *stores, "--coordinators", "2", "--share-coordinators", "2") as up:
-        produce_and_hold(up.ready())
+    with Up(tmp_path, tmp_path / "data", *stores, "--coordinators", "2", "--share-coordinators", "2", "--json") as up:
+        said = json.loads(up.ready())
+        assert (len(said["coordinators"]), len(said["share_coordinators"]), said["postgresql_data"]) == (2, 2, None)
+        produce_and_hold(said["gateways"][0])
         owners = {json.loads(line)["owner"] for file in logs.glob("*coordinator*") for line in taken(file)}
         assert owners == {"coordinator-0", "coordinator-1", "share-coordinator-0", "share-coordinator-1"}
         assert up.end(signal.SIGKILL) == -signal.SIGKILL
@@ -267,6 +270,41 @@ def test_the_number_of_coordinators_can_shrink(
         assert accept(url, 1) == "applied"
         assert up.end(signal.SIGTERM) == 0
     assert "is not in the range" in run("up", "--coordinators", "0").stderr
+
+
+def test_json_says_where_the_stack_runs_and_why_it_ended(tmp_path: Path, data_dir: Path) -> None:
+    """One object on stdout, and nothing else until the end. The failure is the last line on stderr."""
+    with Up(tmp_path, data_dir, "--json", "--gateways", "2") as up:
+        said = json.loads(up.ready())
+        assert {key: said[key] for key in ("data_dir", "logs", "pid")} == {
+            "data_dir": str(data_dir),
+            "logs": str(data_dir / "logs"),
+            "pid": up.process.pid,
+        }
+        assert said["postgresql_data"] == str((data_dir / "postgresql").resolve())
+        services = [said["gateways"], said["coordinators"], said["share_coordinators"]]
+        assert [len(urls) for urls in services] == [2, 1, 1]
+        for url in itertools.chain.from_iterable(services):
+            assert httpx.get(f"{url}/readyz", timeout=20).status_code == 200
+        produce_and_hold(said["gateways"][1])
+        assert up.stderr == ""
+        up.process_of("valkey").kill()
+        assert up.exit_code() == 1
+        failure = json.loads(up.stderr)
+        assert failure["code"] == "FAILED"
+        assert failure["detail"].startswith("Redis died; ")
+        assert failure["detail"].endswith("run it again: the data is kept")
+        assert json.loads(up.stdout) == said
+
+
+def test_json_of_a_start_that_is_refused(tmp_path: Path) -> None:
+    done = run("up", "--data-dir", str(tmp_path), "--coordinator-port", "45671", "--gateway-port", "45671", "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    failure = json.loads(done.stderr)
+    assert failure["code"] == "FAILED"
+    assert failure["detail"].startswith("port 45671 is given twice")
+    wrong = run("up", "--coordinators", "0", "--json")
+    assert (wrong.returncode, json.loads(wrong.stderr)["code"]) == (2, "WRONG_USAGE")
 
 
 def taken(file: Path) -> list[str]:
