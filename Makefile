@@ -27,8 +27,8 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 	$(PIP_INSTALL) '.[dev]'
 	@touch .venv/up-installed $@
 
-up: .venv/up-installed ## Run the whole stack on this machine: http://127.0.0.1:8080
-	$(BIN)/sharequeue up
+up: .venv/up-installed ## Run the whole stack on this machine: http://127.0.0.1:8080; ARGS="--gateway-port 18080" and others
+	$(BIN)/sharequeue up $(ARGS)
 
 test: install ## Run all tests (real PostgreSQL and Redis, started and ended by them)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -53,6 +53,7 @@ type work struct {
 	Records        []api.ProduceRecord
 	LockDurationMs int64 `json:"lock_duration_ms"`
 	SlowMs         int64 `json:"slow_ms"`
+	Handled        []string
 }
 
 type testCase struct {
@@ -415,7 +416,7 @@ func (p *player) filled(value any) any {
 	return value
 }
 
-// work stores each record once, and handles all: one fails once, one takes longer than its lock.
+// work stores each record once, and handles all: one fails once, one is released for no time, one takes longer than its lock.
 func (p *player) work(w work) error {
 	topic, group := p.values["topic"].(string), p.values["group"].(string)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -428,7 +429,10 @@ func (p *player) work(w work) error {
 	worker := Worker{Client: plain, Group: group, Topics: []string{topic}, LockDuration: time.Duration(w.LockDurationMs) * time.Millisecond}
 	worker.Handle = func(_ context.Context, record api.ConsumerRecord, batch api.FetchedBatch) error {
 		if record.Value == "bad" && batch.DeliveryCount == 1 {
-			return errors.New("not today")
+			return errors.New("not today" + strings.Repeat("…", 1024)) // a reason holds 1,024 characters
+		}
+		if record.Value == "at once" && batch.DeliveryCount == 1 {
+			return &Release{"not yet", 0} // which is not the backoff of the group
 		}
 		if record.Value == "slow" {
 			time.Sleep(time.Duration(w.SlowMs) * time.Millisecond)
@@ -441,8 +445,7 @@ func (p *player) work(w work) error {
 	if err := worker.Run(ctx); err != nil {
 		return err
 	}
-	slices.Sort(handled)
-	if !slices.Equal(handled, []string{"bad 2", "good 1", "slow 1"}) {
+	if !slices.Equal(handled, w.Handled) {
 		return unexpected{fmt.Sprintf("handled: %v", handled)}
 	}
 	lag := object{"answer": object{"topics": []any{object{"partitions": []any{object{"lag": 0.0}}}}}}

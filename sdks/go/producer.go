@@ -1,17 +1,24 @@
 // Sends records over generated code. A repeat stores nothing twice: all tries have one idempotency key. Copy it into your
-// project, beside worker.go.
+// project. worker.go takes from here which requests to repeat, and when.
 package main
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
 	api "sharequeue.example/generated"
 )
+
+const wait, firstPause = 10 * time.Second, 100 * time.Millisecond
 
 // Producer sends records to topics, as long as the context of a Send lets it try.
 type Producer struct{ Client *api.ClientWithResponses }
@@ -21,10 +28,13 @@ type Producer struct{ Client *api.ClientWithResponses }
 // once. It returns Refused if no repeat helps, and else the last error when ctx ends.
 func (p *Producer) Send(ctx context.Context, topic string, records []api.ProduceRecord, key string) ([]api.ProducedRecord, error) {
 	key = cmp.Or(key, uuid.NewString())
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, wait) {
+	for pause := firstPause; ; pause = min(2*pause, wait) {
 		stored, retryAfter, err := p.try(ctx, topic, records, key)
 		if err == nil || errors.As(err, new(Refused)) {
 			return stored, err
+		}
+		if pause == firstPause && ctx.Err() == nil {
+			log.Printf("no answer from the topic %s, trying again: %v", topic, err)
 		}
 		pause = max(retryAfter, pause)
 		sleep(ctx, pause)
@@ -47,4 +57,31 @@ func (p *Producer) try(ctx context.Context, topic string, records []api.ProduceR
 		return nil, retryAfter, err
 	}
 	return answer.JSON200.Records, 0, nil
+}
+
+// Refused is a request that the service refused, and that no repeat mends.
+type Refused struct{ Problem api.Problem }
+
+func (r Refused) Error() string { return r.Problem.Code + ": " + r.Problem.Detail }
+
+// refusal is the Problem of an answer, as an error that a repeat does not mend if it is not retriable.
+func refusal(body []byte, response *http.Response) (time.Duration, error) {
+	var problem api.Problem
+	if json.Unmarshal(body, &problem) != nil || problem.Code == "" { // a proxy answered
+		status := response.StatusCode
+		problem = api.Problem{Code: response.Status, Detail: fmt.Sprintf("%.200s", body)}
+		problem.Retriable = status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
+	}
+	if !problem.Retriable {
+		return 0, Refused{problem}
+	}
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+	return time.Duration(seconds) * time.Second, fmt.Errorf("%s: %s", problem.Code, problem.Detail)
+}
+
+func sleep(ctx context.Context, pause time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
+	}
 }

@@ -1,33 +1,31 @@
-// A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long. Copy it into your project.
+// A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long. Copy it into your project,
+// beside producer.go.
 package main
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
+	"log"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 	api "sharequeue.example/generated"
 )
 
-const wait = 10 * time.Second
-
 // Reject is the error of a handler that makes its record a dead letter. Any other error releases the record, until the
 // group's delivery limit makes it a dead letter.
 type Reject struct{ Reason string }
 
-func (r Reject) Error() string { return r.Reason }
+// Release is the error of a handler whose record comes again after Delay, up to 12 hours, in place of the group's backoff.
+type Release struct {
+	Reason string
+	Delay  time.Duration
+}
 
-// Refused is a request that the service refused, and that no repeat mends.
-type Refused struct{ Problem api.Problem }
-
-func (r Refused) Error() string { return r.Problem.Code + ": " + r.Problem.Detail }
+func (r Reject) Error() string  { return r.Reason }
+func (r Release) Error() string { return r.Reason }
 
 // Worker is one member of a share group. A handler that returns nil accepts its record.
 type Worker struct {
@@ -43,16 +41,19 @@ type Worker struct {
 // Run handles records until ctx ends. Records that were fetched and not handled by then are released.
 func (w *Worker) Run(ctx context.Context) error {
 	w.memberID = uuid.NewString()
-	pause, fetchID := 100*time.Millisecond, uuid.NewString()
+	pause, fetchID := firstPause, uuid.NewString()
 	for ctx.Err() == nil {
 		batches, retryAfter, err := w.fetch(ctx, fetchID)
 		if errors.As(err, new(Refused)) {
 			return err
 		} else if err != nil {
+			if pause == firstPause && ctx.Err() == nil {
+				log.Printf("no records for the group %s, trying again: %v", w.Group, err)
+			}
 			sleep(ctx, max(retryAfter, pause))
 			pause = min(2*pause, wait)
 		} else {
-			pause, fetchID = 100*time.Millisecond, uuid.NewString()
+			pause, fetchID = firstPause, uuid.NewString()
 			w.settle(ctx, batches)
 		}
 	}
@@ -103,16 +104,27 @@ func (w *Worker) outcomes(ctx context.Context, batch api.FetchedBatch) []api.Ack
 			release.Begun = new(bool)
 			return append(outcomes, release)
 		}
-		word, reason := api.AcknowledgeTypeAccept, ""
-		if err := w.Handle(ctx, record, batch); err != nil {
-			word, reason = api.AcknowledgeTypeRelease, err.Error()
-			if errors.As(err, new(Reject)) {
-				word = api.AcknowledgeTypeReject
-			}
-		}
-		outcomes = append(outcomes, one(batch, record.Offset, record.Offset, word, reason))
+		outcomes = append(outcomes, outcome(w.Handle(ctx, record, batch), batch, record.Offset))
 	}
 	return outcomes
+}
+
+func outcome(err error, batch api.FetchedBatch, offset int64) api.Acknowledgement {
+	if err == nil {
+		return one(batch, offset, offset, api.AcknowledgeTypeAccept, "")
+	}
+	if errors.As(err, new(Reject)) || errors.As(err, new(*Reject)) {
+		return one(batch, offset, offset, api.AcknowledgeTypeReject, err.Error())
+	}
+	released := one(batch, offset, offset, api.AcknowledgeTypeRelease, err.Error())
+	wanted := &Release{}
+	if errors.As(err, wanted) || errors.As(err, &wanted) {
+		delay := int32(min(max(wanted.Delay, 0), 12*time.Hour).Milliseconds())
+		released.DelayMs = &delay
+	} else {
+		log.Printf("the handler failed, and %s/%d/%d is released (delivery %d): %v", batch.Topic, batch.Partition, offset, batch.Attempt, err)
+	}
+	return released
 }
 
 func (w *Worker) renew(batches []api.FetchedBatch, settled <-chan int) {
@@ -139,12 +151,15 @@ func (w *Worker) acknowledge(outcomes []api.Acknowledgement) {
 	for deadline := time.Now().Add(30 * time.Second); len(outcomes) > 0 && time.Now().Before(deadline); {
 		results, retryAfter, err := w.send(outcomes)
 		if errors.As(err, new(Refused)) {
-			return // the locks ended: the records come again
+			log.Printf("%d acknowledgements failed, the records come again: %v", len(outcomes), err)
+			return // the locks ended
 		}
 		var unknown []api.Acknowledgement
 		for index, result := range results {
 			if result.Status == api.AcknowledgementStatusUnknown {
 				unknown = append(unknown, outcomes[index])
+			} else if result.Status == api.AcknowledgementStatusFailed {
+				log.Printf("an acknowledgement failed, the records come again: %s", *cmp.Or(result.Detail, new(string)))
 			}
 		}
 		if err == nil {
@@ -176,24 +191,9 @@ func one(b api.FetchedBatch, first, last int64, word api.AcknowledgeType, reason
 		Topic: b.Topic, Partition: b.Partition, FirstOffset: first, LastOffset: last, DeliveryCount: &b.DeliveryCount, Type: &word,
 	}
 	if reason != "" {
+		text := []rune(reason)
+		reason = string(text[:min(len(text), 1024)])
 		outcome.Reason = &reason
 	}
 	return outcome
-}
-
-// refusal is the Problem of an answer, as an error that a repeat does not mend if it is not retriable.
-func refusal(body []byte, response *http.Response) (time.Duration, error) {
-	var problem api.Problem
-	if err := json.Unmarshal(body, &problem); err == nil && !problem.Retriable {
-		return 0, Refused{problem}
-	}
-	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-	return time.Duration(seconds) * time.Second, fmt.Errorf("%s: %.200s", response.Status, body)
-}
-
-func sleep(ctx context.Context, pause time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(pause):
-	}
 }

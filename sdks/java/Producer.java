@@ -1,19 +1,23 @@
+import java.lang.System.Logger.Level;
 import java.time.Duration;
 import java.util.List;
 import java.util.UUID;
 import sharequeue.ApiClient;
 import sharequeue.ApiException;
 import sharequeue.api.RecordsApi;
+import sharequeue.model.Problem;
 import sharequeue.model.ProduceRecord;
 import sharequeue.model.ProduceRequest;
 import sharequeue.model.ProducedRecord;
 
 /**
  * Sends records over generated code. A repeat stores nothing twice: all tries have one idempotency key. Copy it into your
- * project, beside Worker.java.
+ * project. Worker.java takes from here which requests to repeat, and when.
  */
 final class Producer {
+  static final long FIRST_PAUSE_MS = 100;
   private static final long MOST_PAUSE_MS = 10_000;
+  private static final System.Logger LOG = System.getLogger(Producer.class.getName());
   private final RecordsApi records;
   private final Duration deadline;
 
@@ -37,17 +41,64 @@ final class Producer {
    */
   List<ProducedRecord> send(String topic, List<ProduceRecord> batch, String key) throws ApiException {
     long end = System.nanoTime() + deadline.toNanos();
-    for (long pauseMs = 100; ; pauseMs = Math.min(2 * pauseMs, MOST_PAUSE_MS)) {
+    for (long pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, MOST_PAUSE_MS)) {
       try {
         return records.produceRecords(topic, new ProduceRequest().records(batch), key, null, null).getRecords();
       } catch (ApiException fault) {
-        var problem = Worker.problemOf(fault);
-        pauseMs = Math.max(Worker.retryAfterMs(fault), pauseMs);
-        if ((problem != null && !problem.getRetriable()) || System.nanoTime() + pauseMs * 1_000_000 > end) {
+        boolean again = mayHelp(fault);
+        if (again && pauseMs == FIRST_PAUSE_MS) {
+          LOG.log(Level.WARNING, "no answer from the topic " + topic + ", trying again: " + said(fault));
+        }
+        pauseMs = Math.max(retryAfterMs(fault), pauseMs);
+        if (!again || System.nanoTime() + pauseMs * 1_000_000 > end) {
           throw fault;
         }
-        Worker.sleep(pauseMs);
+        sleep(pauseMs);
       }
     }
+  }
+
+  /** The Problem that the service answered; null if something between answered, or nothing. */
+  static Problem problemOf(ApiException fault) {
+    try {
+      Problem problem = ApiClient.createDefaultObjectMapper().readValue(fault.getResponseBody(), Problem.class);
+      return problem.getCode() == null ? null : problem;
+    } catch (Exception none) {
+      return null;
+    }
+  }
+
+  /** Whether a repeat may help: there was no answer, or the service says so, or a proxy could not reach it. */
+  static boolean mayHelp(ApiException fault) {
+    Problem problem = problemOf(fault);
+    int status = fault.getCode(); // 0: no answer
+    return problem != null ? problem.getRetriable() : status == 0 || status >= 500 || status == 408 || status == 429;
+  }
+
+  static String said(ApiException fault) {
+    Problem problem = problemOf(fault);
+    if (problem != null) {
+      return problem.getCode() + ": " + problem.getDetail();
+    }
+    return fault.getCode() == 0 ? String.valueOf(fault.getCause()) : "HTTP " + fault.getCode();
+  }
+
+  static long retryAfterMs(ApiException fault) {
+    var headers = fault.getResponseHeaders();
+    return headers == null ? 0 : 1000 * headers.firstValueAsLong("Retry-After").orElse(0);
+  }
+
+  static void sleep(long ms) {
+    try {
+      Thread.sleep(ms);
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** The reason of an acknowledgement: at most 1,024 characters. */
+  static String reason(String text) {
+    String given = String.valueOf(text);
+    return given.substring(0, given.offsetByCodePoints(0, Math.min(1024, given.codePointCount(0, given.length()))));
   }
 }

@@ -1,3 +1,4 @@
+import java.lang.System.Logger.Level;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -16,15 +17,24 @@ import sharequeue.model.AcknowledgementStatus;
 import sharequeue.model.ConsumerRecord;
 import sharequeue.model.FetchRequest;
 import sharequeue.model.FetchedBatch;
-import sharequeue.model.Problem;
 
 /**
  * A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long. Copy it into your project.
  *
  * <p>A handler that returns accepts its record. One that throws releases it, with the error as the reason, until the group's
- * delivery limit makes it a dead letter; {@link Reject} makes it one at once.
+ * delivery limit makes it a dead letter; {@link Release} says when it comes again, {@link Reject} makes it one at once.
  */
 final class Worker implements Runnable {
+  /** Thrown by a handler: deliver the record again after {@code delayMs}, up to 12 hours, not after the group's backoff. */
+  static final class Release extends RuntimeException {
+    private final int delayMs;
+
+    Release(String reason, long delayMs) {
+      super(reason);
+      this.delayMs = (int) Math.min(Math.max(delayMs, 0), 43_200_000);
+    }
+  }
+
   /** Thrown by a handler: make the record a dead letter, for this reason. */
   static final class Reject extends RuntimeException {
     Reject(String reason) {
@@ -36,6 +46,7 @@ final class Worker implements Runnable {
     void handle(ConsumerRecord record, FetchedBatch batch) throws Exception;
   }
 
+  private static final System.Logger LOG = System.getLogger(Worker.class.getName());
   private static final int WAIT_MS = 10_000;
   private final RecordsApi records;
   private final String group;
@@ -43,6 +54,7 @@ final class Worker implements Runnable {
   private final Duration lock;
   private final Handler handler;
   private final String memberId = UUID.randomUUID().toString();
+  private int maxRecords = 100;
   private volatile boolean stopped;
 
   /** {@code url}: of a gateway. {@code lock}: how long the locks last; null: as long as the group says. */
@@ -57,26 +69,34 @@ final class Worker implements Runnable {
     this.handler = handler;
   }
 
-  /** Ends {@link #run} after the record in hand; records that were fetched and not handled are released. */
+  /** How many records a fetch takes; 100 unless you say otherwise. */
+  Worker maxRecords(int most) {
+    maxRecords = most;
+    return this;
+  }
+
+  /** Ends {@link #run} after the record in hand, or the wait of a fetch, up to 10 s. The other records are released. */
   void stop() {
     stopped = true;
   }
 
   @Override
   public void run() {
-    long pauseMs = 100;
+    long pauseMs = Producer.FIRST_PAUSE_MS;
     String fetchId = UUID.randomUUID().toString();
     while (!stopped) {
       try {
         settle(records.fetchRecords(group, request(fetchId)).getBatches());
-        pauseMs = 100;
+        pauseMs = Producer.FIRST_PAUSE_MS;
         fetchId = UUID.randomUUID().toString();
       } catch (ApiException fault) {
-        Problem problem = problemOf(fault);
-        if (problem != null && !problem.getRetriable()) {
-          throw new IllegalStateException(problem.getCode() + ": " + problem.getDetail(), fault);
+        if (!Producer.mayHelp(fault)) {
+          throw new IllegalStateException(Producer.said(fault), fault);
         }
-        sleep(Math.max(retryAfterMs(fault), pauseMs));
+        if (pauseMs == Producer.FIRST_PAUSE_MS) {
+          LOG.log(Level.WARNING, "no records for the group " + group + ", trying again: " + Producer.said(fault));
+        }
+        Producer.sleep(Math.max(Producer.retryAfterMs(fault), pauseMs));
         pauseMs = Math.min(2 * pauseMs, WAIT_MS);
       }
     }
@@ -84,7 +104,7 @@ final class Worker implements Runnable {
 
   /** A repeat with the same id, because an answer was lost, gets the same records. */
   private FetchRequest request(String fetchId) {
-    FetchRequest request = new FetchRequest().topics(topics).memberId(memberId).maxWaitMs(WAIT_MS).maxRecords(100);
+    FetchRequest request = new FetchRequest().topics(topics).memberId(memberId).maxWaitMs(WAIT_MS).maxRecords(maxRecords);
     request.fetchId(fetchId);
     return lock == null ? request : request.lockDurationMs((int) lock.toMillis());
   }
@@ -115,15 +135,19 @@ final class Worker implements Runnable {
         outcomes.add(one(batch, record.getOffset(), batch.getLastOffset(), AcknowledgeType.RELEASE).begun(false));
         break;
       }
-      AcknowledgeType type = AcknowledgeType.ACCEPT;
-      String reason = null;
+      Acknowledgement outcome = one(batch, record.getOffset(), record.getOffset(), AcknowledgeType.ACCEPT);
       try {
         handler.handle(record, batch);
+      } catch (Reject fault) {
+        outcome.type(AcknowledgeType.REJECT).reason(Producer.reason(fault.getMessage()));
+      } catch (Release fault) {
+        outcome.type(AcknowledgeType.RELEASE).reason(Producer.reason(fault.getMessage())).delayMs(fault.delayMs);
       } catch (Exception fault) {
-        type = fault instanceof Reject ? AcknowledgeType.REJECT : AcknowledgeType.RELEASE;
-        reason = String.valueOf(fault.getMessage());
+        String place = batch.getTopic() + "/" + batch.getPartition() + "/" + record.getOffset();
+        LOG.log(Level.WARNING, "the handler failed, and " + place + " is released, delivery " + batch.getAttempt(), fault);
+        outcome.type(AcknowledgeType.RELEASE).reason(Producer.reason(fault.toString()));
       }
-      outcomes.add(one(batch, record.getOffset(), record.getOffset(), type).reason(reason));
+      outcomes.add(outcome);
     }
     return outcomes;
   }
@@ -148,15 +172,17 @@ final class Worker implements Runnable {
         for (int index = 0; index < results.size(); index++) {
           if (results.get(index).getStatus() == AcknowledgementStatus.UNKNOWN) {
             unknown.add(outcomes.get(index));
+          } else if (results.get(index).getStatus() == AcknowledgementStatus.FAILED) {
+            LOG.log(Level.WARNING, "an acknowledgement failed, the records come again: " + results.get(index).getDetail());
           }
         }
         outcomes = unknown;
       } catch (ApiException fault) {
-        Problem problem = problemOf(fault);
-        if (problem != null && !problem.getRetriable()) {
-          return; // the locks ended: the records come again
+        if (!Producer.mayHelp(fault)) {
+          LOG.log(Level.WARNING, outcomes.size() + " acknowledgements failed, the records come again: " + Producer.said(fault));
+          return; // the locks ended
         }
-        sleep(Math.max(retryAfterMs(fault), 500));
+        Producer.sleep(Math.max(Producer.retryAfterMs(fault), 500));
       }
     }
   }
@@ -169,27 +195,5 @@ final class Worker implements Runnable {
   private static Acknowledgement one(FetchedBatch batch, long first, long last, AcknowledgeType type) {
     Acknowledgement one = new Acknowledgement().topic(batch.getTopic()).partition(batch.getPartition()).type(type);
     return one.firstOffset(first).lastOffset(last).deliveryCount(batch.getDeliveryCount());
-  }
-
-  /** The Problem that the service answered; null if something between answered, or nothing. */
-  static Problem problemOf(ApiException fault) {
-    try {
-      return ApiClient.createDefaultObjectMapper().readValue(fault.getResponseBody(), Problem.class);
-    } catch (Exception none) {
-      return null;
-    }
-  }
-
-  static long retryAfterMs(ApiException fault) {
-    var headers = fault.getResponseHeaders();
-    return headers == null ? 0 : 1000 * headers.firstValueAsLong("Retry-After").orElse(0);
-  }
-
-  static void sleep(long ms) {
-    try {
-      Thread.sleep(ms);
-    } catch (InterruptedException interrupted) {
-      Thread.currentThread().interrupt();
-    }
   }
 }

@@ -27,7 +27,7 @@ from sharequeue_api import (
     ProduceRecord,
 )
 from urllib3.exceptions import HTTPError
-from worker import Worker
+from worker import Release, Worker
 
 Json = dict[str, Any]
 BODIES = {
@@ -177,18 +177,20 @@ class Player:
 
     def work(self, case: Json) -> None:
         """The producer stores each record once. The worker handles all: one fails once,
-        one takes longer than its lock."""
+        one is released for no time, one takes longer than its lock."""
         topic, group, spec = self._values["topic"], self._values["group"], case["worker"]
         sent = [ProduceRecord(**record) for record in spec["records"]]
         Producer(sharequeue_api.RecordsApi(self._stub)).send(topic, sent)  # which loses an answer, and then refuses
-        handled: list[tuple[str, int]] = []
+        handled: list[str] = []
 
         def handle(record: ConsumerRecord, batch: FetchedBatch) -> None:
             if record.value == "bad" and batch.delivery_count == 1:
-                raise ValueError("not today")
+                raise ValueError("not today" + 1024 * "…")  # a reason holds 1,024 characters
+            if record.value == "at once" and batch.delivery_count == 1:
+                raise Release("not yet", delay_ms=0)  # which is not the backoff of the group
             if record.value == "slow":
                 time.sleep(spec["slow_ms"] / 1000)
-            handled.append((str(record.value), batch.delivery_count))
+            handled.append(f"{record.value} {batch.delivery_count}")
             if len(handled) == len(spec["records"]):
                 worker.stop()
 
@@ -198,7 +200,7 @@ class Player:
         ending.start()
         worker.run()
         ending.cancel()
-        if sorted(handled) != [("bad", 2), ("good", 1), ("slow", 1)]:
+        if handled != spec["handled"]:
             raise Unexpected(f"handled: {handled}")
         lag = {"answer": {"topics": [{"partitions": [{"lag": 0}]}]}, "status": 200}
         self.play({"call": "listShareGroupOffsets", "path": {"group": group}, "expect": lag, "eventually": True})

@@ -1,17 +1,20 @@
 """Sends records over generated code. A repeat stores nothing twice: all tries have one idempotency key. Copy it into
-your project, beside worker.py.
+your project. worker.py takes from here which requests to repeat, and when.
 """
 
+import logging
 import time
 import uuid
 
-from sharequeue_api import ApiException, ProducedRecord, ProduceRecord, ProduceRequest, RecordsApi
+from sharequeue_api import ApiException, Problem, ProducedRecord, ProduceRecord, ProduceRequest, RecordsApi
 from urllib3.exceptions import HTTPError
-from worker import MOST_PAUSE_S, problem_of, retry_after_s
+
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 10.0
+log = logging.getLogger(__name__)
 
 
 class Producer:
-    """`deadline_s`: how long `send` tries."""
+    """`deadline_s`: how long `send` tries, in seconds."""
 
     def __init__(self, records: RecordsApi, deadline_s: float = 120.0) -> None:
         self._records = records
@@ -27,15 +30,43 @@ class Producer:
         """
         key = key or str(uuid.uuid4())
         deadline = time.monotonic() + self._deadline_s
-        pause_s = 0.1
+        pause_s = FIRST_PAUSE_S
         while True:
             try:
                 request = ProduceRequest(records=records)
                 return self._records.produce_records(topic, request, idempotency_key=key, _request_timeout=30.0).records
             except (ApiException, HTTPError) as fault:
-                problem = problem_of(fault) if isinstance(fault, ApiException) else None
+                if pause_s == FIRST_PAUSE_S and may_help(fault):
+                    log.warning("no answer from the topic %s, trying again: %s", topic, said(fault))
                 pause_s = max(retry_after_s(fault) or 0.0, pause_s)
-                if (problem is not None and not problem.retriable) or time.monotonic() + pause_s > deadline:
+                if not may_help(fault) or time.monotonic() + pause_s > deadline:
                     raise
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
+
+
+def problem_of(fault: ApiException) -> Problem | None:
+    """The Problem that the service answered; None if something between answered."""
+    return fault.data if isinstance(fault.data, Problem) else None
+
+
+def may_help(fault: ApiException | HTTPError) -> bool:
+    """Whether a repeat may help: there was no answer, or the service says so, or a proxy could not reach it."""
+    if not isinstance(fault, ApiException):
+        return True
+    problem = problem_of(fault)
+    return problem.retriable if problem else not fault.status or fault.status >= 500 or fault.status in (408, 429)
+
+
+def said(fault: ApiException | HTTPError) -> str:
+    """The fault in one line."""
+    problem = problem_of(fault) if isinstance(fault, ApiException) else None
+    text = f"{problem.code}: {problem.detail}" if problem else " ".join(str(fault).split())
+    return text[:500]
+
+
+def retry_after_s(fault: Exception) -> float | None:
+    """The seconds of the header `Retry-After`; None without it."""
+    headers = getattr(fault, "headers", None) or {}
+    value = headers.get("Retry-After")
+    return float(value) if value is not None and value.isdecimal() else None

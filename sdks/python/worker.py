@@ -1,15 +1,18 @@
 """A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long.
-Copy it into your project.
+Copy it into your project, beside producer.py.
 
 A handler that returns accepts the record. One that raises releases it, with the error as the reason, until the group's
-delivery limit makes it a dead letter; `Reject` makes it one at once.
+delivery limit makes it a dead letter; `Release` says when it comes again, and `Reject` makes it a dead letter at once.
+What goes wrong is logged under the name of this module.
 """
 
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable
 
+from producer import FIRST_PAUSE_S, MOST_PAUSE_S, may_help, retry_after_s, said
 from sharequeue_api import (
     Acknowledgement,
     AcknowledgementStatus,
@@ -21,13 +24,20 @@ from sharequeue_api import (
     FetchedBatch,
     FetchRequest,
     FetchResponse,
-    Problem,
     RecordsApi,
 )
 from urllib3.exceptions import HTTPError
 
 WAIT_MS = 10_000
-MOST_PAUSE_S = 10.0
+log = logging.getLogger(__name__)
+
+
+class Release(Exception):
+    """Raised by a handler: deliver the record again after `delay_ms`, up to 12 hours, not after the group's backoff."""
+
+    def __init__(self, reason: str, delay_ms: int) -> None:
+        super().__init__(reason)
+        self.delay_ms = delay_ms
 
 
 class Reject(Exception):
@@ -35,11 +45,6 @@ class Reject(Exception):
 
 
 Handler = Callable[[ConsumerRecord, FetchedBatch], None]
-
-
-def problem_of(fault: ApiException) -> Problem | None:
-    """The Problem that the service answered; None if something between answered."""
-    return fault.data if isinstance(fault.data, Problem) else None
 
 
 class Worker:
@@ -65,22 +70,24 @@ class Worker:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End `run` after the record in hand; records that were fetched and not handled are released."""
+        """End `run` after the record in hand, or the wait of a fetch, up to 10 s. The other records are released."""
         self._stopped.set()
 
     def run(self) -> None:
-        pause_s, fetch_id = 0.1, str(uuid.uuid4())
+        """Raises: ApiException: the service refused a fetch, and no repeat helps."""
+        pause_s, fetch_id = FIRST_PAUSE_S, str(uuid.uuid4())
         while not self._stopped.is_set():
             try:
                 fetched = self._fetch(fetch_id)
             except (ApiException, HTTPError) as fault:
-                problem = problem_of(fault) if isinstance(fault, ApiException) else None
-                if problem is not None and not problem.retriable:
+                if not may_help(fault):
                     raise
+                if pause_s == FIRST_PAUSE_S:
+                    log.warning("no records for the group %s, trying again: %s", self._group, said(fault))
                 self._stopped.wait(retry_after_s(fault) or pause_s)
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
                 continue
-            pause_s, fetch_id = 0.1, str(uuid.uuid4())
+            pause_s, fetch_id = FIRST_PAUSE_S, str(uuid.uuid4())
             self._settle(fetched.batches)
 
     def _fetch(self, fetch_id: str) -> FetchResponse:
@@ -118,14 +125,20 @@ class Worker:
             if self._stopped.is_set():  # it was never begun, so this delivery is no attempt
                 release = _one(batch, record.offset, batch.last_offset, AcknowledgeType.RELEASE, None, False)
                 return [*outcomes, release]
-            word, reason = AcknowledgeType.ACCEPT, None
+            word, reason, delay_ms = AcknowledgeType.ACCEPT, None, None
             try:
                 self._handle(record, batch)
             except Reject as fault:
                 word, reason = AcknowledgeType.REJECT, str(fault)[:1024]
+            except Release as fault:
+                word, reason, delay_ms = AcknowledgeType.RELEASE, str(fault)[:1024], fault.delay_ms
             except Exception as fault:
+                place = f"{batch.topic}/{batch.partition}/{record.offset}"
+                log.warning("the handler failed, and %s is released (delivery %d)", place, batch.attempt, exc_info=True)
                 word, reason = AcknowledgeType.RELEASE, repr(fault)[:1024]
-            outcomes.append(_one(batch, record.offset, record.offset, word, reason))
+            outcome = _one(batch, record.offset, record.offset, word, reason)
+            outcome.delay_ms = delay_ms if delay_ms is None else min(max(delay_ms, 0), 43_200_000)
+            outcomes.append(outcome)
         return outcomes
 
     def _renew(self, held: list[FetchedBatch], done: threading.Event) -> None:
@@ -145,11 +158,14 @@ class Worker:
             try:
                 results = self._send(outcomes).results
             except (ApiException, HTTPError) as fault:
-                problem = problem_of(fault) if isinstance(fault, ApiException) else None
-                if (problem is not None and not problem.retriable) or time.monotonic() > deadline:
-                    return  # the locks ended, or will: the records come again
+                if not may_help(fault) or time.monotonic() > deadline:
+                    log.warning("%d acknowledgements failed, the records come again: %s", len(outcomes), said(fault))
+                    return  # the locks ended, or will
                 time.sleep(retry_after_s(fault) or 0.5)
                 continue
+            failed = [result for result in results if result.status == AcknowledgementStatus.FAILED]
+            if failed:  # the locks ended: the records come again
+                log.warning("%d of %d acknowledgements failed: %s", len(failed), len(results), failed[0].detail)
             both = zip(outcomes, results, strict=True)
             outcomes = [outcome for outcome, result in both if result.status == AcknowledgementStatus.UNKNOWN]
 
@@ -171,10 +187,3 @@ def _one(
         reason=reason,
         begun=begun,
     )
-
-
-def retry_after_s(fault: Exception) -> float | None:
-    """The seconds of the header `Retry-After`; None without it."""
-    headers = getattr(fault, "headers", None) or {}
-    value = headers.get("Retry-After")
-    return float(value) if value is not None and value.isdecimal() else None

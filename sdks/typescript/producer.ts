@@ -3,7 +3,7 @@
  * project, beside worker.ts.
  */
 import type { components } from "./generated/schema.js";
-import { type Gateway, attempt, sleep } from "./worker.js";
+import { FIRST_PAUSE_MS, type Gateway, attempt, sleep } from "./worker.js";
 
 type Schemas = components["schemas"];
 
@@ -12,7 +12,7 @@ const MOST_PAUSE_MS = 10_000;
 export interface SendOptions {
   /** Names these records for 24 hours, in at most 128 characters. Without it, `send` makes one. */
   key?: string;
-  /** How long `send` tries. */
+  /** How long `send` tries: 120,000 ms unless you say otherwise. */
   deadlineMs?: number;
 }
 
@@ -27,7 +27,7 @@ export async function send(
   { key = crypto.randomUUID(), deadlineMs = 120_000 }: SendOptions = {},
 ): Promise<Schemas["ProducedRecord"][]> {
   const deadline = Date.now() + deadlineMs;
-  let pauseMs = 100;
+  let pauseMs = FIRST_PAUSE_MS;
   for (;;) {
     const sent = await attempt(() =>
       client.POST("/v1/topics/{topic}/records", {
@@ -37,8 +37,9 @@ export async function send(
       }),
     );
     if ("data" in sent) return sent.data.records;
+    if (pauseMs === FIRST_PAUSE_MS) console.warn(`no answer from the topic ${topic}, trying again: ${sent.why}`);
     pauseMs = Math.max(sent.retryAfterMs ?? 0, pauseMs);
-    if (Date.now() + pauseMs > deadline) throw new Error(`no answer to the records of the key ${key}`);
+    if (Date.now() + pauseMs > deadline) throw new Error(`no answer to the records of the key ${key}: ${sent.why}`);
     await sleep(pauseMs);
     pauseMs = Math.min(2 * pauseMs, MOST_PAUSE_MS);
   }

@@ -2,8 +2,8 @@
  * A loop over generated types: fetch, handle, acknowledge; renew the locks of what takes long. Copy it into your project.
  *
  * `for await (const delivery of deliveries(client, "billing", ["orders"], { signal }))`: handle `delivery.record`, then call
- * `delivery.accept()`, `release(reason)` or `reject(reason)`. A delivery that is not settled when the next one is asked for
- * is accepted. Leaving the loop releases what was fetched and not handled.
+ * `delivery.accept()`, `release(reason, delayMs)` or `reject(reason)`. A delivery that is not settled when the next one is
+ * asked for is accepted. Leaving the loop, also by an error, releases the delivery and what was fetched and not handled.
  */
 import type { Client } from "openapi-fetch";
 import type { components, paths } from "./generated/schema.js";
@@ -17,11 +17,15 @@ type Acknowledgement = Schemas["Acknowledgement"];
 type Word = Schemas["AcknowledgeType"];
 
 const WAIT_MS = 10_000;
+export const FIRST_PAUSE_MS = 100;
 const MOST_PAUSE_MS = 10_000;
 
 export interface Options {
+  /** Ends the loop, also while it waits for records. */
   signal?: AbortSignal;
+  /** How many records a fetch takes: 100 unless you say otherwise. */
   maxRecords?: number;
+  /** How long the locks last; unless you say otherwise, as long as the group says. They are renewed. */
   lockDurationMs?: number;
 }
 
@@ -29,7 +33,9 @@ export interface Delivery {
   readonly record: ConsumerRecord;
   readonly batch: Batch;
   accept(): Promise<void>;
+  /** It comes again after `delayMs`, up to 12 hours; without it, after the group's backoff. */
   release(reason?: string, delayMs?: number): Promise<void>;
+  /** It becomes a dead letter. */
   reject(reason?: string): Promise<void>;
 }
 
@@ -49,7 +55,7 @@ export async function* deliveries(
   const memberId = crypto.randomUUID();
   const member = new Member(client, group, memberId);
   const stopped = () => options.signal?.aborted ?? false;
-  let [pauseMs, fetchId] = [100, crypto.randomUUID()];
+  let [pauseMs, fetchId] = [FIRST_PAUSE_MS, crypto.randomUUID()];
   while (!stopped()) {
     const fetched = await attempt(() =>
       client.POST("/v1/share-groups/{group}/fetch", {
@@ -67,11 +73,12 @@ export async function* deliveries(
     );
     if (!("data" in fetched)) {
       if (stopped()) return;
+      if (pauseMs === FIRST_PAUSE_MS) console.warn(`no records for the group ${group}, trying again: ${fetched.why}`);
       await sleep(fetched.retryAfterMs ?? pauseMs);
       pauseMs = Math.min(2 * pauseMs, MOST_PAUSE_MS);
       continue;
     }
-    [pauseMs, fetchId] = [100, crypto.randomUUID()];
+    [pauseMs, fetchId] = [FIRST_PAUSE_MS, crypto.randomUUID()];
     yield* member.handedOut(fetched.data.batches);
   }
 }
@@ -99,8 +106,8 @@ class Member {
           batch,
           accept: () => this.settle(record, "accept"),
           release: (reason, delayMs) =>
-            this.settle(record, "release", { ...(reason ? { reason } : {}), ...(delayMs ? { delay_ms: delayMs } : {}) }),
-          reject: (reason) => this.settle(record, "reject", reason ? { reason } : {}),
+            this.settle(record, "release", { ...because(reason), ...(delayMs === undefined ? {} : { delay_ms: delayMs }) }),
+          reject: (reason) => this.settle(record, "reject", because(reason)),
         };
         await this.settle(record, "accept");
       }
@@ -111,7 +118,7 @@ class Member {
         ...(begun.has(record) ? {} : { begun: false }), // a delivery that was never begun is no attempt
       }));
       this.held.clear();
-      if (left.length > 0) await this.send(left).catch(() => undefined); // their locks end by themselves
+      if (left.length > 0) await this.send(left).catch(console.warn); // their locks end by themselves
     }
   }
 
@@ -123,15 +130,20 @@ class Member {
     const deadline = Date.now() + 30_000;
     for (;;) {
       const sent = await this.send([{ ...one(batch, record.offset, word), ...more }]);
-      if ("data" in sent && sent.data.results[0]?.status !== "unknown") return;
-      if (Date.now() > deadline) return; // the lock ends, and the record comes again
+      const result = "data" in sent ? sent.data.results[0] : undefined;
+      const failed = result?.status === "failed" || Date.now() > deadline;
+      if (failed) {
+        const why = "why" in sent ? sent.why : result?.detail;
+        console.warn(`${word} of ${batch.topic}/${batch.partition}/${record.offset} failed, it comes again: ${why}`);
+      }
+      if (failed || (result !== undefined && result.status !== "unknown")) return;
       await sleep(("data" in sent ? undefined : sent.retryAfterMs) ?? 500);
     }
   }
 
   private async renew(): Promise<void> {
     const renewals = [...this.held].map(([record, batch]) => one(batch, record.offset, "renew"));
-    if (renewals.length > 0) await this.send(renewals).catch(() => undefined); // the next third of the lock tries again
+    if (renewals.length > 0) await this.send(renewals).catch(console.warn); // the next third of the lock tries again
   }
 
   private send(acknowledgements: Acknowledgement[]) {
@@ -150,22 +162,36 @@ function one(batch: Batch, offset: number, type: Word): Acknowledgement {
   return { topic, partition, first_offset: offset, last_offset: offset, delivery_count, type };
 }
 
-type Answer<T> = { data?: T; error?: Problem; response: Response };
-type Attempt<T> = { data: T } | { retryAfterMs: number | undefined };
+function because(reason?: string): Partial<Acknowledgement> {
+  return reason ? { reason: [...reason].slice(0, 1024).join("") } : {};
+}
 
-/** The answer, or when to try again. Throws Refused if no repeat helps. */
+type Answer<T> = { data?: T; error?: Problem; response: Response };
+type Attempt<T> = { data: T } | { retryAfterMs: number | undefined; why: string };
+
+/** The answer, or when to try again. Throws Refused if no repeat helps, and what else is not a fault of the network. */
 export async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attempt<T>> {
   let answer: Answer<T>;
   try {
     answer = await call();
-  } catch {
-    return { retryAfterMs: undefined }; // the network, or a time-out
+  } catch (fault) {
+    // fetch of Node.js fails with a TypeError whose cause is the network's error, or at a signal with a DOMException
+    const cause = fault instanceof TypeError ? fault.cause : undefined;
+    const network = fault instanceof DOMException || (cause instanceof Error && !(cause instanceof TypeError));
+    if (!network) throw fault;
+    return { retryAfterMs: undefined, why: `${fault}${cause ? `: ${(cause as { code?: string }).code ?? cause}` : ""}` };
   }
-  if (answer.data !== undefined) return { data: answer.data };
-  if (answer.error?.code === "INVALID_RECORD_STATE") return { data: answer.error as T }; // the lock ended: it comes again
-  if (answer.error && !answer.error.retriable) throw new Refused(answer.error);
-  const seconds = answer.response.headers.get("Retry-After");
-  return { retryAfterMs: seconds === null ? undefined : Number(seconds) * 1000 };
+  const { data, error, response } = answer;
+  if (data !== undefined) return { data };
+  if (error?.code === "INVALID_RECORD_STATE") return { data: error as T }; // the lock ended: it comes again
+  const seconds = response.headers.get("Retry-After");
+  const retryAfterMs = seconds === null ? undefined : Number(seconds) * 1000;
+  if (error?.code === undefined) { // a proxy answered
+    if (response.status < 500 && ![408, 429].includes(response.status)) throw new Error(`HTTP ${response.status}: ${error}`);
+    return { retryAfterMs, why: `HTTP ${response.status}` };
+  }
+  if (!error.retriable) throw new Refused(error);
+  return { retryAfterMs, why: `${error.code}: ${error.detail}` };
 }
 
 export function sleep(ms: number): Promise<void> {
