@@ -72,6 +72,15 @@ def test_each_end_of_what_has_ended(cell: tuple[str, Wish], code: int | None) ->
     }
 
 
+@pytest.mark.parametrize(("first", "again"), [(b"a", b"b"), (b"a", None), (None, b"b")])
+def test_a_commit_with_other_acknowledgements_is_refused(first: bytes | None, again: bytes | None) -> None:
+    found = transaction("committed")._replace(settled=first)
+    assert end_answer(COMMIT, "t", found, first) is found
+    with pytest.raises(ApiError, match="other acknowledgements") as refused:
+        end_answer(COMMIT, "t", found, again)
+    assert (refused.value.error.kafka_code, refused.value.definite) == (48, True)
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 @pytest.mark.parametrize("appended", [True, False])
 def test_an_append_to_what_has_ended(name: str, appended: bool) -> None:

@@ -72,13 +72,14 @@ SCENARIOS = {
         "reasons",
         "large_windows",
         "stream_window",
+        "pending",
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "changes", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
-    PIPELINE: ("bounded_read",),
+    PIPELINE: ("bounded_read", "transactional_writes"),
 }
 MODELS = {
-    GATEWAY: ("share_partition_model",),
+    GATEWAY: ("share_partition_model", "pending_model"),
     COORDINATOR: ("share_partition_model",),
     GROUP_COORDINATOR: ("assignor_properties", "share_group_model"),
     PIPELINE: ("bounded_read",),
