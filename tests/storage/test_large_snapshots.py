@@ -136,7 +136,7 @@ async def test_a_later_snapshot_stores_what_has_changed_alone(database_url: str)
         (key_id,) = await admin.fetchrow("SELECT key_id FROM share_state.share_partitions")
         for prune in (False, True):
             if prune:
-                assert await store.prune_keys(admin, [key_id]) > 0
+                assert await store.prune_keys(admin, [key_id]) >= 20, "a snapshot covers the updates that made it due"
                 await admin.execute("UPDATE share_state.snapshot_parts SET written_at = now() - interval '2 hours'")
                 await store.remove_lost_parts(admin)
                 assert await parts_of(admin) == 7
