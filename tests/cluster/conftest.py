@@ -8,6 +8,7 @@ import pytest
 
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.cluster.gateways import GatewayCluster
+from tests.cluster.settling import settling_stack
 from tests.conftest import NewDatabase
 
 LEASE = "SHAREQUEUE_COORDINATOR_GATEWAY_LEASE_MS"
@@ -36,6 +37,25 @@ def new_cluster(
 def stack(new_cluster: NewCluster) -> Iterator[Stack]:
     """One stack for all modules here with default settings; tests use their own topics and groups."""
     with new_cluster() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def log_url(new_database: NewDatabase) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def state_url(new_database: NewDatabase) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def stack_of_two_databases(
+    tmp_path_factory: pytest.TempPathFactory, log_url: str, state_url: str, new_redis: Callable[[], str]
+) -> Iterator[Stack]:
+    """Three gateways, for a module alone; the states of groups lie in another database than the log."""
+    with settling_stack(tmp_path_factory.mktemp("stack"), log_url, state_url, new_redis()) as stack:
         yield stack
 
 

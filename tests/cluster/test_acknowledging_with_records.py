@@ -9,7 +9,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
@@ -18,8 +18,7 @@ import pytest
 
 from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.gateways import GatewayCluster
-from tests.cluster.settling import RECORDS, SOON_S, Consumed, settling_stack, sql
-from tests.conftest import NewDatabase
+from tests.cluster.settling import RECORDS, SOON_S, Consumed, sql
 
 STEPS = {
     "begin": ("log.transactions", "BEFORE INSERT", False),
@@ -38,21 +37,9 @@ POINTS = [*list(STEPS)[:-1], "apply", "forget", "answer"]
 
 
 @pytest.fixture(scope="module")
-def log_url(new_database: NewDatabase) -> str:
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def state_url(new_database: NewDatabase) -> str:
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def stack(
-    tmp_path_factory: pytest.TempPathFactory, log_url: str, state_url: str, new_redis: Callable[[], str]
-) -> Iterator[Stack]:
-    with settling_stack(tmp_path_factory.mktemp("stack"), log_url, state_url, new_redis()) as stack:
-        yield stack
+def stack(stack_of_two_databases: Stack) -> Stack:
+    """A stack of this module alone: the tests look into its databases."""
+    return stack_of_two_databases
 
 
 class Gates:
