@@ -13,6 +13,7 @@ from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.prepare import ShardChanges
 from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.row_format import ROW_FORMAT
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decide
 
@@ -47,7 +48,7 @@ class Running:
 
         self.ownership = Ownership(
             connect_owner,
-            ShardStore("share_state"),
+            ShardStore("share_state", ROW_FORMAT),
             node_id=node_id,
             url=f"http://{node_id}",
             shards=range(SHARDS),
@@ -66,7 +67,6 @@ class Running:
             Clock(),
             cold_interval_ms=cold_ms,
             prune_interval_ms=prune_ms,
-            node_id=node_id,
         )
         self.large_snapshots = LargeSnapshots(self.coordinator, connect, Clock())
         self.owning: asyncio.Task[None] | None = None

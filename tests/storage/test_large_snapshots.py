@@ -399,6 +399,28 @@ async def test_nothing_new_is_written_while_an_older_instance_runs(database_url:
         assert [len(found) for found in parts.values()] == [7]
 
 
+@pytest.mark.parametrize("joins", ["a new name", "the name of an older instance", "a row that was removed"])
+async def test_an_instance_that_joins_lowers_no_format(database_url: str, joins: str) -> None:
+    """Another instance may ask for the lowest format at any moment, also before this one has done anything else."""
+    async with session(database_url) as admin, running(database_url, node_id="a", lease_ms=20_000) as a:
+        if joins == "the name of an older instance":
+            await admin.execute(
+                "INSERT INTO share_state.instances (node_id, incarnation, url, seen_at) VALUES ('b', 'x', 'y', now())"
+            )
+            await a.housekeeping.agree_on_format()
+            assert not a.coordinator.keeps_pending
+        async with running(database_url, node_id="b", lease_ms=20_000) as b:
+            if joins == "a row that was removed":
+                await admin.execute("DELETE FROM share_state.instances WHERE node_id = 'b'")
+                b.ownership.look_again()
+                there = 0
+                while not there:
+                    await asyncio.sleep(0.01)
+                    there = await admin.fetchval("SELECT count(*) FROM share_state.instances WHERE node_id = 'b'")
+            await a.housekeeping.agree_on_format()
+            assert (a.coordinator.compact, a.coordinator.keeps_pending, a.coordinator.keeps_changes) == (True,) * 3
+
+
 async def test_a_large_load_stops_no_loop(database_url: str) -> None:
     """250,000 batches. What is left is work of C code that cannot be interrupted."""
     key = new_key()

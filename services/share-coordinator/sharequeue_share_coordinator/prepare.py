@@ -18,6 +18,7 @@ from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.settings import Settings
+from sharequeue_share_coordinator.share_state.row_format import ROW_FORMAT
 
 
 class ShardChanges:
@@ -57,7 +58,7 @@ async def prepare(settings: Settings) -> Service:
     clock = Clock()
     ownership = Ownership(
         connect,
-        ShardStore("share_state"),
+        ShardStore("share_state", ROW_FORMAT),
         node_id=node_name(settings.node_id, settings.port),
         url=own_url(settings.url, settings.host, settings.port),
         shards=range(settings.shards),
@@ -79,7 +80,6 @@ async def prepare(settings: Settings) -> Service:
         clock,
         cold_interval_ms=settings.cold_partition_snapshot_interval_ms,
         prune_interval_ms=settings.prune_interval_ms,
-        node_id=ownership.instance.node_id,
     )
     large_snapshots = LargeSnapshots(coordinator, connect, clock)
     group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)

@@ -276,11 +276,8 @@ async def remove_lost_parts(connection: Any) -> None:
     )
 
 
-async def declare_format(connection: Any, node_id: str, row_format: int) -> int:
-    """Record which format of rows an instance reads. Returns: the lowest that a live instance reads."""
-    await connection.execute(
-        "UPDATE share_state.instances SET row_format = $2 WHERE node_id = $1 AND row_format <> $2", node_id, row_format
-    )
+async def lowest_format(connection: Any, row_format: int) -> int:
+    """The lowest format of rows that a live instance reads. `row_format`: that of this one."""
     lowest: int = await connection.fetchval(
         """SELECT coalesce(min(row_format), $1) FROM share_state.instances
            WHERE seen_at > clock_timestamp() - interval '1 minute'""",

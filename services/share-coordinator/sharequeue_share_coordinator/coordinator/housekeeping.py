@@ -50,9 +50,7 @@ class Housekeeping:
         *,
         cold_interval_ms: int,
         prune_interval_ms: int,
-        node_id: str = "",
     ) -> None:
-        self._node_id = node_id
         self._coordinator = coordinator
         self._connect = connect
         self._ownership = ownership
@@ -126,7 +124,7 @@ class Housekeeping:
 
     async def agree_on_format(self) -> None:
         """Write rows in a format only once every live instance reads it."""
-        lowest = await store.declare_format(await self._connected(), self._node_id, ROW_FORMAT)
+        lowest = await store.lowest_format(await self._connected(), ROW_FORMAT)
         self._coordinator.compact = lowest >= COMPACT_FORMAT
         self._coordinator.keeps_pending = lowest >= PENDING_FORMAT
         self._coordinator.keeps_changes = lowest >= CHANGES_FORMAT
