@@ -7,7 +7,7 @@
 httptools parses, and calls this class. `Connection` gets the requests and decides about them.
 
 - A head is checked when it is whole (`head`), and by its size so far after each read that ends in it.
-- A body goes to its exchange part by part. Its framing may not be larger than the body itself.
+- A body goes to its exchange part by part. The framing of its chunks has a bound.
 - An offer to upgrade is ignored (RFC 9110 7.8). httptools would drop the body of such a request, so it gets the head
   again without the offer.
 - Trailers are dropped (RFC 9110 6.5.1): nothing behind a body counts as a header.
@@ -132,7 +132,10 @@ class RequestParser:
         received = 0 if self.incoming is None else self.incoming.received
         framing = self._fed - received
         if framing > received // 4 + 2 * limits.max_head_bytes:  # allows chunks of about 30 bytes on average
-            detail = "the framing of the body, its chunks and trailers, is larger than the body"
+            free = 2 * limits.max_head_bytes
+            detail = (
+                f"the framing of the body is larger than {free} bytes and a quarter of the body: send larger chunks"
+            )
             return InvalidRequest(detail, status=400)
         return None
 
