@@ -124,7 +124,7 @@ def _default(field: msgspec.inspect.Field) -> str:
 
 _UNITS: Final = {
     "_ms": (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)),
-    "_bytes": (("MiB", 1 << 20), ("KiB", 1 << 10)),
+    "_bytes": (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)),
 }
 
 

@@ -25,7 +25,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     head_timeout_ms: Milliseconds = 30_000
     """A head that is not complete by then gets 408. A new connection that has sent nothing by then is closed."""
     body_grace_ms: Milliseconds = 10_000
-    """After that time the average speed of a body counts (`min_body_bytes_per_s`)."""
+    """When a body takes longer than this, its average speed must be at least `min_body_bytes_per_s`."""
     min_body_bytes_per_s: Annotated[int, Meta(ge=1, le=1_048_576)] = 1024
     """A slower body gets 408."""
     idle_timeout_ms: Milliseconds = 75_000
@@ -33,15 +33,15 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     answer. A client that waits for its answer is never cut off. Most clients and proxies use a shorter time, so they
     close first."""
     max_receiving_bytes: Annotated[int, Meta(ge=1_048_576)] = 134_217_728
-    """Bytes of bodies on their way, over all connections. Above it, the one that has been arriving longest gets 429.
-    A single one never does."""
+    """Bytes of request bodies that are arriving, over all connections. Above it, the body that has been arriving
+    longest gets 429. A single body never does."""
     max_unsent_bytes: Annotated[int, Meta(ge=1_048_576)] = 268_435_456
     """Bytes of answers that clients have not taken yet, over all connections. Above it, the connection that has taken
-    nothing for longest is closed; a single one never is. A gateway reads as many bytes from the log's database at a
-    time, each read counted as the largest batch so far; further reads wait. Not counted: records that a fetch holds
-    until their locks are in Redis, and records from another gateway until the answer is complete. A record takes about
-    five times its bytes until then. With 4 MiB, 100 clients that asked for 10 MiB each and took nothing cost a gateway
-    72 MiB for a moment, a single one 50 MiB."""
+    nothing for longest is closed; a single one never is. A gateway also reads at most this many bytes from the log's
+    database at a time: each read counts as the largest batch so far, and further reads wait. Two things are not
+    counted: records that a fetch holds until their locks are in Redis, and records from another gateway until the
+    answer is complete. Until then a record takes about five times its bytes. With 4 MiB, 100 clients that asked for
+    10 MiB each and took nothing cost a gateway 72 MiB for a moment, a single one 50 MiB."""
     max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 15_000
     """Open connections. Above it, the connection that is idle longest is closed; if none is idle, a new one gets 503.
     The limit of open files may lower it: each service raises its soft limit to the hard one."""

@@ -106,7 +106,7 @@ def _retry_backoff_fault(text: str) -> str | None:
     try:
         retry_waits(text)
     except ValueError:
-        return f"must be up to {_MOST_WAITS} waits of 0 to {MAX_DELAY_MS} ms, divided by commas"
+        return f"must be up to {_MOST_WAITS} waits of 0 to {MAX_DELAY_MS} ms, separated by commas"
     return None
 
 
@@ -122,7 +122,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.session.timeout.ms",
             "int",
             "45000",
-            "A member that sends no heartbeat for so long leaves the group. Above the heartbeat interval.",
+            "A member that sends no heartbeat for this time leaves the group. It must be above the heartbeat interval.",
             1000,
             HOUR_MS,
             kafka_minimum=45_000,
@@ -182,8 +182,8 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.redelivery.percent",
             "int",
             "75",
-            "If a share-partition has records to deliver again and new ones, so many of 100 fetches begin at the former, "
-            "and the others [at the new ones](#redelivered-and-new-records).",
+            "If a share-partition has records to deliver again and new ones, this percentage of fetches begins with the "
+            "records to deliver again, and the others [with the new ones](#redelivered-and-new-records).",
             0,
             100,
             kafka_default="100",
@@ -228,7 +228,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "text",
             "",
             "Waits before the second, third, … delivery of a record, such as `1000,5000,30000`. The last one repeats. "
-            "[Empty is none](#backoff).",
+            "Empty: [no waits](#backoff).",
             check=_retry_backoff_fault,
             form="up to 100 waits of 0–43200000",
         ),
@@ -236,7 +236,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.retry.jitter.percent",
             "int",
             "10",
-            "How much longer such a wait may be.",
+            "By how much each of these waits may be longer, in percent.",
             0,
             50,
         ),
@@ -245,7 +245,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "bool",
             "false",
             "After many attempts a batch is delivered in smaller and smaller parts, to isolate a record that kills its "
-            "worker. With `true` this applies also to batches that a worker released, although that worker lived. A new "
+            "worker. With `true` this applies also to batches that a worker released, although that worker is alive. A new "
             "leader sees that a record was released only if the release had a `reason`.",
             kafka_default="true",
         ),
@@ -319,8 +319,8 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
             "cleanup.settled",
             "bool",
             "false",
-            "Whether records go as soon as every group that uses the topic has finished them, whatever their age. Not "
-            "in Kafka.",
+            "Whether records go as soon as every group that uses the topic has finished them, at any age. Not in "
+            "Kafka.",
         ),
         Config(
             "cleanup.policy",

@@ -43,7 +43,7 @@ def test_a_release_without_a_delay_waits_as_the_group_says(gateway: Gateway, nam
 @pytest.mark.parametrize("value", ["soon", "1000,", "-1", "1000;5000", "43200001", ",".join(["1"] * 101)])
 def test_a_list_of_waits_that_is_none_is_refused(gateway: Gateway, name: str, value: str) -> None:
     refused = gateway.http.patch(f"/v1/share-groups/{name}/config", json={"share.retry.backoff.ms": value})
-    assert "divided by commas" in problem(refused, 422, "INVALID_CONFIG", 40)["detail"]
+    assert "separated by commas" in problem(refused, 422, "INVALID_CONFIG", 40)["detail"]
 
 
 @in_event_loop

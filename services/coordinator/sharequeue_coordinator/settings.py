@@ -16,7 +16,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     database_url: str
     """PostgreSQL with the schema `groups`."""
     share_coordinator_url: str
-    """The URL of one share coordinator, or of several with commas between."""
+    """The URL of one share coordinator, or of several, separated by commas."""
     cluster_token: str
     """The secret that services show each other, as for the gateway."""
 
@@ -41,7 +41,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """True lets the service bind an address that is not loopback. Its calls need the cluster token in any case, so it
     takes any `Host`."""
     kafka_defaults: bool = False
-    """Kafka's defaults and bounds of [group settings](configuration.md#group-settings). Set it at the gateways
+    """True gives [group settings](configuration.md#group-settings) Kafka's defaults and bounds. Set it at the gateways
     too."""
     max_partitions_per_topic: Positive = 10_000
     """The most partitions that a topic may have."""
@@ -53,7 +53,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """The pause before the initialisation of a share-partition that got no answer is tried again. Kafka:
     group.share.initialize.retry.interval.ms."""
     gateway_lease_ms: LeaseMs = 3000
-    """A gateway that is silent for so long leads no share-partitions any more, until it reports again."""
+    """A gateway that is silent for this time leads no share-partitions until it reports again."""
 
     def check(self) -> None:
         """Raises: ValueError: there is no such log level, or the token can be guessed."""

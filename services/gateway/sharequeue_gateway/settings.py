@@ -20,9 +20,9 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     redis_url: str
     """Redis: `redis://:password@host:port/number`. Tested on Redis 7, Valkey 8 and Valkey 9."""
     coordinator_url: str
-    """The URL of one group coordinator, or of several with commas between. Each instance names all others."""
+    """The URL of one group coordinator, or of several, separated by commas. Each instance names all others."""
     share_coordinator_url: str
-    """The URL of one share coordinator, or of several, likewise."""
+    """The URL of one share coordinator, or of several, separated by commas."""
     cluster_token: str
     """The secret that services show each other: the same for all, at least 16 characters. `python3 -c "import
     secrets; print(secrets.token_hex(24))"` makes one."""
@@ -35,23 +35,23 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """This gateway's name, which must be unique. If it is empty, the name is made of the host's name and the port."""
     url: str = ""
     """The URL at which other services reach this gateway. If it is empty, it is made of `host` and `port`; a gateway
-    that binds all addresses uses the host's name. Requests may name its host."""
+    that binds all addresses uses the host's name. Requests may have its host in `Host`."""
     log_level: str = "info"
     """debug, info, warning or error."""
     allow_unauthenticated: bool = False
     """True lets the service bind an address that is not loopback. It does not authenticate callers, so it refuses
     such an address by default."""
     allow_hosts: str = ""
-    """Host names that requests may have in `Host`, with commas between and without ports:
+    """Host names that requests may have in `Host`, separated by commas, without ports:
     `gateway,queue.example.org`. IP addresses, `localhost`, `*.localhost` and the host of `url` are always allowed.
     Others get 421: [proxy.md](proxy.md)."""
     allow_origins: str = ""
-    """Origins whose pages may call from a browser (CORS), with commas between:
-    `https://app.example.org,http://localhost:3000`; `*` is all. A call of another page that changes or acquires gets
-    403: [proxy.md](proxy.md)."""
+    """Origins whose pages may call from a browser (CORS), separated by commas:
+    `https://app.example.org,http://localhost:3000`; `*` allows all. A page of another origin gets 403 for a call that
+    changes something or acquires records: [proxy.md](proxy.md)."""
     kafka_defaults: bool = False
-    """Kafka's defaults and bounds of [group settings](configuration.md#group-settings), and its in-flight limit. Set
-    it at the group coordinator too."""
+    """True gives [group settings](configuration.md#group-settings) Kafka's defaults and bounds, and applies Kafka's
+    in-flight limit. Set it at the group coordinator too."""
     auto_create_topics: bool = True
     """Producing to a missing topic creates it, with one partition."""
     auto_create_dead_letter_topics: bool = True
@@ -76,34 +76,34 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     max_open_transactions: Positive = 10_000
     """Open transactions over all gateways. A further one gets 429."""
     max_transaction_bytes: Positive = 1024 * 1024 * 1024
-    """Bytes of the records of one transaction. A further produce gets 413. Each gateway counts what it takes, so a
-    transaction that uses several may have the bound at each."""
+    """Bytes of the records of one transaction. A further produce gets 413. Each gateway counts the records that it
+    takes, so a transaction over several gateways may reach the bound at each of them."""
     transaction_max_timeout_ms: Annotated[int, Meta(ge=1, le=86_400_000)] = 900_000
     """The longest `timeout_ms` of a transaction. A transaction that its producer left open holds back the readers of
     committed records for that time at most."""
     transaction_sweep_ms: Positive = 1000
     """How often transactions whose time has passed are aborted."""
     transaction_outcome_period_s: Annotated[int, Meta(ge=1, le=86_400)] = 3600
-    """The outcomes of transactions, and transactional ids after their last begin, are kept for at least 25 periods of
-    so many seconds. All gateways need the same value."""
+    """The outcomes of transactions, and transactional ids after their last begin, are kept for at least 25 of these
+    periods. All gateways need the same value."""
     share_session_idle_ms: Positive = 60_000
-    """A session that was not used for so long is dropped. Its member keeps what it holds."""
+    """A session that was not used for this time is dropped. Its member keeps the records that it holds."""
     share_partition_idle_ms: Positive = 60_000
-    """A share-partition that was not used for so long is unloaded, unless records are held or a delay ends within that
-    time. It is loaded again shortly before the next delay ends, or by a fetch."""
+    """A share-partition that was not used for this time is unloaded, unless records are held or a delay ends within the
+    same time. It is loaded again shortly before the next delay ends, or by a fetch."""
     max_share_partitions: Positive = 200_000
     """Loaded share-partitions. A further load gets 429 until idle ones are unloaded."""
     max_delayed_runs: Positive = 1_000_000
     """Runs of records in flight (offsets side by side in the same state) over all share-partitions that the gateway
     leads, about 250 bytes each. Above it, new records wait at the share-partitions that have more than their equal
-    part; in-flight says `limited_by`."""
+    part; the in-flight list shows it as `limited_by`."""
     record_cache_bytes: Positive = 64 * 1024 * 1024
     """Recent record batches kept in memory."""
     state_write_deadline_ms: Positive = 10_000
-    """How long a request waits for a state write. After it the outcome is `unknown`, and the gateway sends the write
+    """How long a request waits for a state write. Then its outcome is `unknown`, and the gateway sends the write
     again."""
     redis_timeout_ms: Positive = 50
-    """Time for a call to Redis. After it the gateway works without Redis. It must be below
+    """The most time for a call to Redis. A gateway that gets no answer works without Redis. It must be below
     `state_write_deadline_ms`."""
     dead_letter_retry_max_ms: Positive = 30_000
     """The longest pause between two tries to write a dead letter."""

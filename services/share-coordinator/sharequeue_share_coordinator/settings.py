@@ -16,7 +16,7 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     database_url: str
     """PostgreSQL with the schema `share_state`."""
     coordinator_url: str
-    """The URL of one group coordinator, or of several with commas between."""
+    """The URL of one group coordinator, or of several, separated by commas."""
     cluster_token: str
     """The secret that services show each other, as for the gateway."""
 
@@ -41,18 +41,18 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """True lets the service bind an address that is not loopback. Its calls need the cluster token in any case, so it
     takes any `Host`."""
     snapshot_update_records_per_snapshot: Annotated[int, Meta(ge=0, le=500)] = 500
-    """Updates of a share-partition before a snapshot. After a snapshot of more than 16 KiB the updates must also have
-    its bytes twice, or half of them after 20,000 updates. A snapshot of more than 1,000 batches counts as the bytes of
-    what has changed since an earlier one was stored whole. Kafka:
+    """After this many updates of a share-partition, a snapshot is due. If the last snapshot has more than 16 KiB, the
+    updates must also have twice its bytes, or half of its bytes after 20,000 updates. The size of a snapshot of more
+    than 1,000 batches is that of what has changed since one was stored whole. Kafka:
     share.coordinator.snapshot.update.records.per.snapshot."""
     kafka_defaults: bool = False
-    """The number of updates alone decides when a snapshot is due."""
+    """True: only the number of updates decides when a snapshot is due."""
     cold_partition_snapshot_interval_ms: Positive = 300_000
-    """A share-partition without writes for so long gets a snapshot, so that its rows can be removed. Kafka:
+    """A share-partition without writes for this time gets a snapshot, so that its rows can be removed. Kafka:
     share.coordinator.cold.partition.snapshot.interval.ms."""
     prune_interval_ms: Positive = 30_000
-    """How often rows that a newer snapshot covers are removed; every 20th time, and after a start, of all
-    share-partitions. Kafka: share.coordinator.state.topic.prune.interval.ms, 300000."""
+    """How often the service removes rows that a newer snapshot covers. Every 20th time, and after a start, it looks at
+    all share-partitions. Kafka: share.coordinator.state.topic.prune.interval.ms, 300000."""
     max_cached_share_partitions: Positive = 200_000
     """Share-partitions whose state stays in memory. The state of others is replayed when it is needed."""
 
