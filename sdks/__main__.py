@@ -65,7 +65,7 @@ class Language:
 
 
 MYPY: Final = (
-    "MYPYPATH=generated mypy contract.py worker.py producer.py main.py --strict --follow-imports=silent --config-file= "
+    "MYPYPATH=generated mypy contract.py worker.py acknowledger.py producer.py main.py --strict --follow-imports=silent --config-file= "
     "--cache-dir=.mypy --python-executable .venv/bin/python"
 )
 LANGUAGES: Final = {

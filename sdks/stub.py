@@ -3,6 +3,7 @@
 import json
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 DEGRADED: Final = {
@@ -13,16 +14,23 @@ DEGRADED: Final = {
 }
 
 
+REFUSED: Final = "the stub refuses this"
+MOST_ACKNOWLEDGEMENTS: Final = 2
+
+
 class Stub(BaseHTTPRequestHandler):
     """Refuses createTopic with the status in the topic's name. It is ready, without Redis.
 
     It passes produceRecords on to `gateway`, but a client gets no answer to its first try, and a refusal of the second.
+    It passes the calls of share groups on, but refuses an acknowledgement with the reason REFUSED, and more than
+    MOST_ACKNOWLEDGEMENTS in one request.
     """
 
     gateway = ""
     tries: Final[dict[tuple[str, str | None], int]] = {}
 
     PROBLEMS: Final = {
+        422: ("INVALID_REQUEST", 42, False, True),
         415: ("INVALID_REQUEST", 42, False, True),
         429: ("THROTTLING_QUOTA_EXCEEDED", 89, True, True),
         503: ("REQUEST_TIMED_OUT", 7, True, False),
@@ -33,13 +41,42 @@ class Stub(BaseHTTPRequestHandler):
         self._answer(200, "application/json", DEGRADED)
 
     def do_POST(self) -> None:
-        """Answer createTopic and produceRecords."""
+        """Answer createTopic, produceRecords, and the calls of share groups."""
         raw = self.rfile.read(int(self.headers["content-length"]))
         if self.path.endswith("/records"):
             self._produce(raw)
             return
         body = json.loads(raw)
-        status = int(body["name"].rsplit("-", 1)[1])
+        if not self.path.startswith("/v1/share-groups/"):
+            self._refuse(int(body["name"].rsplit("-", 1)[1]))
+            return
+        acknowledgements = body.get("acknowledgements", [])
+        if len(acknowledgements) > MOST_ACKNOWLEDGEMENTS or REFUSED in [a.get("reason") for a in acknowledgements]:
+            self._refuse(422)
+        else:
+            self._pass_on(raw, {})
+
+    def _produce(self, raw: bytes) -> None:
+        key = self.headers["idempotency-key"]
+        tries = self.tries[self.path, key] = self.tries.get((self.path, key), 0) + 1
+        if tries == 2:
+            self._refuse(503, retry_after="1")
+        else:
+            self._pass_on(raw, {"Idempotency-Key": key} if key else {}, loses_answer=tries == 1)
+
+    def _pass_on(self, raw: bytes, headers: dict[str, str], *, loses_answer: bool = False) -> None:
+        request = Request(f"{self.gateway}{self.path}", raw, {"Content-Type": "application/json", **headers})
+        try:
+            with urlopen(request) as answer:
+                status, media_type, body = 200, "application/json", json.load(answer)
+        except HTTPError as refusal:
+            status, media_type, body = refusal.code, "application/problem+json", json.load(refusal)
+        if loses_answer:
+            self.close_connection = True  # the records are stored, and the client does not know
+        else:
+            self._answer(status, media_type, body)
+
+    def _refuse(self, status: int, retry_after: str = "7") -> None:
         code, number, retriable, definite = self.PROBLEMS[status]
         problem = {
             "type": "urn:sharequeue:problem:stub",
@@ -52,29 +89,7 @@ class Stub(BaseHTTPRequestHandler):
             "definite": definite,
             "request_id": "stub",
         }
-        self._answer(status, "application/problem+json", problem)
-
-    def _produce(self, raw: bytes) -> None:
-        key = self.headers["idempotency-key"]
-        tries = self.tries[self.path, key] = self.tries.get((self.path, key), 0) + 1
-        if tries == 2:
-            code, number, retriable, definite = self.PROBLEMS[503]
-            problem = {"code": code, "kafka_code": number, "retriable": retriable, "definite": definite}
-            texts = {
-                "type": "urn:sharequeue:problem:stub",
-                "title": "Refused",
-                "detail": "refused",
-                "request_id": "stub",
-            }
-            self._answer(503, "application/problem+json", {**problem, **texts, "status": 503}, retry_after="1")
-            return
-        headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
-        with urlopen(Request(f"{self.gateway}{self.path}", raw, headers)) as answer:
-            body = json.load(answer)
-        if tries == 1:
-            self.close_connection = True  # the records are stored, and the client does not know
-        else:
-            self._answer(200, "application/json", body)
+        self._answer(status, "application/problem+json", problem, retry_after)
 
     def _answer(self, status: int, media_type: str, body: Any, retry_after: str = "7") -> None:
         raw = json.dumps(body).encode()

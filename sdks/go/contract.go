@@ -54,12 +54,16 @@ type work struct {
 	LockDurationMs int64 `json:"lock_duration_ms"`
 	SlowMs         int64 `json:"slow_ms"`
 	Handled        []string
+	Lost           []string
+	ThroughStub    bool `json:"through_stub"`
+	Interrupted    bool
 }
 
 type testCase struct {
 	ID     string
 	Steps  []step
 	Worker *work
+	Then   []step
 }
 
 type unexpected struct{ said string }
@@ -416,7 +420,7 @@ func (p *player) filled(value any) any {
 	return value
 }
 
-// work stores each record once, and handles all: one fails once, one is released for no time, one takes longer than its lock.
+// work stores each record once, and handles all in the order of Handled.
 func (p *player) work(w work) error {
 	topic, group := p.values["topic"].(string), p.values["group"].(string)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -425,16 +429,28 @@ func (p *player) work(w work) error {
 	if _, err := producer.Send(ctx, topic, w.Records, ""); err != nil {
 		return err
 	}
-	var handled []string
-	worker := Worker{Client: plain, Group: group, Topics: []string{topic}, LockDuration: time.Duration(w.LockDurationMs) * time.Millisecond}
-	worker.Handle = func(_ context.Context, record api.ConsumerRecord, batch api.FetchedBatch) error {
-		if record.Value == "bad" && batch.DeliveryCount == 1 {
+	gateway := plain
+	if w.ThroughStub {
+		gateway = stub
+	}
+	handled, lost := []string{}, []string{}
+	worker := Worker{Client: gateway, Group: group, Topics: []string{topic}, LockDuration: time.Duration(w.LockDurationMs) * time.Millisecond}
+	worker.OnError = func(fault NotAcknowledged) {
+		lost = append(lost, fmt.Sprint(fault.Acknowledgement.FirstOffset, " ", fault.Code))
+	}
+	worker.Handle = func(ctx context.Context, record api.ConsumerRecord, batch api.FetchedBatch) error {
+		first := batch.DeliveryCount == 1
+		switch {
+		case record.Value == "bad" && first:
 			return errors.New("not today" + strings.Repeat("…", 1024)) // a reason holds 1,024 characters
-		}
-		if record.Value == "at once" && batch.DeliveryCount == 1 {
-			return &Release{"not yet", 0} // which is not the backoff of the group
-		}
-		if record.Value == "slow" {
+		case record.Value == "at once" && first:
+			return &Release{"not yet \xff", 0} // which is not the backoff of the group
+		case record.Value == "refused" && first:
+			return Release{"the stub refuses this", 0}
+		case record.Value == "interrupt":
+			cancel()
+			return ctx.Err()
+		case record.Value == "slow":
 			time.Sleep(time.Duration(w.SlowMs) * time.Millisecond)
 		}
 		if handled = append(handled, fmt.Sprint(record.Value, " ", batch.DeliveryCount)); len(handled) == len(w.Records) {
@@ -445,11 +461,19 @@ func (p *player) work(w work) error {
 	if err := worker.Run(ctx); err != nil {
 		return err
 	}
-	if !slices.Equal(handled, w.Handled) {
-		return unexpected{fmt.Sprintf("handled: %v", handled)}
+	if !slices.Equal(handled, w.Handled) || !slices.Equal(lost, w.Lost) {
+		return unexpected{fmt.Sprintf("handled: %v, lost: %v", handled, lost)}
 	}
-	lag := object{"answer": object{"topics": []any{object{"partitions": []any{object{"lag": 0.0}}}}}}
-	return p.play(step{Call: "listShareGroupOffsets", Path: object{"group": group}, Expect: lag, Eventually: true})
+	if w.Interrupted {
+		waiting := Worker{Client: plain, Group: group, Topics: []string{topic + "-empty"}}
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(500*time.Millisecond, cancel)
+		started := time.Now()
+		if err := waiting.Run(ctx); err != nil || time.Since(started) > 5*time.Second {
+			return unexpected{fmt.Sprint("a worker that waits goes on after its context: ", err)}
+		}
+	}
+	return nil
 }
 
 // check fails if a value that is expected is another one. What is not expected may be anything.
@@ -515,7 +539,14 @@ func play(each testCase) error {
 		}
 	}
 	if each.Worker != nil {
-		return p.work(*each.Worker)
+		if err := p.work(*each.Worker); err != nil {
+			return err
+		}
+	}
+	for _, s := range each.Then {
+		if err := p.play(s); err != nil {
+			return err
+		}
 	}
 	return nil
 }

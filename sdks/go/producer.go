@@ -1,5 +1,5 @@
 // Sends records over generated code. A repeat stores nothing twice: all tries have one idempotency key. Copy it into your
-// project. worker.go takes from here which requests to repeat, and when.
+// project. worker.go and acknowledger.go take from here which requests to repeat, and when.
 package main
 
 import (
@@ -69,7 +69,7 @@ func refusal(body []byte, response *http.Response) (time.Duration, error) {
 	var problem api.Problem
 	if json.Unmarshal(body, &problem) != nil || problem.Code == "" { // a proxy answered
 		status := response.StatusCode
-		problem = api.Problem{Code: response.Status, Detail: fmt.Sprintf("%.200s", body)}
+		problem = api.Problem{Status: int32(status), Code: response.Status, Detail: fmt.Sprintf("%.200s", body)}
 		problem.Retriable = status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 	}
 	if !problem.Retriable {

@@ -1,5 +1,5 @@
 // A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long. Copy it into your project,
-// beside producer.go.
+// beside acknowledger.go and producer.go.
 package main
 
 import (
@@ -35,7 +35,9 @@ type Worker struct {
 	Handle       func(ctx context.Context, record api.ConsumerRecord, batch api.FetchedBatch) error
 	MaxRecords   int32         // 0: 100
 	LockDuration time.Duration // 0: the group's
-	memberID     string
+	// OnError gets each acknowledgement that the service refused, or whose lock had ended. nil: they are logged.
+	OnError  func(NotAcknowledged)
+	memberID string
 }
 
 // Run handles records until ctx ends. Records that were fetched and not handled by then are released.
@@ -89,7 +91,13 @@ func (w *Worker) settle(ctx context.Context, batches []api.FetchedBatch) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); w.renew(batches, settled) }()
 	for index, batch := range batches {
-		w.acknowledge(w.outcomes(ctx, batch))
+		for _, fault := range w.acknowledge(w.outcomes(ctx, batch)) {
+			if w.OnError != nil {
+				w.OnError(fault)
+			} else {
+				log.Print(fault)
+			}
+		}
 		settled <- index
 	}
 	close(settled)
@@ -144,56 +152,4 @@ func (w *Worker) renew(batches []api.FetchedBatch, settled <-chan int) {
 			_, _, _ = w.send(renewals) // the next third of the lock tries again
 		}
 	}
-}
-
-// acknowledge repeats until the outcome is known. A repeat is recognised by its delivery count.
-func (w *Worker) acknowledge(outcomes []api.Acknowledgement) {
-	for deadline := time.Now().Add(30 * time.Second); len(outcomes) > 0 && time.Now().Before(deadline); {
-		results, retryAfter, err := w.send(outcomes)
-		if errors.As(err, new(Refused)) {
-			log.Printf("%d acknowledgements failed, the records come again: %v", len(outcomes), err)
-			return // the locks ended
-		}
-		var unknown []api.Acknowledgement
-		for index, result := range results {
-			if result.Status == api.AcknowledgementStatusUnknown {
-				unknown = append(unknown, outcomes[index])
-			} else if result.Status == api.AcknowledgementStatusFailed {
-				log.Printf("an acknowledgement failed, the records come again: %s", *cmp.Or(result.Detail, new(string)))
-			}
-		}
-		if err == nil {
-			outcomes = unknown
-		}
-		if len(outcomes) > 0 {
-			time.Sleep(max(retryAfter, 500*time.Millisecond))
-		}
-	}
-}
-
-func (w *Worker) send(acknowledgements []api.Acknowledgement) ([]api.AcknowledgementResult, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // what was handled is settled after ctx, too
-	defer cancel()
-	body := api.AcknowledgeRequest{MemberId: w.memberID, Acknowledgements: acknowledgements}
-	answer, err := w.Client.AcknowledgeRecordsWithResponse(ctx, w.Group, nil, body)
-	if err != nil {
-		return nil, 0, err
-	}
-	if answer.JSON200 == nil {
-		retryAfter, err := refusal(answer.Body, answer.HTTPResponse)
-		return nil, retryAfter, err
-	}
-	return answer.JSON200.Results, 0, nil
-}
-
-func one(b api.FetchedBatch, first, last int64, word api.AcknowledgeType, reason string) api.Acknowledgement {
-	outcome := api.Acknowledgement{
-		Topic: b.Topic, Partition: b.Partition, FirstOffset: first, LastOffset: last, DeliveryCount: &b.DeliveryCount, Type: &word,
-	}
-	if reason != "" {
-		text := []rune(reason)
-		reason = string(text[:min(len(text), 1024)])
-		outcome.Reason = &reason
-	}
-	return outcome
 }

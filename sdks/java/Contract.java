@@ -259,7 +259,7 @@ final class Contract {
     return value;
   }
 
-  /** The producer stores each record once. The worker handles all: two come again, one takes longer than its lock. */
+  /** The producer stores each record once. The worker handles all, in the order of {@code handled}. */
   private void work(JsonNode spec) throws Exception {
     String name = values.get("topic").asText();
     List<ProduceRecord> sent = new ArrayList<>();
@@ -267,14 +267,23 @@ final class Contract {
     String stub = System.getenv("SHAREQUEUE_STUB_URL"); // it loses an answer, and then refuses
     new Producer(stub, Duration.ofSeconds(30)).send(name, sent);
     List<String> handled = Collections.synchronizedList(new ArrayList<>());
+    List<String> lost = new ArrayList<>();
     Worker[] worker = new Worker[1];
     Worker.Handler handler =
         (record, batch) -> {
-          if ("bad".equals(record.getValue()) && batch.getDeliveryCount() == 1) {
+          boolean first = batch.getDeliveryCount() == 1;
+          if ("bad".equals(record.getValue()) && first) {
             throw new IllegalStateException("not today" + "…".repeat(1024)); // a reason holds 1,024 characters
           }
-          if ("at once".equals(record.getValue()) && batch.getDeliveryCount() == 1) {
-            throw new Worker.Release("not yet", 0); // which is not the backoff of the group
+          if ("at once".equals(record.getValue()) && first) {
+            throw new Worker.Release("not yet \ud800", 0); // which is not the backoff of the group
+          }
+          if ("refused".equals(record.getValue()) && first) {
+            throw new Worker.Release("the stub refuses this", 0);
+          }
+          if ("interrupt".equals(record.getValue())) {
+            Thread.currentThread().interrupt();
+            Thread.sleep(1);
           }
           if ("slow".equals(record.getValue())) {
             Thread.sleep(spec.get("slow_ms").asLong());
@@ -285,18 +294,34 @@ final class Contract {
           }
         };
     Duration lock = Duration.ofMillis(spec.get("lock_duration_ms").asLong());
-    worker[0] = new Worker(URL, name, List.of(name), lock, handler);
+    worker[0] = new Worker(spec.path("through_stub").asBoolean() ? stub : URL, name, List.of(name), lock, handler);
+    worker[0].onError(fault -> lost.add(fault.acknowledgement().getFirstOffset() + " " + fault.code()));
     CompletableFuture.delayedExecutor(30, TimeUnit.SECONDS).execute(worker[0]::stop);
     worker[0].run();
-    List<String> expected = new ArrayList<>();
-    spec.get("handled").forEach(each -> expected.add(each.asText()));
-    if (!handled.equals(expected)) {
-      throw new Unexpected("handled: " + handled);
+    boolean interrupted = Thread.interrupted();
+    if (!handled.equals(texts(spec.path("handled"))) || !lost.equals(texts(spec.path("lost")))) {
+      throw new Unexpected("handled: " + handled + ", lost: " + lost);
     }
-    ObjectNode offsets = MADE.objectNode().put("call", "listShareGroupOffsets").put("eventually", true);
-    offsets.putObject("path").put("group", name);
-    offsets.set("expect", JSON.readTree("{\"answer\":{\"topics\":[{\"partitions\":[{\"lag\":0}]}]}}"));
-    play(offsets);
+    if (interrupted != spec.path("interrupted").asBoolean()) {
+      throw new Unexpected("interrupted: " + interrupted);
+    }
+    if (interrupted) {
+      Worker waiting = new Worker(URL, name, List.of(name + "-empty"), null, handler);
+      CompletableFuture.delayedExecutor(6, TimeUnit.SECONDS).execute(waiting::stop);
+      Thread here = Thread.currentThread();
+      CompletableFuture.delayedExecutor(500, TimeUnit.MILLISECONDS).execute(here::interrupt);
+      long started = System.nanoTime();
+      waiting.run();
+      if (!Thread.interrupted() || System.nanoTime() - started > 5_000_000_000L) {
+        throw new Unexpected("a worker that waits goes on after an interrupt");
+      }
+    }
+  }
+
+  private static List<String> texts(JsonNode list) {
+    List<String> texts = new ArrayList<>();
+    list.forEach(each -> texts.add(each.asText()));
+    return texts;
   }
 
   /** Fails if a value that is expected is another one. What is not expected may be anything. */
@@ -340,6 +365,9 @@ final class Contract {
         }
         if (each.has("worker")) {
           contract.work(each.get("worker"));
+        }
+        for (JsonNode step : each.path("then")) {
+          contract.play(step);
         }
         System.out.println("ok " + id);
       } catch (Exception fault) {

@@ -1,4 +1,5 @@
 import java.lang.System.Logger.Level;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.UUID;
@@ -12,7 +13,7 @@ import sharequeue.model.ProducedRecord;
 
 /**
  * Sends records over generated code. A repeat stores nothing twice: all tries have one idempotency key. Copy it into your
- * project. Worker.java takes from here which requests to repeat, and when.
+ * project. Worker.java and Acknowledger.java take from here which requests to repeat, and when.
  */
 final class Producer {
   static final long FIRST_PAUSE_MS = 100;
@@ -37,7 +38,7 @@ final class Producer {
 
   /**
    * Stores the records. When it returns, they are on disk. {@code key}: names them for 24 hours, in at most 128 characters.
-   * After an ApiException call it again with the same key and the same records: they are stored once.
+   * After an ApiException, also one by an interrupt, call it again with the same key and records: they are stored once.
    */
   List<ProducedRecord> send(String topic, List<ProduceRecord> batch, String key) throws ApiException {
     long end = System.nanoTime() + deadline.toNanos();
@@ -50,7 +51,7 @@ final class Producer {
           LOG.log(Level.WARNING, "no answer from the topic " + topic + ", trying again: " + said(fault));
         }
         pauseMs = Math.max(retryAfterMs(fault), pauseMs);
-        if (!again || System.nanoTime() + pauseMs * 1_000_000 > end) {
+        if (!again || Thread.currentThread().isInterrupted() || System.nanoTime() + pauseMs * 1_000_000 > end) {
           throw fault;
         }
         sleep(pauseMs);
@@ -96,9 +97,9 @@ final class Producer {
     }
   }
 
-  /** The reason of an acknowledgement: at most 1,024 characters. */
+  /** The reason of an acknowledgement: at most 1,024 characters of Unicode. */
   static String reason(String text) {
-    String given = String.valueOf(text);
+    String given = new String(String.valueOf(text).getBytes(StandardCharsets.UTF_8), StandardCharsets.UTF_8);
     return given.substring(0, given.offsetByCodePoints(0, Math.min(1024, given.codePointCount(0, given.length()))));
   }
 }

@@ -6,20 +6,19 @@ import java.util.UUID;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import sharequeue.ApiClient;
 import sharequeue.ApiException;
 import sharequeue.api.RecordsApi;
-import sharequeue.model.AcknowledgeRequest;
 import sharequeue.model.AcknowledgeType;
 import sharequeue.model.Acknowledgement;
-import sharequeue.model.AcknowledgementResult;
-import sharequeue.model.AcknowledgementStatus;
 import sharequeue.model.ConsumerRecord;
 import sharequeue.model.FetchRequest;
 import sharequeue.model.FetchedBatch;
 
 /**
- * A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long. Copy it into your project.
+ * A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long. Copy it into your project,
+ * beside Acknowledger.java and Producer.java.
  *
  * <p>A handler that returns accepts its record. One that throws releases it, with the error as the reason, until the group's
  * delivery limit makes it a dead letter; {@link Release} says when it comes again, {@link Reject} makes it one at once.
@@ -54,7 +53,9 @@ final class Worker implements Runnable {
   private final Duration lock;
   private final Handler handler;
   private final String memberId = UUID.randomUUID().toString();
+  private final Acknowledger acknowledger;
   private int maxRecords = 100;
+  private Consumer<Acknowledger.NotAcknowledged> onError = fault -> LOG.log(Level.WARNING, fault.toString());
   private volatile boolean stopped;
 
   /** {@code url}: of a gateway. {@code lock}: how long the locks last; null: as long as the group says. */
@@ -67,6 +68,7 @@ final class Worker implements Runnable {
     this.topics = topics;
     this.lock = lock;
     this.handler = handler;
+    this.acknowledger = new Acknowledger(records, group, memberId);
   }
 
   /** How many records a fetch takes; 100 unless you say otherwise. */
@@ -75,16 +77,27 @@ final class Worker implements Runnable {
     return this;
   }
 
+  /** Gets each acknowledgement that the service refused, or whose lock had ended. They are logged unless you say otherwise. */
+  Worker onError(Consumer<Acknowledger.NotAcknowledged> handler) {
+    onError = handler;
+    return this;
+  }
+
   /** Ends {@link #run} after the record in hand, or the wait of a fetch, up to 10 s. The other records are released. */
   void stop() {
     stopped = true;
   }
 
+  private boolean ending() {
+    return stopped || Thread.currentThread().isInterrupted();
+  }
+
+  /** An interrupt ends it like {@link #stop}, without the wait; the thread is interrupted then, too. */
   @Override
   public void run() {
     long pauseMs = Producer.FIRST_PAUSE_MS;
     String fetchId = UUID.randomUUID().toString();
-    while (!stopped) {
+    while (!ending()) {
       try {
         settle(records.fetchRecords(group, request(fetchId)).getBatches());
         pauseMs = Producer.FIRST_PAUSE_MS;
@@ -93,7 +106,7 @@ final class Worker implements Runnable {
         if (!Producer.mayHelp(fault)) {
           throw new IllegalStateException(Producer.said(fault), fault);
         }
-        if (pauseMs == Producer.FIRST_PAUSE_MS) {
+        if (pauseMs == Producer.FIRST_PAUSE_MS && !ending()) {
           LOG.log(Level.WARNING, "no records for the group " + group + ", trying again: " + Producer.said(fault));
         }
         Producer.sleep(Math.max(Producer.retryAfterMs(fault), pauseMs));
@@ -120,28 +133,38 @@ final class Worker implements Runnable {
     renewing.scheduleAtFixedRate(() -> renew(held), third, third, TimeUnit.MILLISECONDS);
     try {
       for (FetchedBatch batch : batches) {
-        acknowledge(outcomes(batch));
-        held.remove(batch);
+        List<Acknowledgement> outcomes = new ArrayList<>();
+        List<Acknowledger.NotAcknowledged> lost;
+        try {
+          handle(batch, outcomes);
+        } finally { // also after an Error
+          lost = acknowledger.acknowledge(outcomes);
+          held.remove(batch);
+        }
+        lost.forEach(onError);
       }
-    } finally {
+    } finally { // something is held after an Error, and if onError threw
       renewing.shutdown();
+      acknowledger.acknowledge(all(held, AcknowledgeType.RELEASE, false));
     }
   }
 
-  private List<Acknowledgement> outcomes(FetchedBatch batch) {
-    List<Acknowledgement> outcomes = new ArrayList<>();
+  private void handle(FetchedBatch batch, List<Acknowledgement> outcomes) {
     for (ConsumerRecord record : batch.getRecords()) {
-      if (stopped) { // it was never begun, so this delivery is no attempt
-        outcomes.add(one(batch, record.getOffset(), batch.getLastOffset(), AcknowledgeType.RELEASE).begun(false));
-        break;
+      if (ending()) { // it was never begun, so this delivery is no attempt
+        outcomes.add(Acknowledger.one(batch, record.getOffset(), batch.getLastOffset(), AcknowledgeType.RELEASE).begun(false));
+        return;
       }
-      Acknowledgement outcome = one(batch, record.getOffset(), record.getOffset(), AcknowledgeType.ACCEPT);
+      Acknowledgement outcome = Acknowledger.one(batch, record.getOffset(), record.getOffset(), AcknowledgeType.ACCEPT);
       try {
         handler.handle(record, batch);
       } catch (Reject fault) {
         outcome.type(AcknowledgeType.REJECT).reason(Producer.reason(fault.getMessage()));
       } catch (Release fault) {
         outcome.type(AcknowledgeType.RELEASE).reason(Producer.reason(fault.getMessage())).delayMs(fault.delayMs);
+      } catch (InterruptedException fault) {
+        Thread.currentThread().interrupt();
+        outcome.type(AcknowledgeType.RELEASE).reason("interrupted");
       } catch (Exception fault) {
         String place = batch.getTopic() + "/" + batch.getPartition() + "/" + record.getOffset();
         LOG.log(Level.WARNING, "the handler failed, and " + place + " is released, delivery " + batch.getAttempt(), fault);
@@ -149,51 +172,19 @@ final class Worker implements Runnable {
       }
       outcomes.add(outcome);
     }
-    return outcomes;
   }
 
   private void renew(List<FetchedBatch> held) {
-    List<Acknowledgement> renewals = new ArrayList<>();
-    held.forEach(batch -> renewals.add(one(batch, batch.getFirstOffset(), batch.getLastOffset(), AcknowledgeType.RENEW)));
     try {
-      send(renewals);
+      acknowledger.send(all(held, AcknowledgeType.RENEW, null));
     } catch (ApiException fault) {
       // the next third of the lock tries again
     }
   }
 
-  /** Repeats until the outcome is known. A repeat is recognised by its delivery count. */
-  private void acknowledge(List<Acknowledgement> outcomes) {
-    long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
-    while (!outcomes.isEmpty() && System.nanoTime() < deadline) {
-      try {
-        List<AcknowledgementResult> results = send(outcomes);
-        List<Acknowledgement> unknown = new ArrayList<>();
-        for (int index = 0; index < results.size(); index++) {
-          if (results.get(index).getStatus() == AcknowledgementStatus.UNKNOWN) {
-            unknown.add(outcomes.get(index));
-          } else if (results.get(index).getStatus() == AcknowledgementStatus.FAILED) {
-            LOG.log(Level.WARNING, "an acknowledgement failed, the records come again: " + results.get(index).getDetail());
-          }
-        }
-        outcomes = unknown;
-      } catch (ApiException fault) {
-        if (!Producer.mayHelp(fault)) {
-          LOG.log(Level.WARNING, outcomes.size() + " acknowledgements failed, the records come again: " + Producer.said(fault));
-          return; // the locks ended
-        }
-        Producer.sleep(Math.max(Producer.retryAfterMs(fault), 500));
-      }
-    }
-  }
-
-  private List<AcknowledgementResult> send(List<Acknowledgement> acknowledgements) throws ApiException {
-    var request = new AcknowledgeRequest().memberId(memberId).acknowledgements(acknowledgements);
-    return records.acknowledgeRecords(group, request, null, null).getResults();
-  }
-
-  private static Acknowledgement one(FetchedBatch batch, long first, long last, AcknowledgeType type) {
-    Acknowledgement one = new Acknowledgement().topic(batch.getTopic()).partition(batch.getPartition()).type(type);
-    return one.firstOffset(first).lastOffset(last).deliveryCount(batch.getDeliveryCount());
+  private static List<Acknowledgement> all(List<FetchedBatch> held, AcknowledgeType type, Boolean begun) {
+    List<Acknowledgement> all = new ArrayList<>();
+    held.forEach(batch -> all.add(Acknowledger.one(batch, batch.getFirstOffset(), batch.getLastOffset(), type).begun(begun)));
+    return all;
   }
 }

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import sharequeue_api
+from acknowledger import NotAcknowledged
 from producer import Producer
 from sharequeue_api import (
     ApiClient,
@@ -175,35 +177,58 @@ class Player:
             return [self.filled(item) for item in value]
         return {name: self.filled(item) for name, item in value.items()} if isinstance(value, dict) else value
 
-    def work(self, case: Json) -> None:
-        """The producer stores each record once. The worker handles all: one fails once,
-        one is released for no time, one takes longer than its lock."""
-        topic, group, spec = self._values["topic"], self._values["group"], case["worker"]
+    def work(self, spec: Json) -> None:
+        """The producer stores each record once. The worker handles all, in the order of `handled`."""
+        topic, group = self._values["topic"], self._values["group"]
         sent = [ProduceRecord(**record) for record in spec["records"]]
         Producer(sharequeue_api.RecordsApi(self._stub)).send(topic, sent)  # which loses an answer, and then refuses
         handled: list[str] = []
+        lost: list[str] = []
 
         def handle(record: ConsumerRecord, batch: FetchedBatch) -> None:
-            if record.value == "bad" and batch.delivery_count == 1:
+            first = batch.delivery_count == 1
+            if record.value == "bad" and first:
                 raise ValueError("not today" + 1024 * "…")  # a reason holds 1,024 characters
-            if record.value == "at once" and batch.delivery_count == 1:
-                raise Release("not yet", delay_ms=0)  # which is not the backoff of the group
+            if record.value == "at once" and first:
+                raise Release("not yet \ud800", delay_ms=0)  # which is not the backoff of the group
+            if record.value == "refused" and first:
+                raise Release("the stub refuses this", delay_ms=0)
+            if record.value == "interrupt":
+                signal.raise_signal(signal.SIGINT)
             if record.value == "slow":
                 time.sleep(spec["slow_ms"] / 1000)
             handled.append(f"{record.value} {batch.delivery_count}")
             if len(handled) == len(spec["records"]):
                 worker.stop()
 
-        records = sharequeue_api.RecordsApi(self._api)
-        worker = Worker(records, group, [topic], handle, lock_duration_ms=spec["lock_duration_ms"])
+        def tell(fault: NotAcknowledged) -> None:
+            lost.append(f"{fault.acknowledgement.first_offset} {fault.code}")
+
+        records = sharequeue_api.RecordsApi(self._stub if spec.get("through_stub") else self._api)
+        lock_ms = spec["lock_duration_ms"]
+        worker = Worker(records, group, [topic], handle, lock_duration_ms=lock_ms, on_error=tell)
         ending = threading.Timer(30, worker.stop)
         ending.start()
-        worker.run()
+        interrupted = run(worker)
         ending.cancel()
-        if handled != spec["handled"]:
-            raise Unexpected(f"handled: {handled}")
-        lag = {"answer": {"topics": [{"partitions": [{"lag": 0}]}]}, "status": 200}
-        self.play({"call": "listShareGroupOffsets", "path": {"group": group}, "expect": lag, "eventually": True})
+        if (handled, lost, interrupted) != (spec["handled"], spec.get("lost", []), spec.get("interrupted", False)):
+            raise Unexpected(f"handled: {handled}, lost: {lost}, interrupted: {interrupted}")
+        if interrupted:
+            waiting = Worker(sharequeue_api.RecordsApi(self._api), group, [f"{topic}-empty"], handle)
+            main_thread = threading.main_thread().ident or 0
+            threading.Timer(0.5, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
+            started = time.monotonic()
+            if not run(waiting) or time.monotonic() - started > 5:
+                raise Unexpected("a worker that waits goes on after an interrupt")
+
+
+def run(worker: Worker) -> bool:
+    """Whether an interrupt ended it."""
+    try:
+        worker.run()
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def check(expected: Any, found: Any, place: str) -> None:
@@ -227,6 +252,7 @@ def check(expected: Any, found: Any, place: str) -> None:
 
 
 def main() -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     failed = 0
     for case in cases:
@@ -236,7 +262,9 @@ def main() -> int:
             for step in case.get("steps", ()):
                 player.play(step)
             if "worker" in case:
-                player.work(case)
+                player.work(case["worker"])
+            for step in case.get("then", ()):
+                player.play(step)
             print(f"ok {case['id']}")
         except Exception as fault:
             failed += 1

@@ -45,9 +45,9 @@ class Producer:
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
 
 
-def problem_of(fault: ApiException) -> Problem | None:
-    """The Problem that the service answered; None if something between answered."""
-    return fault.data if isinstance(fault.data, Problem) else None
+def problem_of(fault: ApiException | HTTPError) -> Problem | None:
+    """The Problem that the service answered; None if something between answered, or nothing."""
+    return fault.data if isinstance(fault, ApiException) and isinstance(fault.data, Problem) else None
 
 
 def may_help(fault: ApiException | HTTPError) -> bool:
@@ -60,7 +60,7 @@ def may_help(fault: ApiException | HTTPError) -> bool:
 
 def said(fault: ApiException | HTTPError) -> str:
     """The fault in one line."""
-    problem = problem_of(fault) if isinstance(fault, ApiException) else None
+    problem = problem_of(fault)
     text = f"{problem.code}: {problem.detail}" if problem else " ".join(str(fault).split())
     return text[:500]
 

@@ -1,5 +1,5 @@
 """A loop over generated code: fetch, handle, acknowledge; renew the locks of what takes long.
-Copy it into your project, beside producer.py.
+Copy it into your project, beside acknowledger.py and producer.py.
 
 A handler that returns accepts the record. One that raises releases it, with the error as the reason, until the group's
 delivery limit makes it a dead letter; `Release` says when it comes again, and `Reject` makes it a dead letter at once.
@@ -8,16 +8,13 @@ What goes wrong is logged under the name of this module.
 
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable
 
+from acknowledger import Acknowledger, NotAcknowledged, one
 from producer import FIRST_PAUSE_S, MOST_PAUSE_S, may_help, retry_after_s, said
 from sharequeue_api import (
     Acknowledgement,
-    AcknowledgementStatus,
-    AcknowledgeRequest,
-    AcknowledgeResponse,
     AcknowledgeType,
     ApiException,
     ConsumerRecord,
@@ -45,10 +42,20 @@ class Reject(Exception):
 
 
 Handler = Callable[[ConsumerRecord, FetchedBatch], None]
+ErrorHandler = Callable[[NotAcknowledged], None]
+
+
+def warn(fault: NotAcknowledged) -> None:
+    """Log an acknowledgement that was refused, or failed."""
+    log.warning("%s", fault)
 
 
 class Worker:
-    """One member of a share group. `run` handles records until `stop` is called, from any thread."""
+    """One member of a share group. `run` handles records until `stop` is called, from any thread.
+
+    `on_error` gets each acknowledgement that the service refused, or whose lock had ended. Unless you say otherwise, it
+    logs them. What it raises ends `run`.
+    """
 
     def __init__(
         self,
@@ -59,6 +66,7 @@ class Worker:
         *,
         max_records: int = 100,
         lock_duration_ms: int | None = None,
+        on_error: ErrorHandler = warn,
     ) -> None:
         self._records = records
         self._group = group
@@ -67,6 +75,8 @@ class Worker:
         self._max_records = max_records
         self._lock_duration_ms = lock_duration_ms
         self._member_id = str(uuid.uuid4())
+        self._on_error = on_error
+        self._acknowledger = Acknowledger(records, group, self._member_id)
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -74,7 +84,9 @@ class Worker:
         self._stopped.set()
 
     def run(self) -> None:
-        """Raises: ApiException: the service refused a fetch, and no repeat helps."""
+        """Raises: ApiException: the service refused a fetch, and no repeat helps. KeyboardInterrupt: at Ctrl-C, when
+        the records that were handled are acknowledged, and the others are released.
+        """
         pause_s, fetch_id = FIRST_PAUSE_S, str(uuid.uuid4())
         while not self._stopped.is_set():
             try:
@@ -105,85 +117,64 @@ class Worker:
     def _settle(self, batches: list[FetchedBatch]) -> None:
         """Handle all records, one after another, while a thread renews the locks of those that are not settled."""
         held = list(batches)
+        outcomes: list[Acknowledgement] = []
         done = threading.Event()
         renewing = threading.Thread(target=self._renew, args=(held, done), daemon=True)
         renewing.start()
         try:
             while held and not self._stopped.is_set():
-                self._acknowledge(self._outcomes(held[0]))
+                self._handle_all(held[0], outcomes)
+                for fault in self._acknowledger.acknowledge(outcomes):
+                    self._on_error(fault)
                 held.pop(0)
-            self._acknowledge(
-                [_one(b, b.first_offset, b.last_offset, AcknowledgeType.RELEASE, None, False) for b in held]
-            )
-        finally:
-            done.set()
-            renewing.join()
+                outcomes.clear()
+        finally:  # something is left after a stop, after Ctrl-C, or if on_error raised; a repeat changes nothing
+            try:
+                for fault in self._acknowledger.acknowledge([*outcomes, *_rest(held, outcomes)]):
+                    warn(fault)
+            finally:
+                done.set()
+                renewing.join()
 
-    def _outcomes(self, batch: FetchedBatch) -> list[Acknowledgement]:
-        outcomes: list[Acknowledgement] = []
+    def _handle_all(self, batch: FetchedBatch, outcomes: list[Acknowledgement]) -> None:
         for record in batch.records or []:
+            offset = record.offset
             if self._stopped.is_set():  # it was never begun, so this delivery is no attempt
-                release = _one(batch, record.offset, batch.last_offset, AcknowledgeType.RELEASE, None, False)
-                return [*outcomes, release]
-            word, reason, delay_ms = AcknowledgeType.ACCEPT, None, None
+                outcomes.append(one(batch, offset, batch.last_offset, AcknowledgeType.RELEASE, begun=False))
+                return
             try:
                 self._handle(record, batch)
+                outcomes.append(one(batch, offset, offset, AcknowledgeType.ACCEPT))
             except Reject as fault:
-                word, reason = AcknowledgeType.REJECT, str(fault)[:1024]
+                outcomes.append(one(batch, offset, offset, AcknowledgeType.REJECT, str(fault)))
             except Release as fault:
-                word, reason, delay_ms = AcknowledgeType.RELEASE, str(fault)[:1024], fault.delay_ms
-            except Exception as fault:
-                place = f"{batch.topic}/{batch.partition}/{record.offset}"
+                reason, delay_ms = str(fault), fault.delay_ms
+                outcomes.append(one(batch, offset, offset, AcknowledgeType.RELEASE, reason, delay_ms=delay_ms))
+            except BaseException as fault:
+                outcomes.append(one(batch, offset, offset, AcknowledgeType.RELEASE, repr(fault)))
+                if not isinstance(fault, Exception):  # KeyboardInterrupt, SystemExit
+                    raise
+                place = f"{batch.topic}/{batch.partition}/{offset}"
                 log.warning("the handler failed, and %s is released (delivery %d)", place, batch.attempt, exc_info=True)
-                word, reason = AcknowledgeType.RELEASE, repr(fault)[:1024]
-            outcome = _one(batch, record.offset, record.offset, word, reason)
-            outcome.delay_ms = delay_ms if delay_ms is None else min(max(delay_ms, 0), 43_200_000)
-            outcomes.append(outcome)
-        return outcomes
 
     def _renew(self, held: list[FetchedBatch], done: threading.Event) -> None:
         if not held:
             return
         while not done.wait(held[0].lock_duration_ms / 3000):
-            renewals = [_one(b, b.first_offset, b.last_offset, AcknowledgeType.RENEW, None) for b in list(held)]
+            renewals = [one(b, b.first_offset, b.last_offset, AcknowledgeType.RENEW) for b in list(held)]
             try:
-                self._send(renewals)
+                self._acknowledger.send(renewals)
             except (ApiException, HTTPError):
                 continue  # the next third of the lock tries again
 
-    def _acknowledge(self, outcomes: list[Acknowledgement]) -> None:
-        """Acknowledge until the outcome is known. A repeat is recognised by its delivery count."""
-        deadline = time.monotonic() + 30
-        while outcomes:
-            try:
-                results = self._send(outcomes).results
-            except (ApiException, HTTPError) as fault:
-                if not may_help(fault) or time.monotonic() > deadline:
-                    log.warning("%d acknowledgements failed, the records come again: %s", len(outcomes), said(fault))
-                    return  # the locks ended, or will
-                time.sleep(retry_after_s(fault) or 0.5)
-                continue
-            failed = [result for result in results if result.status == AcknowledgementStatus.FAILED]
-            if failed:  # the locks ended: the records come again
-                log.warning("%d of %d acknowledgements failed: %s", len(failed), len(results), failed[0].detail)
-            both = zip(outcomes, results, strict=True)
-            outcomes = [outcome for outcome, result in both if result.status == AcknowledgementStatus.UNKNOWN]
 
-    def _send(self, acknowledgements: list[Acknowledgement]) -> AcknowledgeResponse:
-        request = AcknowledgeRequest(member_id=self._member_id, acknowledgements=acknowledgements)
-        return self._records.acknowledge_records(self._group, request, _request_timeout=30)
-
-
-def _one(
-    batch: FetchedBatch, first: int, last: int, word: AcknowledgeType, reason: str | None, begun: bool | None = None
-) -> Acknowledgement:
-    return Acknowledgement(
-        topic=batch.topic,
-        partition=batch.partition,
-        first_offset=first,
-        last_offset=last,
-        delivery_count=batch.delivery_count,
-        type=word,
-        reason=reason,
-        begun=begun,
-    )
+def _rest(held: list[FetchedBatch], outcomes: list[Acknowledgement]) -> list[Acknowledgement]:
+    """Releases of the records that were never begun: `outcomes` are of the first batch."""
+    done = [outcomes[-1].last_offset + 1] if outcomes else []
+    firsts = [*done, *(batch.first_offset for batch in held[len(done) :])]
+    both = zip(held, firsts, strict=True)
+    return [
+        one(b, first, b.last_offset, AcknowledgeType.RELEASE, begun=False)
+        for b, first in both
+        if first <= b.last_offset
+    ]

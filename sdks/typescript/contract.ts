@@ -3,8 +3,9 @@ import createClient from "openapi-fetch";
 import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import type { paths } from "./generated/schema.js";
-import { send } from "./producer.js";
-import { type Gateway, type Problem, deliveries } from "./worker.js";
+import type { NotAcknowledged } from "./acknowledger.js";
+import { type Gateway, type Problem, send } from "./producer.js";
+import { deliveries } from "./worker.js";
 
 type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 type Values = Record<string, Json>;
@@ -30,7 +31,18 @@ interface Step {
 interface Case {
   id: string;
   steps?: Step[];
-  worker?: { records: Json[]; lock_duration_ms: number; slow_ms: number; handled: string[] };
+  worker?: Work;
+  then?: Step[];
+}
+
+interface Work {
+  records: Json[];
+  lock_duration_ms: number;
+  slow_ms: number;
+  handled: string[];
+  lost?: string[];
+  through_stub?: boolean;
+  interrupted?: boolean;
 }
 
 interface Found {
@@ -207,33 +219,48 @@ class Player {
     return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, this.filled(item)]));
   }
 
-  /** The producer stores each record once. The loop handles all: two come again, one takes longer than its lock. */
-  async work({ records, lock_duration_ms, slow_ms, handled: expected }: NonNullable<Case["worker"]>): Promise<void> {
+  /** The producer stores each record once. The loop handles all, in the order of `handled`. */
+  async work(spec: Work): Promise<void> {
     const [topic, group] = [String(this.values["topic"]), String(this.values["group"])];
-    await send(stub, topic, records as { value: string }[]); // the stub loses an answer, and then refuses
+    await send(stub, topic, spec.records as { value: string }[]); // the stub loses an answer, and then refuses
     const handled: string[] = [];
+    const lost: string[] = [];
     const ending = new AbortController();
     const timer = setTimeout(() => ending.abort(), 30_000);
-    const options = { signal: ending.signal, lockDurationMs: lock_duration_ms };
-    for await (const delivery of deliveries(plain, group, [topic], options)) {
+    const options = {
+      signal: ending.signal,
+      lockDurationMs: spec.lock_duration_ms,
+      onError: (fault: NotAcknowledged) => void lost.push(`${fault.acknowledgement.first_offset} ${fault.code}`),
+    };
+    for await (const delivery of deliveries(spec.through_stub ? stub : plain, group, [topic], options)) {
       const { value } = delivery.record;
-      if (value === "bad" && delivery.batch.delivery_count === 1) {
-        await delivery.release("not today" + "…".repeat(1024)); // a reason holds 1,024 characters
-        continue;
+      const first = delivery.batch.delivery_count === 1;
+      if (value === "bad" && first) await delivery.release("not today" + "…".repeat(1024)); // a reason holds 1,024 characters
+      else if (value === "at once" && first) await delivery.release("not yet \ud800", 0); // not the backoff of the group
+      else if (value === "refused" && first) await delivery.release("the stub refuses this", 0);
+      else if (value === "interrupt") {
+        ending.abort(new Error("stopping"));
+        await delivery.release("interrupted");
+      } else {
+        if (value === "slow") await sleep(spec.slow_ms);
+        await delivery.accept();
+        handled.push(`${value} ${delivery.batch.delivery_count}`);
       }
-      if (value === "at once" && delivery.batch.delivery_count === 1) {
-        await delivery.release("not yet", 0); // which is not the backoff of the group
-        continue;
-      }
-      if (value === "slow") await sleep(slow_ms);
-      await delivery.accept();
-      handled.push(`${value} ${delivery.batch.delivery_count}`);
-      if (handled.length === records.length) break;
+      if (handled.length === spec.records.length) break;
     }
     clearTimeout(timer);
-    if (!isDeepStrictEqual(handled, expected)) throw new Unexpected(`handled: ${handled}`);
-    const answer = { topics: [{ partitions: [{ lag: 0 }] }] };
-    await this.play({ call: "listShareGroupOffsets", path: { group }, expect: { answer }, eventually: true });
+    if (!isDeepStrictEqual([handled, lost], [spec.handled, spec.lost ?? []])) {
+      throw new Unexpected(`handled: ${handled}, lost: ${lost}`);
+    }
+    if (spec.interrupted) {
+      const waiting = new AbortController();
+      setTimeout(() => waiting.abort(new Error("stopping")), 500);
+      const started = Date.now();
+      for await (const each of deliveries(plain, group, [`${topic}-empty`], { signal: waiting.signal })) {
+        throw new Unexpected(`fetched: ${each.record.value}`);
+      }
+      if (Date.now() - started > 5_000) throw new Unexpected("a loop that waits goes on after its signal");
+    }
   }
 }
 
@@ -262,12 +289,13 @@ function sleep(ms: number): Promise<void> {
 
 const cases = JSON.parse(readFileSync(process.argv[2]!, "utf-8")) as Case[];
 let failed = 0;
-for (const { id, steps, worker } of cases) {
+for (const { id, steps, worker, then } of cases) {
   const name = `typescript-${id}`;
   const player = new Player({ topic: name, group: name, large: "x".repeat(1_100_000) });
   try {
     for (const step of steps ?? []) await player.play(step);
     if (worker !== undefined) await player.work(worker);
+    for (const step of then ?? []) await player.play(step);
     console.log(`ok ${id}`);
   } catch (fault) {
     failed += 1;

@@ -1,13 +1,23 @@
 /**
  * Sends records over generated types. A repeat stores nothing twice: all tries have one idempotency key. Copy it into your
- * project, beside worker.ts.
+ * project. worker.ts and acknowledger.ts take from here which requests to repeat, and when.
  */
-import type { components } from "./generated/schema.js";
-import { FIRST_PAUSE_MS, type Gateway, attempt, sleep } from "./worker.js";
+import type { Client } from "openapi-fetch";
+import type { components, paths } from "./generated/schema.js";
 
-type Schemas = components["schemas"];
+export type Schemas = components["schemas"];
+export type Gateway = Client<paths>;
+export type Problem = Schemas["Problem"];
 
-const MOST_PAUSE_MS = 10_000;
+export const FIRST_PAUSE_MS = 100;
+export const MOST_PAUSE_MS = 10_000;
+
+/** A request that the service refused, and that no repeat mends. */
+export class Refused extends Error {
+  constructor(readonly problem: Problem) {
+    super(`${problem.code}: ${problem.detail}`);
+  }
+}
 
 export interface SendOptions {
   /** Names these records for 24 hours, in at most 128 characters. Without it, `send` makes one. */
@@ -43,4 +53,45 @@ export async function send(
     await sleep(pauseMs);
     pauseMs = Math.min(2 * pauseMs, MOST_PAUSE_MS);
   }
+}
+
+type Answer<T> = { data?: T; error?: Problem; response: Response };
+type Attempt<T> = { data: T } | { retryAfterMs: number | undefined; why: string };
+
+/** The answer, or when to try again. Throws Refused if no repeat helps, and what else is not a fault of the network. */
+export async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attempt<T>> {
+  let answer: Answer<T>;
+  try {
+    answer = await call();
+  } catch (fault) {
+    // fetch of Node.js fails with a TypeError whose cause is the network's error, or at a signal with a DOMException
+    const cause = fault instanceof TypeError ? fault.cause : undefined;
+    const network = fault instanceof DOMException || (cause instanceof Error && !(cause instanceof TypeError));
+    if (!network) throw fault;
+    return { retryAfterMs: undefined, why: `${fault}${cause ? `: ${(cause as { code?: string }).code ?? cause}` : ""}` };
+  }
+  const { data, error, response } = answer;
+  if (data !== undefined) return { data };
+  if (error?.code === "INVALID_RECORD_STATE") return { data: error as T }; // the lock ended: it comes again
+  const seconds = response.headers.get("Retry-After");
+  const retryAfterMs = seconds === null ? undefined : Number(seconds) * 1000;
+  if (error?.code === undefined) { // a proxy answered
+    if (response.status < 500 && ![408, 429].includes(response.status)) throw new Error(`HTTP ${response.status}: ${error}`);
+    return { retryAfterMs, why: `HTTP ${response.status}` };
+  }
+  if (!error.retriable) throw new Refused(error);
+  return { retryAfterMs, why: `${error.code}: ${error.detail}` };
+}
+
+/** Ends early if the signal aborts. */
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((done) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
+      done();
+    };
+    const timer = setTimeout(end, ms);
+    signal?.addEventListener("abort", end);
+  });
 }

@@ -1,0 +1,114 @@
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.Set;
+import sharequeue.ApiException;
+import sharequeue.api.RecordsApi;
+import sharequeue.model.AcknowledgeRequest;
+import sharequeue.model.AcknowledgeType;
+import sharequeue.model.Acknowledgement;
+import sharequeue.model.AcknowledgementResult;
+import sharequeue.model.AcknowledgementStatus;
+import sharequeue.model.FetchedBatch;
+import sharequeue.model.Problem;
+
+/** Acknowledges over generated code, until each outcome is known. Copy it into your project, beside Worker.java. */
+final class Acknowledger {
+  /**
+   * An acknowledgement that the service refused, or whose lock had ended: its records come again when the lock ends. {@code
+   * code}: of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; "" if no service answered.
+   */
+  record NotAcknowledged(Acknowledgement acknowledgement, String code, String detail) {
+    @Override
+    public String toString() {
+      var a = acknowledgement;
+      String place = a.getTopic() + "/" + a.getPartition() + "/" + a.getFirstOffset();
+      return a.getType() + " of " + place + " failed, it comes again: " + code + " " + detail;
+    }
+  }
+
+  private static final Set<Integer> REFUSED_FOR_WHAT_IT_SAYS = Set.of(400, 413, 422);
+  private final RecordsApi records;
+  private final String group;
+  private final String memberId;
+
+  Acknowledger(RecordsApi records, String group, String memberId) {
+    this.records = records;
+    this.group = group;
+    this.memberId = memberId;
+  }
+
+  /**
+   * Repeats for 30 s what has no known outcome: a repeat is recognised by its delivery count. A request that is refused for
+   * what it says is sent again in halves, so that one bad acknowledgement spoils no other. An interrupt waits until the end.
+   * Returns those that were refused or failed.
+   */
+  List<NotAcknowledged> acknowledge(List<Acknowledgement> outcomes) {
+    List<NotAcknowledged> lost = new ArrayList<>();
+    Deque<List<Acknowledgement>> parts = new ArrayDeque<>();
+    if (!outcomes.isEmpty()) {
+      parts.push(outcomes);
+    }
+    long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
+    boolean interrupted = false;
+    while (!parts.isEmpty()) {
+      interrupted |= Thread.interrupted(); // with the flag set, each request would fail at once
+      List<Acknowledgement> part = parts.pop();
+      boolean last = System.nanoTime() > deadline;
+      try {
+        List<Acknowledgement> unknown = unknown(part, send(part), last, lost);
+        if (!unknown.isEmpty()) {
+          parts.push(unknown);
+          Producer.sleep(500);
+        }
+      } catch (ApiException fault) {
+        if (Producer.mayHelp(fault) && !last) {
+          parts.push(part);
+          Producer.sleep(Math.max(Producer.retryAfterMs(fault), 500));
+        } else if (REFUSED_FOR_WHAT_IT_SAYS.contains(fault.getCode()) && part.size() > 1) {
+          parts.push(part.subList(part.size() / 2, part.size()));
+          parts.push(part.subList(0, part.size() / 2));
+        } else {
+          Problem problem = Producer.problemOf(fault);
+          String code = problem == null ? "" : problem.getCode();
+          String detail = problem == null ? Producer.said(fault) : problem.getDetail();
+          part.forEach(outcome -> lost.add(new NotAcknowledged(outcome, code, detail)));
+        }
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+    return lost;
+  }
+
+  /** What to send again. What failed joins {@code lost}. */
+  private static List<Acknowledgement> unknown(
+      List<Acknowledgement> part, List<AcknowledgementResult> results, boolean last, List<NotAcknowledged> lost) {
+    List<Acknowledgement> unknown = new ArrayList<>();
+    for (int index = 0; index < results.size(); index++) {
+      AcknowledgementResult result = results.get(index);
+      boolean again = result.getStatus() == AcknowledgementStatus.UNKNOWN;
+      if (again && !last) {
+        unknown.add(part.get(index));
+      } else if (again || result.getStatus() == AcknowledgementStatus.FAILED) {
+        lost.add(new NotAcknowledged(part.get(index), result.getCode(), result.getDetail()));
+      }
+    }
+    return unknown;
+  }
+
+  /** One request. */
+  List<AcknowledgementResult> send(List<Acknowledgement> acknowledgements) throws ApiException {
+    var request = new AcknowledgeRequest().memberId(memberId).acknowledgements(acknowledgements);
+    return records.acknowledgeRecords(group, request, null, null).getResults();
+  }
+
+  /** An acknowledgement of some records of a batch. */
+  static Acknowledgement one(FetchedBatch batch, long first, long last, AcknowledgeType type) {
+    Acknowledgement one = new Acknowledgement().topic(batch.getTopic()).partition(batch.getPartition()).type(type);
+    return one.firstOffset(first).lastOffset(last).deliveryCount(batch.getDeliveryCount());
+  }
+}
