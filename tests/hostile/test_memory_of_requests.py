@@ -214,6 +214,7 @@ ROWS: dict[str, Prepare] = {
     **{f"acknowledgements with produce, {kind}": produce_beside(kind) for kind in TRANSACTIONS},
     **{f"a commit, {kind}": commit(kind) for kind in TRANSACTIONS},
     "a replacement of 1,000 batches without 90 ranges each": replacement(1000, 90),
+    "a replacement of 1,000 batches without 10 ranges each": replacement(1000, 10),
     "a replacement of 10 batches without 9,000 ranges each": replacement(10, 9000),
 }
 

@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.removing.compacting import Replaced, Replacement
+from sharequeue_gateway.record_log.removing import compacting
+from sharequeue_gateway.record_log.removing.compacting import PIECE_BATCHES, Replaced, Replacement
 
-from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion
+from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge
 from tests.storage.database import session
 from tests.storage.record_logs import PostgresRecordLogs, append, new_topic
 
@@ -77,6 +78,35 @@ async def test_a_replacement_overtaken_in_progress_changes_nothing(module_databa
         assert len(refused) == 3
         listed, _ = await log.compaction.batches(topic, 0, 0, 1)
         assert (listed[0].generation, listed[0].record_count) == (1, 4)
+
+
+async def test_a_replacement_in_pieces_happens_whole_or_not_at_all(module_database: str) -> None:
+    """Its last piece is refused when the first one is stored already."""
+    async with PostgresRecordLogs(module_database).open() as log:
+        topic, batches = new_topic(), PIECE_BATCHES + 2
+        for _ in range(batches + 1):
+            await append(log, topic, range(2))
+        wanted = [Replacement(2 * number, 0, [(2 * number, 2 * number)]) for number in range(batches)]
+        with pytest.raises(InvalidUpdateVersion, match=f"at {2 * batches - 2} was replaced"):
+            await log.compaction.replace(topic, 0, [*wanted[:-1], wanted[-1]._replace(generation=1)])
+        assert await offsets_left(log, topic) == list(range(2 * batches + 2))
+        done = await log.compaction.replace(topic, 0, wanted)
+        assert done == [Replaced(2 * number, 1, 1) for number in range(batches)]
+        assert await offsets_left(log, topic) == [*range(1, 2 * batches, 2), 2 * batches, 2 * batches + 1]
+
+
+async def test_a_replacement_of_too_many_bytes_is_refused(
+    module_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with PostgresRecordLogs(module_database).open() as log:
+        topic = await three_batches(log)
+        listed, _ = await log.compaction.batches(topic, 0, 0, 2)
+        both = [Replacement(0, 0, [(1, 2)]), Replacement(5, 0, [(5, 9)])]
+        monkeypatch.setattr(compacting, "MAX_BYTES", listed[0].size_bytes + listed[1].size_bytes - 1)
+        with pytest.raises(TooLarge, match="bytes together"):
+            await log.compaction.replace(topic, 0, both)
+        monkeypatch.setattr(compacting, "MAX_BYTES", 1)
+        assert await log.compaction.replace(topic, 0, both[:1]) == [Replaced(0, 1, 3)], "a single one may be larger"
 
 
 async def test_a_repeated_replacement_is_answered_as_done(module_database: str) -> None:

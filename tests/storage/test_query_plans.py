@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.removing import purging
+from sharequeue_gateway.record_log.removing import compacting, purging
 from sharequeue_share_coordinator import store as state_store
 from sharequeue_share_coordinator.share_state.row_format import encode_row
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, Row
@@ -193,5 +193,19 @@ async def test_reading_uses_the_index_without_statistics(database_url: str) -> N
         stored = literal(some_batch(0).stored)
         await connection.execute(FILL.replace("$1", stored).replace(f"{BATCHES - 1}", "1999"))
         check(await explained(connection, lambda c: log_store.read(c, *PLACE, 10_003, 1 << 20, 256)), 600)
+    finally:
+        await connection.close()
+
+
+async def test_a_replacement_uses_the_index_without_statistics(database_url: str) -> None:
+    """Of many pieces, each but the first few has a plan that was made without its values."""
+    settings = {"jit": "off", "plan_cache_mode": "force_generic_plan"}
+    connection = await asyncpg.connect(database_url, server_settings=settings)
+    try:
+        await connection.execute("ALTER TABLE log.record_batches SET (autovacuum_enabled = false)")
+        stored = literal(some_batch(0).stored)
+        await connection.execute(FILL.replace("$1", stored).replace(f"{BATCHES - 1}", "1999"))
+        some = [(0, some_batch(10 * number)) for number in range(1000, 1020)]
+        check(await explained(connection, lambda c: compacting.replace(c, *PLACE, some)), 100)
     finally:
         await connection.close()

@@ -23,9 +23,13 @@ from sharequeue_gateway.record_log.store import Bounds, Connection
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """The most stored bytes of the batches of one replacement. A single batch may be larger."""
+PIECE_BYTES: Final = 128 * 1024
+PIECE_BATCHES: Final = 100
+PIECES: Final = 64
+"""A replacement reads and stores so many bytes and batches at once, or the 64th part of its bytes: memory has no more
+of it."""
 
 Query = Callable[..., Awaitable[Any]]
-
 
 CLOSED_AT_ONCE: Final = 10_000
 """About as many removed ranges are closed as dead letters by one statement: they are lists of ints for it."""
@@ -33,6 +37,8 @@ CLOSED_AT_ONCE: Final = 10_000
 
 class Ranges(Iterable[tuple[int, int]]):
     """Ranges of offsets, 16 bytes each: one replacement may have 100,000."""
+
+    __slots__ = ("_bounds",)
 
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
         self._bounds = array("q")
@@ -94,16 +100,18 @@ async def stored_batches(
     return [StoredBatch(*row) for row in rows]
 
 
-async def sizes(connection: Connection, topic_id: str, partition: int, base_offsets: Sequence[int]) -> int:
-    """The sum of the stored bytes of these batches."""
-    found: int = await connection.fetchval(
-        """SELECT coalesce(sum(octet_length(records)), 0) FROM log.record_batches
-           WHERE topic_id = $1 AND partition = $2 AND base_offset = ANY($3::bigint[])""",
+async def sizes(
+    connection: Connection, topic_id: str, partition: int, base_offsets: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The base offset and the stored bytes of each of these batches that exists, ascending."""
+    rows = await connection.fetch(
+        """SELECT base_offset, octet_length(records) FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND base_offset = ANY($3::bigint[]) ORDER BY base_offset""",
         topic_id,
         partition,
         base_offsets,
     )
-    return found
+    return [(row[0], row[1]) for row in rows]
 
 
 async def whole_batches(
@@ -135,14 +143,18 @@ async def newest_base_offset(connection: Connection, topic_id: str, partition: i
 async def replace(
     connection: Connection, topic_id: str, partition: int, batches: Sequence[tuple[int, RecordBatch]]
 ) -> set[int]:
-    """Store each (generation, batch) in place of the batch of that generation. Returns: the replaced base offsets."""
+    """Store each (generation, batch) in place of the batch of that generation. Returns: the replaced base offsets.
+
+    A plan that is made without these values may join row by row: it must not copy all records for each row, nor read
+    the whole partition. So the join has numbers instead of records, and the base offsets are named once more.
+    """
     rows = await connection.fetch(
         """UPDATE log.record_batches b
-           SET records = n.records, record_count = n.record_count, generation = b.generation + 1
-           FROM unnest($3::bigint[], $4::int[], $5::int[], $6::bytea[])
-             AS n(base_offset, generation, record_count, records)
-           WHERE b.topic_id = $1 AND b.partition = $2 AND b.base_offset = n.base_offset
-             AND b.generation = n.generation
+           SET records = ($6::bytea[])[n.number], record_count = n.record_count, generation = b.generation + 1
+           FROM unnest($3::bigint[], $4::int[], $5::int[]) WITH ORDINALITY
+             AS n(base_offset, generation, record_count, number)
+           WHERE b.topic_id = $1 AND b.partition = $2 AND b.base_offset = ANY($3::bigint[])
+             AND b.base_offset = n.base_offset AND b.generation = n.generation
            RETURNING b.base_offset""",
         topic_id,
         partition,
@@ -195,49 +207,83 @@ class Compaction:
         """
         place = (topic_id, partition)
         wanted = {replacement.base_offset: replacement for replacement in replacements}
-        if len(wanted) > 1:
-            size = await self._query(sizes, topic_id, partition, list(wanted))
-            if size > MAX_BYTES:
-                raise TooLarge(f"these batches have {size} bytes together, more than {MAX_BYTES}", limit=MAX_BYTES)
-        found = await self._query(whole_batches, topic_id, partition, list(wanted))
-        changed, done = await asyncio.to_thread(_apply, wanted, found)
-
-        async def store_them(connection: Connection) -> int | None:
-            async with connection.transaction():
-                await store.lock(connection, [place])
-                bounds = (await store.bounds(connection, [place])).get(place)
-                if bounds is None or bounds.deleted:
-                    raise UnknownTopicOrPartition("the topic was deleted, or has no records")
-                await _check_places(connection, place, bounds, found, wanted)
-                if not changed:
-                    return None
-                stored = await replace(connection, topic_id, partition, changed)
-                for _, batch in changed:
-                    if batch.base_offset not in stored:
-                        raise _overtaken(batch.base_offset)
-                removed = (OffsetRange(*each) for _, batch in changed for each in wanted[batch.base_offset].removed)
-                closed: Counter[SharePartitionKey] = Counter()
-                while some := list(islice(removed, CLOSED_AT_ONCE)):
-                    closed += await open_dead_letters.close(connection, place, some)
-                await open_dead_letters.subtract(connection, closed)
-                return await count_replacement(connection, topic_id, partition)
-
-        counted = await self._query(store_them)
+        size_of = dict(await self._query(sizes, topic_id, partition, list(wanted)))
+        for base_offset in wanted:
+            if base_offset not in size_of:
+                raise _missing(base_offset)
+        size = sum(size_of.values())
+        if len(wanted) > 1 and size > MAX_BYTES:
+            raise TooLarge(f"these batches have {size} bytes together, more than {MAX_BYTES}", limit=MAX_BYTES)
+        done, counted = await self._query(_replace_in_pieces, place, wanted, size_of)
         if counted is not None:
             self._cache.set_replacements(place, counted)
         by_base = {entry.base_offset: entry for entry in done}
         return [by_base[replacement.base_offset] for replacement in replacements]
 
 
+async def _replace_in_pieces(
+    connection: Connection, place: TopicIdPartition, wanted: dict[int, Replacement], size_of: dict[int, int]
+) -> tuple[list[Replaced], int | None]:
+    """Read, check and store batches, a piece of them after the other, in one transaction under the lock of `place`.
+
+    `size_of`: the stored bytes of each batch; they only decide how large the pieces are.
+    Returns: the new form of each batch, and the partition's number of replacements; None: every one is a repeat.
+    """
+    done: list[Replaced] = []
+    changed: list[int] = []
+    async with connection.transaction():
+        await store.lock(connection, [place])
+        bounds = (await store.bounds(connection, [place])).get(place)
+        if bounds is None or bounds.deleted:
+            raise UnknownTopicOrPartition("the topic was deleted, or has no records")
+        newest = await newest_base_offset(connection, *place)
+        for piece in _pieces(size_of):
+            found = await whole_batches(connection, *place, piece)
+            _check_places(piece, found, bounds, newest)
+            smaller, answered = await asyncio.to_thread(_apply, piece, wanted, found)
+            done += answered
+            if smaller:
+                stored = await replace(connection, *place, smaller)
+                for _, batch in smaller:
+                    if batch.base_offset not in stored:
+                        raise _overtaken(batch.base_offset)
+                changed += [batch.base_offset for _, batch in smaller]
+        if not changed:
+            return done, None
+        removed = (OffsetRange(*each) for base_offset in changed for each in wanted[base_offset].removed)
+        closed: Counter[SharePartitionKey] = Counter()
+        while some := list(islice(removed, CLOSED_AT_ONCE)):
+            closed += await open_dead_letters.close(connection, place, some)
+        await open_dead_letters.subtract(connection, closed)
+        return done, await count_replacement(connection, *place)
+
+
+def _pieces(size_of: dict[int, int]) -> Iterator[list[int]]:
+    """Ascending base offsets of batches that are read and stored together."""
+    most = max(PIECE_BYTES, sum(size_of.values()) // PIECES)
+    piece: list[int] = []
+    size = 0
+    for base_offset in sorted(size_of):
+        if piece and (len(piece) == PIECE_BATCHES or size + size_of[base_offset] > most):
+            yield piece
+            piece, size = [], 0
+        piece.append(base_offset)
+        size += size_of[base_offset]
+    if piece:
+        yield piece
+
+
 def _apply(
-    wanted: dict[int, Replacement], found: dict[int, tuple[int, RecordBatch]]
+    piece: Sequence[int], wanted: dict[int, Replacement], found: dict[int, tuple[int, RecordBatch]]
 ) -> tuple[list[tuple[int, RecordBatch]], list[Replaced]]:
-    """Apply replacements. Returns: the batches to store, as (generation before, batch); and the new form of each."""
+    """Apply the replacements of a piece. `found`: its batches; it is empty afterwards, so that they are freed.
+
+    Returns: the batches to store, as (generation before, batch); and the new form of each.
+    """
     changed, done = [], []
-    for base_offset, replacement in sorted(wanted.items()):
-        if base_offset not in found:
-            raise InvalidUpdateVersion(f"there is no batch at {base_offset}: list the batches again")
-        generation, batch = found[base_offset]
+    for base_offset in piece:
+        replacement = wanted[base_offset]
+        generation, batch = found.pop(base_offset)
         if batch.control:
             raise InvalidRequest(f"{base_offset} is the marker of a transaction, which holds no records")
         _check_ranges(replacement, batch)
@@ -263,17 +309,12 @@ def _check_ranges(replacement: Replacement, batch: RecordBatch) -> None:
         position = last + 1
 
 
-async def _check_places(
-    connection: Connection,
-    place: TopicIdPartition,
-    bounds: Bounds,
-    found: dict[int, tuple[int, RecordBatch]],
-    wanted: dict[int, Replacement],
-) -> None:
-    """Refuse batches that reach the last stable offset, that were deleted, and the newest one."""
+def _check_places(piece: Sequence[int], found: dict[int, tuple[int, RecordBatch]], bounds: Bounds, newest: int) -> None:
+    """Refuse batches that are gone, that reach the last stable offset, that were deleted, and the newest one."""
     stable = bounds.last_stable_offset
-    newest = await newest_base_offset(connection, *place)
-    for base_offset in sorted(wanted):
+    for base_offset in piece:
+        if base_offset not in found:
+            raise _missing(base_offset)
         last_offset = found[base_offset][1].last_offset
         if last_offset < bounds.log_start_offset:
             raise InvalidUpdateVersion(f"the batch at {base_offset} was deleted: list the batches again")
@@ -283,6 +324,10 @@ async def _check_places(
             )
         if base_offset == newest:
             raise InvalidRequest(f"the batch at {base_offset} is the newest one, which cannot be compacted")
+
+
+def _missing(base_offset: int) -> InvalidUpdateVersion:
+    return InvalidUpdateVersion(f"there is no batch at {base_offset}: list the batches again")
 
 
 def _overtaken(base_offset: int) -> InvalidUpdateVersion:
