@@ -62,14 +62,14 @@ def test_free_room_wakes_only_a_fetch_that_was_turned_away() -> None:
     driver = Driver(partition_max_record_locks=10)
     led, waiters = waiting(driver)
     driver.fetch("[0-9]")
-    led.wake_turned_away(driver.now_ms)
+    led.wake_turned_away()
     assert not may_acquire(led, NO_LOG, driver.now_ms)
-    led.wake_turned_away(driver.now_ms)
+    led.wake_turned_away()
     assert woken(waiters) == []
     driver.ack("5-9 Acc")
-    led.wake_turned_away(driver.now_ms)
+    led.wake_turned_away()
     assert woken(waiters) == [0]
-    led.wake_turned_away(driver.now_ms)
+    led.wake_turned_away()
     assert woken(waiters) == [0]
 
 

@@ -201,7 +201,7 @@ async def prepare(settings: Settings) -> Service:
         leading.floors.run,
         partial(unload_idle, leader, leading.led, clock, settings.share_partition_idle_ms),
         due_locks.sweep,
-        partial(bound_runs, leading.led, clock, settings.max_delayed_runs),
+        partial(bound_runs, leading.led, settings.max_delayed_runs),
         sessions.sweep,
         delivering.streams.run,
         dead_letter_writer.run,

@@ -8,7 +8,6 @@ what is in flight is delivered, settled and released as ever.
 import asyncio
 from typing import Final
 
-from sharequeue.clock import Clock
 from sharequeue.slices import Slices
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.share_partition.bounds import equal_part
@@ -16,14 +15,14 @@ from sharequeue_gateway.share_partition.bounds import equal_part
 LOOK_S: Final = 1.0
 
 
-async def bound_runs(led_index: LedIndex, clock: Clock, most: int) -> None:
+async def bound_runs(led_index: LedIndex, most: int) -> None:
     """Look at the runs of all share-partitions again and again. Runs until it is cancelled."""
     while True:
         await asyncio.sleep(LOOK_S)
-        await look(led_index, clock, most)
+        await look(led_index, most)
 
 
-async def look(led_index: LedIndex, clock: Clock, most: int) -> None:
+async def look(led_index: LedIndex, most: int) -> None:
     """Mark the share-partitions that are crowded now, and wake the fetches of those that no longer are."""
     slices = Slices()
     leds = [led for led in led_index if led.machine.runs or led.machine.crowded]
@@ -34,4 +33,4 @@ async def look(led_index: LedIndex, clock: Clock, most: int) -> None:
         was = led.machine.crowded
         led.machine.crowded = part is not None and len(led.machine.runs) > part
         if was and not led.machine.crowded:
-            led.wake_turned_away(clock.now_ms())
+            led.wake_turned_away()

@@ -183,10 +183,9 @@ class Leader:
 
     def writes_settle_again(self) -> None:
         """Fetches that were turned away while records could not be settled look again."""
-        now_ms = self._clock.now_ms()
         for led in self._led:
             led.halted = False
-            led.wake_turned_away(now_ms)
+            led.wake_turned_away()
 
     def _unload_after(self, led: LedSharePartition, error: ApiError, *, decided: bool) -> None:
         """A write failed: fence it if its outcome is unknown. Unload, unless the write alone was refused.
@@ -220,7 +219,7 @@ class Leader:
         elif completed.start_moved:
             led.wake()
         else:
-            led.wake_turned_away(now_ms)
+            led.wake_turned_away()
 
     # Locks
 
@@ -277,7 +276,7 @@ class Leader:
             led.note_unserved(now_ms)
             led.wake()
         else:
-            led.wake_turned_away(now_ms)
+            led.wake_turned_away()
         if led.holders is not None:
             led.wake_holders(expired.members)
 

@@ -113,7 +113,7 @@ class WakeUps:
                     following.wake()
                     return
 
-    def wake_turned_away(self, now_ms: int) -> None:
+    def wake_turned_away(self) -> None:
         """Records are no longer held: wake a fetch that was turned away, if there is room now."""
         if self.turned_away and can_acquire(self.machine):
             self.turned_away = False
