@@ -42,7 +42,7 @@ MUTANTS = [
         ),
         (
             "6.5 holes are filled only while they are unread",
-            "        if run.first > position and window.gap_active and run.first > window.gap_start:\n",
+            "        if run.first > position and 0 <= window.gap_start < run.first:\n",
             "        if run.first > position:\n",
         ),
         (
@@ -235,7 +235,7 @@ MUTANTS = [
         "share_partition/new_records",
         (
             "no fetch begins at new records while a gap is unread",
-            "    if window.gap_active:\n        return None\n",
+            "    if window.gap_start >= 0:\n        return None\n",
             "",
         ),
         (

@@ -193,7 +193,7 @@ MUTANTS = [
         ),
         (
             "12 the start offset stops at a hole that nobody read",
-            "            if run.first > expected and self.gap_active and self.gap_start < run.first:\n",
+            "            if run.first > expected and 0 <= self.gap_start < run.first:\n",
             "            if False:\n",
         ),
         (

@@ -359,7 +359,7 @@ class Acknowledger:
             at, unit, writes = under_way.popleft()
             faults = [fault for write in writes if (fault := await write) is not None]
             outcomes.end(at, unit, faults[0] if faults else None, APPLIED)
-        asyncio.get_running_loop().call_soon(self._count, outcomes)  # after the answer is sent
+        self._count(outcomes)
         return outcomes.results
 
     async def _apply(

@@ -90,11 +90,14 @@ class RecordsApi:
             failed_count=failed_count,
             acquisition_lock_timeout_ms=self._metadata.lock_duration_ms(group_id),
         )
-        return Answer(encode(response), headers=headers_with(failed_count))
+        return (
+            Answer(encode(response), headers=headers_with(failed_count)) if failed_count else Answer(encode(response))
+        )
 
 
 def headers_with(failed_count: int) -> tuple[tuple[bytes, bytes], ...]:
-    return (JSON,) if not failed_count else (JSON, (b"acknowledge-failed", b"%d" % failed_count))
+    """The headers of an answer in which so many acknowledgements failed, at least one."""
+    return (JSON, (b"acknowledge-failed", b"%d" % failed_count))
 
 
 def _all_failed(results: Sequence[AcknowledgementResult], failed_count: int) -> ApiError:

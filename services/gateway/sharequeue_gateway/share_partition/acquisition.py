@@ -113,7 +113,7 @@ class Acquisition:
                 window.move_gap(base)
             next_offset = window.next_fetch_offset()  # nothing before it can be acquired
             base = max(base, next_offset if next_offset <= last else window.start_offset)
-            if not window.gap_active:
+            if window.gap_start < 0:
                 base = max(base, fetch_offset)  # what lies before it is left to the fetches that begin there
         else:
             base = max(base, window.end_offset)
@@ -356,11 +356,11 @@ def _walk(window: Window, acquisition: Acquisition, base: int, last: int) -> Non
         if run.first > last:
             if position == base:
                 acquisition.acquire_new(position, last)
-            elif window.gap_active and run.first > window.gap_start:
+            elif 0 <= window.gap_start < run.first:
                 _fill(window, acquisition, position, last)
             position = last + 1 if not acquisition.over else position
             break
-        if run.first > position and window.gap_active and run.first > window.gap_start:
+        if run.first > position and 0 <= window.gap_start < run.first:
             position = _fill(window, acquisition, position, run.first - 1)
             continue
         acquirable = window.available_of_batch(index, last)
@@ -371,7 +371,7 @@ def _walk(window: Window, acquisition: Acquisition, base: int, last: int) -> Non
         if acquisition.over:
             break
         position = window.acquirable_from(end + 1)
-    if window.gap_active:
+    if window.gap_start >= 0:
         reached = acquisition.acquired[-1].last_offset + 1 if acquisition.acquired else window.gap_start
         window.move_gap(reached if acquisition.over else max(reached, position))
 

@@ -22,7 +22,7 @@ def begin_at_new(window: Window) -> int | None:
     if not percent or window.waiting_count == window.delayed_count:
         return None
     retried = window.next_fetch_offset()
-    if window.gap_active:
+    if window.gap_start >= 0:
         return None
     new = window.first_new()
     if new == retried:

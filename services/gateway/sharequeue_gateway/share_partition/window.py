@@ -79,6 +79,7 @@ class Window:
         self.new_from = MAX_INT64
         """No run before it is AVAILABLE and was never delivered."""
         self.gap_start = -1
+        """-1 if there is no gap: every hole is natural."""
         self.gap_end = -1
         self._available: list[int] = []
         """The first offsets of the runs that can be acquired, ascending."""
@@ -99,10 +100,6 @@ class Window:
     def span(self) -> int:
         """Offsets from start to end, gaps and finished ones included: Kafka's in-flight count."""
         return self.end_offset - self.start_offset + 1 if self.runs and self.runs[-1].last >= self.start_offset else 0
-
-    @property
-    def gap_active(self) -> bool:
-        return self.gap_start >= 0
 
     def index_of(self, offset: int) -> int:
         """Index of the last run that begins at or before `offset`; -1 if none does."""
@@ -264,7 +261,7 @@ class Window:
 
     def move_gap(self, offset: int) -> None:
         """Everything below `offset` has been read."""
-        if self.gap_active and offset > self.gap_start:
+        if 0 <= self.gap_start < offset:
             self.gap_start = offset
             if offset > self.gap_end:
                 self.gap_start = self.gap_end = -1
@@ -393,13 +390,13 @@ class Window:
         if not runs:
             return False
         first = runs[0]
-        if not first.finished or (self.gap_active and self.gap_start < first.first):
+        if not first.finished or 0 <= self.gap_start < first.first:
             return False
         start_offset = self.start_offset
         count = 0
         expected = first.first
         for run in runs:
-            if run.first > expected and self.gap_active and self.gap_start < run.first:
+            if run.first > expected and 0 <= self.gap_start < run.first:
                 expected = max(expected, self.gap_start)
                 break
             if not run.finished:
