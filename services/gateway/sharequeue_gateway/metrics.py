@@ -44,7 +44,7 @@ FETCH_LOCK_SECONDS = Histogram(
 )
 FETCH_LOCK_RATIO = Histogram(
     "sharequeue_fetch_lock_ratio",
-    "Time that fetches kept a share-partition for themselves, in percent of the time since the fetch before "
+    "Time that fetches kept a share-partition for themselves, in percent of the time since the previous fetch "
     "(FetchLockRatio).",
     (0, 1, 5, 10, 25, 50, 75, 90, 100),
 )
@@ -66,7 +66,8 @@ SHARE_ACKNOWLEDGES = Counts[str](
 )
 FAILED_SHARE_ACKNOWLEDGES = Counts[str](
     "sharequeue_failed_share_acknowledgement_requests",
-    "Such requests in which something failed (FailedShareAcknowledgementRequestsPerSec).",
+    "Requests of `sharequeue_share_acknowledgement_requests` in which something failed "
+    "(FailedShareAcknowledgementRequestsPerSec).",
     ["topic"],
 )
 DELAYED_FETCHES_EXPIRED = Counter(
@@ -109,7 +110,7 @@ DEAD_LETTER_WRITES = Counts[str](
 )
 FAILED_DEAD_LETTER_WRITES = Counts[str](
     "sharequeue_failed_dead_letter_writes",
-    "Tries that failed; they are repeated (DeadLetterQueueFailedProduceRequestsPerSec).",
+    "Tries to write dead letters that failed; the gateway repeats them (DeadLetterQueueFailedProduceRequestsPerSec).",
     ["group"],
 )
 PARKED_DEAD_LETTERS = Counts[str](
@@ -163,8 +164,8 @@ PENDING_RECORDS = Gauge(
 )
 OLDEST_PENDING_SECONDS = Gauge(
     "sharequeue_oldest_pending_seconds",
-    "For how long records of share-partitions of this gateway are pending on a transaction: the oldest, since this gateway "
-    "leads them; 0 without any. A commit needs less than a second.",
+    "The longest time for which records of share-partitions of this gateway have been pending on a transaction, counted "
+    "from when this gateway began to lead them; 0 without any. A commit needs less than a second.",
 )
 OLDEST_UNAPPLIED_SECONDS = Gauge(
     "sharequeue_oldest_unapplied_settlement_seconds",

@@ -13,7 +13,8 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import TIME_OU
 QUESTIONS: Final = Family(
     "sharequeue_stability_questions_total",
     "counter",
-    "Statements that asked the log how far it is decided. Groups whose topics meet no transaction add none.",
+    "Statements that asked the log for the last stable offset of a partition and the transactions aborted there. Groups "
+    "whose topics meet no transaction add none.",
 )
 FAMILIES: Final = (QUESTIONS,)
 """As docs/metrics.md lists them."""

@@ -34,26 +34,26 @@ RECORDS: Final = Family(
     "sharequeue_group_backlog_records",
     "gauge",
     "Records that a group has not finished, held and delayed ones included, whether it has workers or not. One gateway "
-    "has it for all groups (`backlog_interval_ms`), up to 25 s late.",
+    "reports it for all groups (`backlog_interval_ms`), up to 25 s late.",
     PAIR,
 )
 OLDEST: Final = Family(
     "sharequeue_group_oldest_record_seconds",
     "gauge",
-    "Age of the oldest of them by its timestamp, for the 1,000 partitions with the largest backlogs. The same gateway "
-    "has it.",
+    "Age of the oldest record of a group's backlog by its timestamp, for the 1,000 partitions with the largest backlogs. "
+    "One gateway reports it for all groups.",
     PAIR,
 )
 LOG_BYTES: Final = Family(
     "sharequeue_log_bytes",
     "gauge",
-    "Bytes of the record batches on disk, with their index. The same gateway has it.",
+    "Bytes of the record batches on disk, with their index. One gateway reports it.",
 )
 OPEN: Final = Family(
     "sharequeue_group_open_dead_letters",
     "gauge",
-    "Dead letters that were neither redriven nor removed, by the topic of their records. Exact, up to 15 s late; no "
-    "restart forgets any. The same gateway has it.",
+    "Dead letters that were neither redriven nor removed, by the topic of their records. Exact, also after "
+    "a restart; up to 15 s late. One gateway reports it for all groups.",
     PAIR,
 )
 FAMILIES: Final = (RECORDS, OLDEST, LOG_BYTES, OPEN)
