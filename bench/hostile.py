@@ -119,7 +119,9 @@ def cases(stack: Stack, groups: int) -> Iterator[Case]:
     names = (b'"nothing-%d"' % number for number in range(600_000))
     join = b'{"member_id":"m","subscribed_topic_names":['
     yield Case("500,000 partitions that are not there", lambda: post(url, fetch, filled(unknown, b"7", some, MIB)))
-    yield Case("one that is, 400,000 that are not", lambda: post(url, fetch, filled(good, b"7", some, 800_000)))
+    yield Case(
+        "one partition that is there, 400,000 that are not", lambda: post(url, fetch, filled(good, b"7", some, 800_000))
+    )
     yield Case("partitions that are not there, 10 MiB", lambda: post(url, fetch, filled(unknown, b"999", some)))
     yield Case(
         "100,000 acknowledgements of no topic",

@@ -216,8 +216,8 @@ def main(streams: int, seconds: float, records: int, only: str | None) -> None:
                 with temporary_stack(Path(home) / f"idle-{number}", settings=SETTINGS) as stack:
                     measured.append(asyncio.run(idle(stack, listen, streams, seconds)))
             (fetch_mib, fetch_s), (stream_mib, stream_s) = measured
-            report.ratio(f"memory of {streams:,} that are idle, MiB", fetch_mib, stream_mib)
-            report.ratio("the gateway's CPU for them, s per minute", fetch_s, stream_s)
+            report.ratio(f"memory of {streams:,} idle ones, MiB", fetch_mib, stream_mib)
+            report.ratio(f"the gateway's CPU for {streams:,} idle ones, s per minute", fetch_s, stream_s)
         if only != "idle":
             with temporary_stack(Path(home) / "stack", settings=SETTINGS) as stack:
                 if only in (None, "flapping"):
