@@ -40,7 +40,10 @@ _SHARED: Final[Mapping[int, tuple[str, str]]] = {
         "NotAccepted",
         "INVALID_REQUEST (42): the request does not ask for an event stream. Send `Accept: text/event-stream`.",
     ),
-    403: ("ForeignOrigin", "ORIGIN_NOT_ALLOWED (42): a page of another origin made a call that changes or acquires."),
+    403: (
+        "ForeignOrigin",
+        "ORIGIN_NOT_ALLOWED (42): a page of another origin made a call that changes something or acquires records.",
+    ),
     413: ("TooLarge", "MESSAGE_TOO_LARGE (10): the request is too large. `limit` says how large it may be."),
     415: (
         "NotJson",
@@ -48,21 +51,22 @@ _SHARED: Final[Mapping[int, tuple[str, str]]] = {
     ),
     422: (
         "Refused",
-        "INVALID_REQUEST (42): the request was read, and something that it says is refused. `errors` has the places.",
+        "INVALID_REQUEST (42): the request was read, and something in it is refused. `errors` names the places.",
     ),
     429: (
         "Throttled",
-        "THROTTLING_QUOTA_EXCEEDED (89): too many fetches wait, too many streams are open, or too many bytes are on their "
-        "way. Nothing happened: repeat the request after `Retry-After` seconds.",
+        "THROTTLING_QUOTA_EXCEEDED (89): too many fetches wait, too many streams are open, or too many bytes of requests are "
+        "under way. Nothing happened: repeat the request after `Retry-After` seconds.",
     ),
     500: (
         "Failed",
-        "UNKNOWN_SERVER_ERROR (-1): a fault of the service. The log names it under `request_id`. It may have happened.",
+        "UNKNOWN_SERVER_ERROR (-1): a fault of the service. The log names it under `request_id`. The "
+        "request may have had an effect.",
     ),
     503: (
         "Unavailable",
         "COORDINATOR_NOT_AVAILABLE (15), KAFKA_STORAGE_ERROR (56) or REQUEST_TIMED_OUT (7): a dependency is away. Repeat "
-        "the request after `Retry-After` seconds; if `definite` is false it may have happened.",
+        "the request after `Retry-After` seconds; if `definite` is false, this one may have had an effect.",
     ),
 }
 _WITH_BODY: Final = (413, 415, 429)

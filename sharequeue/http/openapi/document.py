@@ -13,10 +13,10 @@ from sharequeue.protocol.errors import ERRORS
 from sharequeue.protocol.messages.problems import Problem
 
 _ABOUT: Final = """
-- An optional field that is not meant is left out. An optional field of an answer is absent, not null.
+- Leave out optional fields that you do not set. An optional field of an answer is absent, not null.
 - Fields in `_ms` are integers: durations, or milliseconds since the epoch. `last_offset` is inclusive, `log_end_offset`
   exclusive.
-- An answer repeats the request's header `X-Request-Id`, or has a new one. `traceparent` is passed on to the other services.
+- An answer repeats the request's header `X-Request-Id`, or has a new one. The service passes `traceparent` on to the other services.
 - Every error is a Problem. Repeat a request only if its problem is `retriable`; if it is not `definite`, the request may
   have had an effect, and a repeat may do the work twice.
 """

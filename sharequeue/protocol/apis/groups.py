@@ -116,7 +116,7 @@ LIST_SHARE_GROUPS = Api(
     "GET",
     "/v1/share-groups",
     "List groups by id, a page at a time.",
-    description="Groups come into being with their first fetch or heartbeat.",
+    description="The first fetch or heartbeat of a group creates it.",
     request=ListShareGroupsQuery,
     response=ShareGroupList,
     tag="Groups",

@@ -57,9 +57,9 @@ READYZ = Api(
     "readyz",
     "GET",
     "/readyz",
-    "Whether the service can do its work, and which dependency is missing; 503 if another one would do better.",
+    "Whether the service can do its work, and which dependency is missing; 503 if another one can do it.",
     description="It answers within a second, even if a dependency hangs. A gateway answers 503 only while it stops, or "
-    "where another gateway has what it lacks: if all lose a dependency together, all stay in the load balancer. After a "
+    "if another gateway has what it lacks. So if all lose a dependency together, all stay in the load balancer. After a "
     "failed write, PostgreSQL counts as missing until a write succeeds.",
     request=ReadinessQuery,
     response=Readiness,

@@ -15,10 +15,10 @@ from sharequeue.protocol.messages.records import (
 from sharequeue.protocol.messages.streams import StreamQuery
 
 _SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
-_IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours answers the first answer again")
+_IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours gets the first answer again")
 _IDEMPOTENCY_RETENTION = (
     "Idempotency-Retention-Ms",
-    "how long the key is remembered, up to 604800000 (7 days); each repeat must say the same",
+    "how long the key is remembered, up to 604800000 (7 days); each repeat must have the same value",
 )
 _TRANSACTION_ID = (
     "Transaction-Id",
@@ -81,10 +81,10 @@ STREAM_RECORDS = Api(
     "Acquire records as they come, as Server-Sent Events.",
     description="Send `Accept: text/event-stream`. An event without a name is a FetchResponse in JSON. Acknowledge as "
     "after a fetch; nothing renews the locks by itself. After a lost connection, open the stream again at any gateway with "
-    "the last `id` as `Last-Event-ID`: what is held behind it comes again, with the same `delivery_count`. "
-    "`problem`: nothing can be acquired now, and the stream goes on. `closed`: it ends; open it again if its data are "
-    "`retriable`. `replaced`: it ends, as the member has opened it elsewhere; do not open it again. The data of the first "
-    "two are a Problem. docs/streams.md has the whole.",
+    "the last `id` as `Last-Event-ID`: the records behind it that are held come again, with the same `delivery_count`. "
+    "`problem`: nothing can be acquired now; the stream continues. `closed`: it ends; open it again if its data are "
+    "`retriable`. `replaced`: it ends, because the member has opened it elsewhere; do not open it again. The data of the "
+    "first two are a Problem. docs/streams.md has the details.",
     request=StreamQuery,
     response=FetchResponse,
     tag="Records",
@@ -120,7 +120,7 @@ READ_RECORDS = Api(
     "GET",
     "/v1/topics/{topic}/partitions/{partition}/records",
     "Read records by offset, without a group and without locks.",
-    description="It shows records whatever a group did with them. With `Accept: application/vnd.apache.arrow.stream` "
+    description="It shows all records, also those that groups have finished. With `Accept: application/vnd.apache.arrow.stream` "
     "alone, or preferred to JSON, the answer is an Arrow stream (docs/api.md).",
     request=ReadRecordsQuery,
     response=RecordPage,

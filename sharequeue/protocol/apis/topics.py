@@ -85,7 +85,7 @@ DELETE_RECORDS = Api(
     "POST",
     "/v1/topics/{topic}/delete-records",
     "Delete records below an offset; -1 is the log end. Every gateway knows it within a second.",
-    description="Groups that have not finished the deleted records go on behind them. Disk space is free when the batches "
+    description="Groups that have not finished the deleted records continue behind them. Disk space is free when the batches "
     "are purged.",
     request=DeleteRecordsRequest,
     response=DeletedRecords,

@@ -48,7 +48,7 @@ COMMIT_TRANSACTION = Api(
     "/v1/transactions/{transaction}/commit",
     "Commit a transaction: all of its records become visible.",
     description="A repeat is answered the same for at least 25 hours. If the transaction was aborted, the answer is a "
-    "Problem that says by whom. After an answer with `definite` false, or none, repeat the request: it tells the outcome.",
+    "Problem that says by whom. After an answer with `definite` false, or none, repeat the request to get the outcome.",
     request=CommitTransactionRequest,
     response=EndedTransaction,
     tag="Transactions",
@@ -72,7 +72,7 @@ TERMINATE_TRANSACTION = Api(
     "POST",
     "/v1/transactions/{transaction}/terminate",
     "Abort a transaction as an operator: one that holds back the readers of committed records.",
-    description="Its client hears of it at its next call. Kafka has `kafka-transactions.sh abort` for this.",
+    description="The next call of its client is refused. Kafka has `kafka-transactions.sh abort` for this.",
     request=EndTransactionRequest,
     response=EndedTransaction,
     tag="Transactions",

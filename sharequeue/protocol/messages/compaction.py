@@ -77,7 +77,7 @@ class BatchReplacement(Request):
     base_offset: Offset
     """The first offset of the batch, as it was listed."""
     generation: NonNegative
-    """The generation of the batch, as it was listed. A batch that was replaced since refuses the request (409)."""
+    """The generation of the batch, as it was listed. If the batch was replaced since, the request is refused (409)."""
     remove: Annotated[list[RemovedRange], Meta(min_length=1, max_length=MAX_RECORDS)]
     """The ranges to remove, 1 to 10,000, ascending and disjoint."""
 

@@ -97,7 +97,7 @@ class FetchingMembers(Response):
     members: Annotated[list[FetchingMember], at_most(MAX_FETCHING_MEMBERS)]
     """At most 1,000, those that fetched last first."""
     member_count: Count
-    """All of them, in the list or not."""
+    """How many they are, with those that are not in the list."""
 
 
 class HeartbeatResult(Response):
@@ -108,7 +108,7 @@ class HeartbeatResult(Response):
     member_epoch: Count
     """Send it with the next heartbeat. −1 after the member left."""
     heartbeat_interval_ms: Count
-    """Send the next heartbeat after as many milliseconds."""
+    """Send the next heartbeat after this many milliseconds."""
     assignment: MemberAssignment | None = None
     """The partitions that the member should fetch from now on. **Absent: no change.** An empty list: none."""
     leaders: list[PartitionLeader] = []
@@ -143,7 +143,7 @@ RedriveTarget = Annotated[
     Literal["retry", "source"],
     Meta(
         title="RedriveTarget",
-        description="`retry`: this group alone. `source`: every group of the topic, since the records are appended anew.",
+        description="`retry`: this group alone. `source`: every group of the topic, as the records are appended again.",
     ),
 ]
 
@@ -201,7 +201,7 @@ class ShareGroupMember(Response):
     assignment: MemberAssignment
     """The partitions that the member was assigned last."""
     rack_id: str | None = None
-    """Where the member runs, as it said. Absent if it did not."""
+    """Where the member runs, as its heartbeats say. Absent if they do not."""
 
 
 class ShareGroupDescription(Response):
@@ -386,14 +386,14 @@ class ResetOffsetsResult(Response):
 
 
 class RedriveFilter(Request):
-    """Which dead letters to send back: those that fit all of its fields."""
+    """Which dead letters to send back: those that fit all fields."""
 
     message: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
     """Text that the cause of the dead letter or the client's `reason` contains, at most 1,024 characters."""
     min_delivery_count: NonNegative | None = None
-    """Only records that were delivered at least as often."""
+    """Only records that were delivered at least this many times."""
     before_ms: TimestampMs | None = None
-    """Only records that died before this time, in milliseconds since the epoch."""
+    """Only records that became dead letters before this time, in milliseconds since the epoch."""
 
 
 class RedriveDeadLettersRequest(Request):

@@ -22,8 +22,8 @@ class ReadinessQuery(Request):
     """How `/readyz` judges."""
 
     strict: bool = False
-    """`true`: a gateway without the record log or a share coordinator is `unavailable`, even if all others are too. The
-    coordinators always judge so."""
+    """`true`: a gateway without the record log or a share coordinator is `unavailable`, even if all others are too.
+    A coordinator is `unavailable` without PostgreSQL with any value."""
 
 
 class Readiness(Response):

@@ -105,7 +105,7 @@ class Problem(Response):
     errors: list[PointedDetail] = []
     """The faulty places of the request."""
     limit: AnyInt64 | None = None
-    """The limit that the request is above. Absent if the problem is no limit."""
+    """The limit that the request is above. Absent if the problem is not a limit."""
     current_leader: str | None = None
     """The node id of the gateway that leads the share-partition. Between gateways only."""
     results: Annotated[list[AcknowledgementResult], at_most(MAX_ACKNOWLEDGEMENTS)] = []

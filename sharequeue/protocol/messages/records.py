@@ -147,8 +147,8 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     """How long the released records are not delivered, in milliseconds, at most 12 hours. 0: at once. Absent: as long
     as the group's `share.retry.backoff.ms` says. For `release` alone."""
     begun: bool = True
-    """For `release`; false: the client gives the records back before it began to work on them. Their delivery is then
-    no attempt, up to `share.delivery.count.limit` times for a record. Refused with `kafka_defaults`."""
+    """For `release`; false: the client gives the records back before it began to work on them. Then their delivery does
+    not count as an attempt, up to `share.delivery.count.limit` times for a record. Refused with `kafka_defaults`."""
     lock_duration_ms: LockDurationMs | None = None
     """For `renew`: how long the lock lasts from now on, in milliseconds. Absent: as long as before."""
 
@@ -164,18 +164,18 @@ class FetchRequest(Request):
     topic_partitions: SomePartitions | None = None
     """Single partitions of topics, in place of `topics` or beside it. An assigned member names its partitions here."""
     member_id: MemberId | None = None
-    """The member that holds the fetched records: 1 to 36 characters. Absent: the gateway makes one and answers it."""
+    """The member that holds the fetched records: 1 to 36 characters. Absent: the gateway makes one and returns it."""
     max_records: NonNegative | None = None
-    """The most records to acquire. Default: 500. A fetch that has as many waits no longer."""
+    """The most records to acquire. Default: 500. A fetch that has this many does not wait any longer."""
     max_bytes: NonNegative | None = None
     """The most bytes of records, as they are stored. Default: 52,428,800. A larger record still comes alone."""
     min_bytes: NonNegative | None = None
-    """The fetch waits until it has as many bytes, or `max_records`, or its wait is over. Default: 1."""
+    """The fetch waits until it has this many bytes, or `max_records`, or its wait is over. Default: 1."""
     max_wait_ms: NonNegative | None = None
     """How long to wait for records, in milliseconds. Default: 10,000. More than 30,000 counts as 30,000. Set your
     client's time-out above it."""
     batch_size: NonNegative | None = None
-    """A range of new records is cut at the next batch boundary once it has as many. Default: `max_records`."""
+    """A range of new records with this many is cut at the next batch boundary. Default: `max_records`."""
     lock_duration_ms: LockDurationMs | None = None
     """How long the locks of this fetch last, in milliseconds. Absent: `share.record.lock.duration.ms` of the group."""
     acquire_mode: AcquireMode = AcquireMode.RECORD_LIMIT
@@ -299,7 +299,7 @@ class AcknowledgeRequest(Request):
     """What a member does with records that it holds."""
 
     member_id: MemberId
-    """The member that holds the records, as the fetch answered it."""
+    """The member that holds the records: `member_id` of the answer of the fetch."""
     acknowledgements: Acknowledgements
     """Ranges and what becomes of them, at most 10,000. Each is applied or fails on its own."""
     atomic: bool = False

@@ -71,9 +71,9 @@ class DeadLetterCount(Response):
     """Records that became dead letters for one cause."""
 
     cause: DeadLetterCause
-    """Why the records died."""
+    """Why the records became dead letters."""
     records: Records
-    """How many records died so."""
+    """How many records became dead letters for this cause."""
 
 
 class ActivityEntry(Response):

@@ -123,7 +123,7 @@ class DeleteRecordsRequest(Request):
     """The partitions whose oldest records are deleted."""
 
     partitions: Annotated[list[DeleteRecordsPartition], Meta(min_length=1, max_length=MAX_PARTITIONS_NAMED)]
-    """1 to 20,000 partitions of the topic. One that is named twice refuses the request."""
+    """1 to 20,000 partitions of the topic. A request that names one twice is refused."""
 
 
 class DeletedRecordsPartition(Response):

@@ -33,17 +33,17 @@ class BeginTransactionRequest(Request):
     """A new transaction. No field is required."""
 
     transactional_id: TransactionalId | None = None
-    """A name that the producer keeps over its restarts. Of its producers the newest alone may go on. 1 to 249
+    """A name that the producer keeps over its restarts. Only the newest producer with this name may continue. 1 to 249
     characters."""
     producer_epoch: NonNegative | None = None
     """The epoch that an earlier begin with this `transactional_id` answered. Without it a new producer begins: what is
     open is aborted, and producers with an earlier epoch are refused."""
     timeout_ms: Int32 = 60_000
     """The transaction is aborted if it is open for longer, by the clock of PostgreSQL. 1 to 900,000, unless the service
-    says otherwise. A part has the time of its whole."""
+    says otherwise. A part has the deadline of its whole."""
     part_of: Uuid | None = None
     """The id of an open transaction. The new one is a part of it: produce to it as to any other. The commit of the
-    whole commits the parts that it names, and aborts the others. It goes without a `transactional_id`."""
+    whole commits the parts that it names, and aborts the others. Not with a `transactional_id`."""
 
 
 class BegunTransaction(Response):
@@ -69,7 +69,7 @@ class MemberAcknowledgements(Request):
     group_id: GroupId
     """The group that the records were fetched for."""
     member_id: MemberId
-    """The member that holds the records, as the fetch answered it."""
+    """The member that holds the records: `member_id` of the answer of the fetch."""
     acknowledgements: Acknowledgements
     """Ranges and what becomes of them: `accept`, `release` or `reject`. At most 10,000 in the whole request."""
 
@@ -172,10 +172,9 @@ class TransactionDescription(Response):
     """When it ended, in milliseconds since the epoch. Absent while it is open."""
     blocks: Annotated[list[BlockedSharePartition], at_most(1000)] | None = None
     """The share-partitions that wait for its end: in their partitions it is the oldest open transaction. Absent once it
-    has ended, and if the group coordinator does not tell the level of a group."""
+    has ended, or if the group coordinator does not answer which isolation level a group has."""
     more_blocked: bool = False
-    """Whether it may block others, too; absent if not. Only the first 200 groups that read its partitions are looked
-    at."""
+    """True if it may block others, too: `blocks` covers only the first 200 groups that read its partitions."""
     unapplied: Annotated[list[UnappliedSettlement], at_most(1000)] = []
     """Where its acknowledgements are decided, but their leader has not applied them yet. Nobody gets these records."""
 
@@ -250,4 +249,4 @@ class TransactionList(Response):
     """At most `page_size` transactions that were committed, or aborted; absent without `state`."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page. One page looks at 10,000 ended transactions
-    at most, so a page with a filter may be empty and have a next one."""
+    at most, so a page with a filter may be empty although there is a next page."""

@@ -93,7 +93,7 @@ class TransactionsApi:
             check_transaction_id(request.part_of)
         if request.part_of is not None and request.transactional_id is not None:
             raise InvalidRequest(
-                "part_of goes without a transactional_id: a part belongs to the producer of its whole",
+                "part_of must not come with a transactional_id: a part belongs to the producer of its whole",
                 pointers=[("/part_of", "beside transactional_id")],
             )
         begun = await self._transactions.begin(
