@@ -1,8 +1,8 @@
 """`python -m sdks [python … tours]`: makes the clients by the commands of docs/sdks.md,
 and plays the contract suite with each.
 
-All languages are made side by side on one real stack. Each begins in an empty folder, `sdks/.made/<language>`; it is
-made again only if the document, the page or one of its files changed.
+All languages are made side by side on one real stack. Each begins in an empty folder, `sdks/.made/shop-<language>`; it
+is made again only if the document, the page or one of its files changed.
 Then the tours: other HTTP clients, without a generator.
 """
 
@@ -22,12 +22,13 @@ from shutil import copy, rmtree
 from typing import Final
 from urllib.request import urlopen
 
-from sdks.page import PAGE, Section, section
+from sdks.page import PAGE, Section, begin, matches, section
 from sdks.stub import Stub
 from sharequeue.stack.stack import Stack
 
 HERE: Final = Path(__file__).parent
 CASES: Final = HERE / "cases.json"
+CONTRACT: Final = HERE / "contract"
 STEP_S: Final = 900
 SHORT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that ends within seconds compiles its code more often than it uses it; see `java -XX:TieredStopAtLevel`."""
@@ -49,15 +50,14 @@ ENVIRONMENT: Final = {
 
 @dataclass(frozen=True)
 class Language:
-    """`program`: the file that the reader saves the page's program as. `suite_files`: what joins the files of the page.
+    """`suite_file`: of the folder `contract`, which joins the files of the page.
 
     `compiled`: commands that compile the suite, if those that run the program do not.
     `suite`: the command that plays the cases.
     """
 
     title: str
-    program: str
-    suite_files: tuple[str, ...]
+    suite_file: str
     compiled: str
     suite: Sequence[str]
     one_main: bool = False
@@ -71,30 +71,26 @@ MYPY: Final = (
 LANGUAGES: Final = {
     "python": Language(
         "Python",
-        "main.py",
-        ("contract.py",),
+        "contract.py",
         MYPY,
         (".venv/bin/python", "contract.py"),
     ),
     "typescript": Language(
         "TypeScript",
-        "main.ts",
-        ("contract.ts",),
+        "contract.ts",
         "",
         ("node", "generated/js/contract.js"),
     ),
     "go": Language(
         "Go",
-        "main.go",
-        ("contract.go",),
+        "contract.go",
         "go vet ./... && go build -o generated/contract .",
         ("generated/contract",),
         one_main=True,
     ),
     "java": Language(
         "Java",
-        "Main.java",
-        ("Contract.java",),
+        "Contract.java",
         "",
         ("java", "-cp", "generated/target/classes:generated/lib/*", "Contract"),
     ),
@@ -137,8 +133,8 @@ class Runner:
 
     def play(self, name: str) -> bool:
         """Make a language's client and play the suite. Returns: whether all of it succeeded."""
-        language, folder = LANGUAGES[name], HERE / ".made" / name
-        if not self._make(name, language, section(language.title, self._page), folder):
+        language, folder = LANGUAGES[name], HERE / ".made" / f"shop-{name}"
+        if not self._make(name, language, section(language.title, self._page, name), folder):
             return False
         environment = {**self._environment, "PYTHONPATH": str(folder / "generated")}
         started = time.monotonic()
@@ -148,8 +144,8 @@ class Runner:
         return succeeded
 
     def _make(self, name: str, language: Language, page: Section, folder: Path) -> bool:
-        copied, added = ([HERE / name / file for file in files] for files in (page.files, language.suite_files))
-        parts = [source.read_bytes() for source in (*copied, *added)]
+        added = CONTRACT / language.suite_file
+        parts = [source.read_bytes() for source in (*sorted((HERE / name).iterdir()), added)]
         recipe = f"{page}{language}".encode()
         digest = hashlib.sha256(b"\0".join([self._document, recipe, *parts])).hexdigest()
         mark = folder / "made"
@@ -157,17 +153,19 @@ class Runner:
             return True
         rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        copy_all(copied, folder)
-        if not all(self._step(name, command, folder) for command in page.commands_for(self._url)):
+        if not all(self._step(name, command, folder) for command in page.commands_in(folder)):
             return False
-        (folder / language.program).write_text(page.program_for(self._url, f"orders-{name}"))
+        program = folder / page.saved_as
+        program.write_text(page.program)
         if not language.one_main:  # so that a compiler runs once for both
-            copy_all(added, folder)
+            copy(added, folder)
+        if not self._step(name, begin(self._page, name), folder):
+            return False
         if not self._step(name, " && ".join(page.running.splitlines()), folder, prints=page.printed):
             return False
         if language.one_main:
-            (folder / language.program).unlink()
-            copy_all(added, folder)
+            program.unlink()
+            copy(added, folder)
         if language.compiled and not self._step(name, language.compiled, folder):
             return False
         mark.write_text(digest)
@@ -175,9 +173,10 @@ class Runner:
 
     def _step(self, name: str, command: str, folder: Path, prints: str = "") -> bool:
         started = time.monotonic()
-        succeeded, said = run(("sh", "-ec", command), folder, self._environment)
-        if succeeded and not said.endswith(prints):
-            succeeded, said = False, f"printed\n{said}\nand not\n{prints}"
+        log = folder / "stderr"
+        succeeded, said = run(("sh", "-ec", f"({command}) 2>stderr" if prints else command), folder, self._environment)
+        if prints and not (succeeded and matches(prints, said)):
+            succeeded, said = False, f"printed\n{said}\n{log.read_text()}\nand not\n{prints}"
         tell(name, command[:60], started, "" if succeeded else f"FAILED\n{said[-8000:]}")
         return succeeded
 
@@ -188,11 +187,6 @@ class Runner:
         succeeded, said = run((*TOURS[name], self._url, topic), HERE / "tours", self._environment)
         tell(f"tour: {name}", "", started, "" if succeeded else f"FAILED\n{said[-4000:]}")
         return succeeded
-
-
-def copy_all(sources: Sequence[Path], folder: Path) -> None:
-    for source in sources:
-        copy(source, folder)
 
 
 def tell(name: str, step: str, started: float, more: str) -> None:
@@ -214,6 +208,7 @@ def main(wanted: Sequence[str]) -> int:
             tell("stack", "started", began, "")
             environment = {
                 **ENVIRONMENT,
+                "SHAREQUEUE": str(HERE.parent),
                 "SHAREQUEUE_URL": stack.url,
                 "SHAREQUEUE_STUB_URL": f"http://127.0.0.1:{stub.server_port}",
                 "SHAREQUEUE_TOKEN": (Path(folder) / "stack/cluster.token").read_text().strip(),

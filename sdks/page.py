@@ -1,5 +1,5 @@
-"""What docs/sdks.md tells the reader of a language to do: the files to copy, the commands, the program,
-and what it prints."""
+"""What docs/sdks.md tells the reader to do: the commands before all languages, and for each language the files that
+it copies, the commands, the program, and what it prints."""
 
 import re
 from dataclasses import dataclass
@@ -7,42 +7,67 @@ from pathlib import Path
 from typing import Final
 
 PAGE: Final = Path(__file__).parents[1] / "docs/sdks.md"
-EXAMPLE_URL: Final = "http://127.0.0.1:8080"
-EXAMPLE_TOPIC: Final = "orders"
+NAMES: Final = {'"orders"': '"orders-{}"', '"billing"': '"billing-{}"', "dlq.billing": "dlq.billing-{}"}
+"""The topic and the groups of the page: each language has its own on the stack that all of them share."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """`files`: of the folder of the language, copied into an empty folder. `commands`: one a line, run there before the
-    program is saved. `running`: commands that run it."""
+    """`files`: of the folder of the language. `commands`: one a line, run in an empty folder before the program is
+    saved as `saved_as`. `running`: commands that run it."""
 
     files: tuple[str, ...]
+    saved_as: str
     commands: str
     program: str
     running: str
     printed: str
 
-    def commands_for(self, url: str) -> list[str]:
-        """The commands with a gateway at `url`."""
-        return self.commands.replace(EXAMPLE_URL, url).splitlines()
+    def commands_in(self, folder: Path) -> list[str]:
+        """The commands without those that make the folder and go there, since they would have to share a shell."""
+        first, second, *others = self.commands.splitlines()
+        if (first, second) != (f"mkdir {folder.name}", f"cd {folder.name}"):
+            raise ValueError(f"docs/sdks.md: {first!r} and {second!r} do not make the folder {folder.name}")
+        return others
 
-    def program_for(self, url: str, topic: str) -> str:
-        """The program with a gateway at `url`, and a topic of its own."""
-        return self.program.replace(EXAMPLE_URL, url).replace(f'"{EXAMPLE_TOPIC}"', f'"{topic}"')
+
+def begin(page: str, name: str) -> str:
+    """The last command before all languages: a backoff for the group of the language `name`."""
+    (setting,) = re.findall(r"^curl (?:.*\\\n)*.*$", _text("Begin", page), re.MULTILINE)
+    return re.sub(r"/share-groups/billing/", f"/share-groups/billing-{name}/", setting)
 
 
-def section(language: str, page: str) -> Section:
-    """Raises: ValueError: the page has no such section, or it does not have its four blocks."""
-    found = re.search(rf"^## {re.escape(language)}$(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL)
-    if found is None:
-        raise ValueError(f'docs/sdks.md has no section "## {language}"')
-    text = found[1]
+def section(language: str, page: str, name: str = "") -> Section:
+    """The section of a language; with `name`, its topics and groups end in it.
+
+    Raises: ValueError: the page has no such section, or it does not have its four blocks.
+    """
+    text = _text(language, page)
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     kinds = [kind if kind in ("", "text") else "program" for kind, _ in blocks]
     if kinds != ["", "program", "", "text"]:
         raise ValueError(
             f'docs/sdks.md, "## {language}": the blocks are {kinds}, not commands, program, commands, text'
         )
-    before = text.split("```", 1)[0]
-    files = tuple(re.findall(r"\(\.\./sdks/\w+/([\w.-]+)\)", before))
-    return Section(files, *(content for _, content in blocks))
+    files = tuple(re.findall(r"\(\.\./sdks/\w+/([\w.-]+)\)", text.split("```", 1)[0]))
+    (saved_as,) = re.findall(r"^Save this as `(.*)` in the folder:$", text, re.MULTILINE)
+    return Section(files, saved_as, *(renamed(content, name) for _, content in blocks))
+
+
+def renamed(text: str, name: str) -> str:
+    """The text with topics and groups that end in `name`."""
+    for shown, own in NAMES.items() if name else ():
+        text = text.replace(shown, own.format(name))
+    return text
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether commands printed at their end what the page shows, where `…` stands for anything in a line."""
+    return re.search(".*".join(map(re.escape, shown.strip().split("…"))) + r"\Z", printed.strip()) is not None
+
+
+def _text(title: str, page: str) -> str:
+    found = re.search(rf"^## {re.escape(title)}$(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ValueError(f'docs/sdks.md has no section "## {title}"')
+    return found[1]
