@@ -8,7 +8,7 @@ import pytest
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
-from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch
+from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetches
 from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
@@ -55,7 +55,11 @@ def test_a_waiting_fetch_that_ends_acquires_nothing(event: Event) -> None:
     """Records that come at the same moment are for another fetch: none of their deliveries is spent on this one."""
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
-        led, log, waiting = await led_with_a_lock(coordinator, gateway), BatchCache(1 << 20), WaitingFetch(Client())
+        led, log, waiting = (
+            await led_with_a_lock(coordinator, gateway),
+            BatchCache(1 << 20),
+            WaitingFetches().new(Client()),
+        )
         fetcher = fetcher_of(gateway, log)
         fetching = asyncio.create_task(fetcher.fetch(waiting, asked(), [(ORDERS, 0)]))
         while not fetcher.fetches.waiting:  # noqa: ASYNC110 - the fetch is a task that has not begun
@@ -76,7 +80,11 @@ def test_a_share_partition_is_not_handed_over_with_a_lock_that_no_answer_names(f
     """It is let go as soon as the fetch has acquired. Redis is away, so the next leader gets the locks from memory."""
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
-        led, log, waiting = await led_with_a_lock(coordinator, gateway), BatchCache(1 << 20), WaitingFetch(Client())
+        led, log, waiting = (
+            await led_with_a_lock(coordinator, gateway),
+            BatchCache(1 << 20),
+            WaitingFetches().new(Client()),
+        )
         fetcher = fetcher_of(gateway, log)
         append(log)
         gateway.lock_store.degraded = True
@@ -98,7 +106,7 @@ def test_a_repeat_that_waits_for_the_earlier_fetch_ends_with_its_group() -> None
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         fetcher = fetcher_of(gateway, BatchCache(1 << 20))
-        earlier, repeat = WaitingFetch(Client()), WaitingFetch(Client())
+        earlier, repeat = WaitingFetches().new(Client()), WaitingFetches().new(Client())
         gateway.cluster._keep_lease(time.monotonic(), 60_000)
         first = asyncio.create_task(fetcher.fetch(earlier, asked("f-1"), [(ORDERS, 0)]))
         await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)  # which is not answered

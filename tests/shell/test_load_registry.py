@@ -14,7 +14,7 @@ from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.cluster.redis_client import redis_client
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.fetcher import Fetcher
-from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.leader import Leader
@@ -243,7 +243,7 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader = gateway.leader
         nowhere: Any = None
-        waiting = WaitingFetch(Client())
+        waiting = WaitingFetches().new(Client())
         fetcher = Fetcher(leader, nowhere, nowhere, gateway.cluster, Clock())
         asking = asyncio.create_task(fetcher.delayed.wait(waiting, "g", [(ORDERS, 0)], 60))
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)

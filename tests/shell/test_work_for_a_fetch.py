@@ -2,11 +2,12 @@
 not when that only wakes."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch, WaitingFetches
+from sharequeue_gateway.delivery.waiting import CONTINUED_AT_ONCE, Event, Life, WaitingFetch, WaitingFetches
 
 LONG_S = 30
 SOON_S = 10
@@ -60,7 +61,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def fetch() -> WaitingFetch:
-    return WaitingFetch(Client())
+    return WaitingFetches().new(Client())
 
 
 def test_work_for_a_waiting_fetch_is_done() -> None:
@@ -95,7 +96,7 @@ def test_work_ends_with_its_fetch(event: Event) -> None:
 def test_work_ends_when_the_client_hangs_up() -> None:
     async def test() -> None:
         client, work = Client(), Work()
-        waiting = WaitingFetch(client)
+        waiting = WaitingFetches().new(client)
         task = asyncio.create_task(waiting.while_open(work()))
         await work.begun.wait()
         client.hang_up()
@@ -112,7 +113,7 @@ def test_work_ends_when_the_client_hangs_up() -> None:
 def test_a_client_that_hangs_up_ends_the_wait_of_its_fetch() -> None:
     async def test() -> None:
         client = Client()
-        waiting = WaitingFetch(client)
+        waiting = WaitingFetches().new(client)
         sleeping = asyncio.create_task(waiting.wait(LONG_S))
         await asyncio.sleep(0)
         client.hang_up()
@@ -125,11 +126,11 @@ def test_a_client_that_hangs_up_ends_the_wait_of_its_fetch() -> None:
 def test_a_fetch_does_not_wait_for_a_client_that_is_gone() -> None:
     async def test() -> None:
         client, work = Client(), Work()
-        waiting = WaitingFetch(client)
+        waiting = WaitingFetches().new(client)
         client.hang_up()
         assert await asyncio.wait_for(waiting.wait(LONG_S), SOON_S)
         assert waiting.life is Life.CLIENT_GONE
-        assert await WaitingFetch(client).while_open(work()) is None
+        assert await WaitingFetches().new(client).while_open(work()) is None
         assert not work.begun.is_set()
 
     run(test)
@@ -212,7 +213,7 @@ def test_a_state_says_whether_a_fetch_is_over_and_whether_it_is_answered(
 
 def test_a_client_that_is_gone_is_noticed_before_it_is_watched() -> None:
     client = Client()
-    waiting = WaitingFetch(client)
+    waiting = WaitingFetches().new(client)
     assert not waiting.gone()
     assert waiting.life is Life.OPEN
     client.left = True
@@ -244,5 +245,43 @@ def test_a_reset_ends_the_fetches_of_its_group_and_a_stop_those_that_wait() -> N
         await fetches.finish()
         lives = [waiting.life for waiting in (loads, waits, relayed, of_another)]
         assert lives == [Life.ENDED, Life.ENDED, Life.ENDED, Life.STOPPING]
+
+    run(test)
+
+
+@pytest.mark.parametrize("how", ["the time is over", "an event"])
+def test_waits_that_end_together_end_a_hundred_in_a_turn(how: str) -> None:
+    """A crowd whose waits end at the same moment lets other requests pass: each turn of the event loop has some."""
+
+    async def test() -> None:
+        fetches, ended = WaitingFetches(), 0
+
+        async def wait(waiting: WaitingFetch) -> None:
+            nonlocal ended
+            await waiting.wait(LONG_S if how == "an event" else 0.01)
+            ended += 1
+
+        waiting = [fetches.new(Client()) for _ in range(1000)]
+        tasks = [asyncio.create_task(wait(each)) for each in waiting]
+        await asyncio.sleep(0)
+        if how == "an event":
+            for each in waiting:
+                each.wake()
+        else:
+            time.sleep(0.02)  # noqa: ASYNC251 - all their timers are over at once
+        in_a_turn = []
+        while ended < len(tasks):
+            before = ended
+            await asyncio.sleep(0)
+            in_a_turn.append(ended - before)
+        assert max(in_a_turn) == CONTINUED_AT_ONCE
+        assert len([count for count in in_a_turn if count]) == 10
+        await asyncio.sleep(0)
+        last = fetches.new(Client())
+        task = asyncio.create_task(wait(last))
+        await asyncio.sleep(0)
+        last.wake()
+        await asyncio.sleep(0)
+        assert task.done(), "a single one is not delayed"
 
     run(test)

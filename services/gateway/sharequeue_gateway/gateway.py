@@ -351,6 +351,7 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     held = HeldRecords(leader, record_log, clock)
     streams = Streams(
         Shared(routed, RoutedHeld(base.routing, held), repeated, metadata, members, clock),
+        fetcher.fetches,
         base.routing,
         acknowledger,
         max_streams=settings.max_streams,

@@ -15,12 +15,16 @@ at another gateway either, where it could create the group again.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from enum import IntEnum
 from typing import Final, Protocol, TypeVar
 
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+
+CONTINUED_AT_ONCE: Final = 100
+"""The most waits that end in one turn of the event loop: each of them may look for records and answer."""
 
 Result = TypeVar("Result")
 
@@ -57,16 +61,48 @@ class Client(Protocol):
     def gone(self) -> bool: ...
 
 
+class Wakings:
+    """Ends waits, a bounded number in one turn of the event loop. Thousands of fetches may have the same deadline, or
+    wait for a topic that is deleted: other requests are answered between them."""
+
+    __slots__ = ("_left", "_sleepers")
+
+    def __init__(self) -> None:
+        self._sleepers: deque[asyncio.Future[None]] = deque()
+        self._left = CONTINUED_AT_ONCE
+
+    def wake(self, sleeper: asyncio.Future[None]) -> None:
+        """End the wait of `sleeper` now, or in a later turn."""
+        if self._left == CONTINUED_AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        if self._left:
+            self._left -= 1
+            sleeper.set_result(None)
+        else:
+            self._sleepers.append(sleeper)
+
+    def _next_turn(self) -> None:
+        sleepers, self._left = self._sleepers, CONTINUED_AT_ONCE
+        while sleepers and self._left:
+            sleeper = sleepers.popleft()
+            if not sleeper.done():  # it may have been woken twice, or its fetch was cancelled
+                self._left -= 1
+                sleeper.set_result(None)
+        if self._left < CONTINUED_AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+
 class WaitingFetch:
     """One fetch under way. `woken`: an event has happened since its last look.
 
     Before the first wait, `gone` checks the connection. From then on a disconnect wakes the fetch.
     """
 
-    __slots__ = ("_client", "_served", "_sleeper", "_watches", "life", "woken")
+    __slots__ = ("_client", "_served", "_sleeper", "_wakings", "_watches", "life", "woken")
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, wakings: Wakings) -> None:
         self._client = client
+        self._wakings = wakings
         self._watches = False
         self._sleeper: asyncio.Future[None] | None = None
         self._served: asyncio.Timeout | None = None
@@ -132,7 +168,7 @@ class WaitingFetch:
     def _stir(self) -> None:
         """End the wait."""
         if self._sleeper is not None and not self._sleeper.done():
-            self._sleeper.set_result(None)
+            self._wakings.wake(self._sleeper)
 
     def start_acknowledging(
         self, work: Coroutine[None, None, list[AcknowledgementResult]]
@@ -176,6 +212,11 @@ class WaitingFetches:
         """Fetches that wait for records, with the share-partitions here; none if another gateway waits for them."""
         self.routed: dict[WaitingFetch, str] = {}
         """Fetches over several gateways, with their groups."""
+        self._wakings = Wakings()
+
+    def new(self, client: Client) -> WaitingFetch:
+        """A fetch of a client, which is not registered yet."""
+        return WaitingFetch(client, self._wakings)
 
     @property
     def count(self) -> int:

@@ -25,7 +25,6 @@ from sharequeue_gateway.delivery.fetch_call import Acknowledging, acknowledge_an
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
-from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.http.records_api import headers_with
@@ -90,7 +89,7 @@ class FetchApi:
         if len(self._fetcher.fetches.waiting) >= self._max_waiting_fetches:
             raise self._too_many_wait()
         asked = self._asked(group_id, request.member_id, request, None)
-        waiting = WaitingFetch(call.exchange)
+        waiting = self._fetcher.fetches.new(call.exchange)
         found: Fetched | RelayedAnswer
         try:
             acquired, faults = await self._fetcher.fetch(waiting, asked, partitions)
@@ -122,7 +121,7 @@ class FetchApi:
         home = self._routing.home_elsewhere(group_id, member_id)
         if home is None:
             return await self.fetch_here(call)
-        waiting = WaitingFetch(call.exchange)
+        waiting = self._fetcher.fetches.new(call.exchange)
         try:
             answer = await waiting.while_open(self._routing.gateways.fetch_in_session(home, group_id, request))
         finally:
@@ -164,7 +163,7 @@ class FetchApi:
             if found.has_records:
                 await self._routed.give_back(asked, found)
 
-        waiting = WaitingFetch(call.exchange)
+        waiting = self._fetcher.fetches.new(call.exchange)
         beside = acknowledgements and not asked.acknowledgements
         acknowledging = self._acknowledge(group_id, member_id, request) if beside else None
         found, results = await acknowledge_and_fetch(waiting, acknowledging, fetch(), give_back)

@@ -25,7 +25,7 @@ from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.generation import Node
-from sharequeue_gateway.delivery.waiting import Client, Event, Life, WaitingFetch
+from sharequeue_gateway.delivery.waiting import Client, Event, Life, WaitingFetch, WaitingFetches
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.stream import Closed, EventId, Records, Replaced, Shared, Stream, StreamEvent
@@ -57,6 +57,7 @@ class Streams:
     def __init__(
         self,
         shared: Shared,
+        fetches: WaitingFetches,
         routing: Routing,
         acknowledger: RoutedAcknowledger,
         *,
@@ -64,6 +65,7 @@ class Streams:
         heartbeat_ms: int,
     ) -> None:
         self._shared = shared
+        self._fetches = fetches
         self._routing = routing
         self._acknowledger = acknowledger
         self._max_streams = max_streams
@@ -95,7 +97,7 @@ class Streams:
 
         A connection that is lost before its first event never belonged to the stream.
         """
-        waiting = WaitingFetch(client)
+        waiting = self._fetches.new(client)
         stream, after = self._connect(waiting, opening)
         stream.pulse = pulse
         loop = asyncio.get_running_loop()

@@ -39,7 +39,7 @@ from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, Fe
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
-from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
+from sharequeue_gateway.delivery.waiting import Life
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.leader.loading.hand_over import HandOver
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
@@ -83,7 +83,7 @@ class LeaderApi:
         group_id, member_id = call.path["group"], request.member_id
         partitions, faults = await self._led(group_id, request.topic_partitions)
         asked = self._asked(group_id, request, waits=not any(fault.led_elsewhere for fault in faults))
-        waiting = WaitingFetch(call.exchange)
+        waiting = self._fetcher.fetches.new(call.exchange)
 
         async def fetch() -> tuple[list[AcquiredRecords], list[PartitionFault]]:
             if not partitions:
@@ -159,7 +159,7 @@ class LeaderApi:
         partitions, faults = await self._led(group_id, request.topic_partitions)
         if faults:
             raise faults[0].error
-        waiting = WaitingFetch(call.exchange)
+        waiting = self._fetcher.fetches.new(call.exchange)
         try:
             leds = await self._fetcher.delayed.wait(
                 waiting, group_id, partitions, min(request.max_wait_ms, MAX_WAIT_MS) / 1000

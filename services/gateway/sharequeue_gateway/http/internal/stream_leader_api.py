@@ -10,7 +10,7 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
-from sharequeue_gateway.delivery.waiting import WaitingFetch, WaitingFetches
+from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.routing.streams import Streams
 
@@ -32,7 +32,7 @@ class StreamLeaderApi:
         group_id, member_id = call.path["group"], request.member_id
         ranges, faults = await self._led(group_id, request)
         if request.max_wait_ms and not faults:
-            waiting = WaitingFetch(call.exchange)
+            waiting = self._fetches.new(call.exchange)
             self._fetches.routed[waiting] = group_id
             try:
                 await self._held.wait(
