@@ -86,14 +86,7 @@ def up(
     try:
         stack.start()
         ready = True
-        if as_json:
-            click.echo(msgspec.json.encode(_running(stack, data_dir.absolute())))
-        else:
-            if stack.postgres is not None and data_dir.absolute() not in stack.postgres.home.parents:
-                click.echo(f"PostgreSQL's data is in {stack.postgres.home}", err=True)
-            click.echo(f"logs are in {stack.logs}", err=True)
-            click.echo(f"ready: {' '.join(stack.urls)}")
-        sys.stdout.flush()
+        _say_ready(stack, data_dir.absolute(), as_json=as_json)
         for looks in itertools.count():
             time.sleep(0.3)
             stack.check()
@@ -109,6 +102,18 @@ def up(
         for number in ends:
             signal.signal(number, signal.SIG_IGN)
         stack.stop()
+
+
+def _say_ready(stack: "Stack", data_dir: Path, *, as_json: bool) -> None:
+    """Print where the services are, at once: a program may wait for this line."""
+    if as_json:
+        click.echo(msgspec.json.encode(_running(stack, data_dir)))
+    else:
+        if stack.postgres is not None and data_dir not in stack.postgres.home.parents:
+            click.echo(f"PostgreSQL's data is in {stack.postgres.home}", err=True)
+        click.echo(f"logs are in {stack.logs}", err=True)
+        click.echo(f"ready: {' '.join(stack.urls)}")
+    sys.stdout.flush()
 
 
 def _running(stack: "Stack", data_dir: Path) -> dict[str, Any]:

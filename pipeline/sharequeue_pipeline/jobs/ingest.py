@@ -194,6 +194,15 @@ def write_id_of(topic_id: str, files: Sequence[str], arguments: Sequence[Any]) -
     return hashlib.sha256(json.dumps([topic_id, sorted(files), *arguments]).encode()).hexdigest()[:40]
 
 
+def _session(master: str | None, split_mib: int) -> SparkSession:
+    """A session that cuts files by size alone, so that a repeated run makes the same tasks."""
+    spark = start("ingest", master)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", split_mib << 20)
+    spark.conf.set("spark.sql.files.minPartitionNum", 1)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    return spark
+
+
 @click.command()
 @click.argument("topic")
 @click.argument("files", nargs=-1, required=True)
@@ -268,10 +277,7 @@ def command(
         if create is not None:
             gateway.create_topic(topic, create)
         described = gateway.describe(topic, first_try=True)
-    spark = start("ingest", master)
-    spark.conf.set("spark.sql.files.maxPartitionBytes", split_mib << 20)
-    spark.conf.set("spark.sql.files.minPartitionNum", 1)
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark = _session(master, split_mib)
     csv: dict[str, Any] = {"header": csv_header, "delimiter": delimiter, "schema": schema, "infer": infer_schema}
     csv["null"] = null_value
     frame = read(spark, files, kind, columns, csv)

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-from msgspec import structs
-
 from sharequeue.clock import Clock
 from sharequeue.http.answer import JSON, Answer
 from sharequeue.protocol import nesting
@@ -99,9 +97,7 @@ class Producer:
             partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
             appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms, None, transaction_id)]
         else:
-            appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
-            if transaction_id is not None:
-                appends = [structs.replace(append, transaction_id=transaction_id) for append in appends]
+            appends, places = await self._spread(topic, records, tails, timestamp_ms, large, transaction_id)
         records, body, raw_value, tails = (), b"", None, []  # a large request is not kept until it is durable
         key = None
         if idempotency_key is not None:
@@ -159,7 +155,13 @@ class Producer:
             )
 
     async def _spread(
-        self, topic: KnownTopic, records: Sequence[ProduceRecord], tails: list[bytes], timestamp_ms: int, large: bool
+        self,
+        topic: KnownTopic,
+        records: Sequence[ProduceRecord],
+        tails: list[bytes],
+        timestamp_ms: int,
+        large: bool,
+        transaction_id: str | None = None,
     ) -> tuple[list[PartitionAppend], Places]:
         """Records with partitions, keys or timestamps of their own: one append per partition.
 
@@ -172,7 +174,9 @@ class Producer:
         if topic.partitions > 1:
             turn = next(self._turns) % topic.partitions
             partitions = await _aside(large, _choose, records, topic.partitions, turn)
-        appends, places = await _aside(large, _group, topic.topic_id, partitions, tails, records, timestamp_ms)
+        appends, places = await _aside(
+            large, _group, topic.topic_id, partitions, tails, records, timestamp_ms, transaction_id
+        )
         if len(appends) > MOST_PARTITIONS:
             raise TooLarge(
                 f"the records go to {len(appends)} partitions; one request appends to {MOST_PARTITIONS} at most: "
@@ -244,11 +248,12 @@ def _group(
     tails: list[bytes],
     records: Sequence[ProduceRecord],
     timestamp_ms: int,
+    transaction_id: str | None,
 ) -> tuple[list[PartitionAppend], Places]:
     """Make one append per partition, in the order of each partition's first record."""
     timestamps = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
     if isinstance(partitions, int):
-        return [PartitionAppend(topic_id, partitions, tails, max(timestamps))], None
+        return [PartitionAppend(topic_id, partitions, tails, max(timestamps), None, transaction_id)], None
     by_partition: dict[int, list[int]] = {}
     places = []
     order = {partition: position for position, partition in enumerate(dict.fromkeys(partitions))}
@@ -258,7 +263,11 @@ def _group(
         indexes.append(index)
     appends = [
         PartitionAppend(
-            topic_id, partition, [tails[index] for index in indexes], max(timestamps[index] for index in indexes)
+            topic_id,
+            partition,
+            [tails[index] for index in indexes],
+            max(timestamps[index] for index in indexes),
+            transaction_id=transaction_id,
         )
         for partition, indexes in by_partition.items()
     ]

@@ -112,32 +112,21 @@ class Loader:
                     again = [item for item in unknown if item[0] not in faults]
                     states = {**states, **await self._read(group_id, again, leader_epoch)}
             readable = [item for item in to_read if states[item[0]].error_code == 0]
-            locks = await self._lock_timers.load(
-                [(key, leader_epoch, states[key].state_epoch or 0) for key, _ in readable]
-            )
-            restored = dict(zip((key for key, _ in readable), locks, strict=True))
-            if self._lock_timers.degraded:
-                for key, found in (await self._take_from_others([key for key, _ in readable])).items():
-                    given.setdefault(key, []).extend(found)
-            led = [key for key, _ in readable if restored[key] is not None]
-            if led:
+            known = await self._locks([key for key, _ in readable], states, left, given, leader_epoch)
+            if known:
                 # only now: otherwise requests with unknown group names would fill the memory
                 config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
                 begun = await self._start_offsets.begin(
-                    group_id, {key: states[key] for key in led}, leader_epoch, config
+                    group_id, {key: states[key] for key in known}, leader_epoch, config
                 )
                 # the settings may have changed while the start offsets were resolved
                 config = self._metadata.config(group_id) or config
-            known = {
-                key: Locks(restored[key] or (), _missed([*_of(key, left), *given.get(key, ())], states[key]))
-                for key in led
-            }
             slices = Slices()
             machines = {
-                key: await self._restored(key, config, states[key], begun[key], known[key], leader_epoch, slices)
-                for key in led
+                key: await self._restored(key, config, states[key], begun[key], locks, leader_epoch, slices)
+                for key, locks in known.items()
             }
-            if led:  # they may have changed again in the pauses
+            if known:  # they may have changed again in the pauses
                 config = self._metadata.config(group_id) or config
             outcomes: list[Outcome] = []
             for key, topic in wanted:
@@ -145,7 +134,7 @@ class Loader:
                     outcomes.append(faults[key])
                 elif states[key].error_code:
                     outcomes.append(_read_error(states[key], initialized=initialize))
-                elif restored[key] is None:
+                elif key not in known:
                     outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
                     outcomes.append(self._led(key, topic, machines[key], config, begun[key], known[key]))
@@ -171,6 +160,24 @@ class Loader:
         if not wanted:
             return {}
         return await self._share_coordinator.read(group_id, [key for key, _ in wanted], leader_epoch)
+
+    async def _locks(
+        self,
+        keys: Sequence[SharePartitionKey],
+        states: Mapping[SharePartitionKey, PartitionStateResult],
+        left: Mapping[SharePartitionKey, LeftLocks],
+        given: Mapping[SharePartitionKey, Sequence[LeftLocks]],
+        leader_epoch: int,
+    ) -> dict[SharePartitionKey, Locks]:
+        """The locks of share-partitions, from Redis and from former leaders. Redis refuses those that another gateway
+        leads: they are left out."""
+        kept = await self._lock_timers.load([(key, leader_epoch, states[key].state_epoch or 0) for key in keys])
+        others = await self._take_from_others(keys) if self._lock_timers.degraded else {}
+        return {
+            key: Locks(locks, _missed([*_of(key, left), *given.get(key, ()), *others.get(key, ())], states[key]))
+            for key, locks in zip(keys, kept, strict=True)
+            if locks is not None
+        }
 
     async def _restored(
         self,
