@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from sharequeue_share_coordinator.share_state.row_format import decode_row
 
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import Stack
@@ -88,28 +89,32 @@ def test_renewals_are_counted(gateway: Gateway, changes: Changes, name: str) -> 
 
 
 def test_ak_017_an_acknowledgement_is_one_state_write(gateway: Gateway, shared_database: str, name: str) -> None:
-    """The close of a session whose member holds nothing any more writes nothing."""
+    """The close of a session whose member holds nothing any more writes nothing.
 
-    async def rows() -> int:
-        """How often the state of the group was written. Locks of other groups may end at the same time."""
+    A write of the start offset alone does not count: every 10 s the leader stores the starts that have moved since
+    their last write.
+    """
+
+    async def settled() -> list[list[tuple[int, int]]]:
+        """What each write of the group's state has settled. Locks of other groups may end at the same time."""
         async with session(shared_database) as database:
-            count: int = await database.fetchval(
-                """SELECT count(*) FROM share_state.share_records r
-                   JOIN share_state.share_partitions k ON k.key_id = r.key_id WHERE k.group_id = $1""",
+            rows = await database.fetch(
+                """SELECT r.record FROM share_state.share_records r JOIN share_state.share_partitions k USING (key_id)
+                   WHERE k.group_id = $1 ORDER BY r.seq""",
                 name,
             )
-            return count
+            batches = [decode_row(row["record"]).state_batches for row in rows]
+            return [[(batch.first_offset, batch.last_offset) for batch in some] for some in batches if some]
 
     gateway.produce_batches(name, 5)
     gateway.acquire(name, name, share_session_epoch=0)
-    before = asyncio.run(rows())
     accept = [acknowledge_range(name, 0, 4, "accept")]
     assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=1)) == ["applied"]
     gateway.fetch(name, share_session_epoch=-1)
     gateway.produce_batches(name, 1)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 5, 5, "accept") == "applied"
-    assert asyncio.run(rows()) - before == 2
+    assert asyncio.run(settled()) == [[(0, 4)], [(5, 5)]]
 
 
 def test_mt_001_calls_are_counted_once_for_each_topic(gateway: Gateway, changes: Changes, name: str) -> None:

@@ -8,7 +8,9 @@ Every few seconds, for all share-partitions at once:
 
 The first line is for offsets without a record (compacted, markers and aborted records, redriven for another group,
 below the log start). They are archived in memory only. So a group that has caught up would hold the log and show a lag
-until its next write, and one that still holds a record would count those behind it as lag.
+until its next write, and one that still holds a record would count those behind it as lag. It is also for the last
+acknowledgement before a pause: its write has the start offset from before it, as in Kafka, and without a further write
+the group would hold the log there. So each share-partition has one such write in a round at most.
 """
 
 import asyncio
