@@ -47,6 +47,7 @@ class LogDatabase:
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=STATEMENT_TIMEOUT_S,
             server_settings=_server_settings("log"),
+            reset=_nothing_to_reset,
         )
         database = cls(url, pool, key_store.OUTCOMES._replace(seconds=outcome_period_s))
         for table in database.key_tables:
@@ -81,6 +82,11 @@ class LogDatabase:
         """Milliseconds since the epoch by PostgreSQL's clock."""
         async with self.connection() as connection:
             return float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"))
+
+
+async def _nothing_to_reset(connection: Any) -> None:
+    """No statement here changes its session: settings and advisory locks end with their transaction. So a connection is
+    given back without a round trip. A transaction that is still open is rolled back before this."""
 
 
 def _server_settings(name: str) -> dict[str, str]:
