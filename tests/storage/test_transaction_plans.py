@@ -10,10 +10,18 @@ import asyncpg
 import pytest
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.transactions import ended_store, open_store, producer_store, transaction_store
+from sharequeue_gateway.record_log.transactions import (
+    ended_store,
+    open_store,
+    producer_store,
+    settlements,
+    transaction_store,
+)
+from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State
 from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 
+from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.test_query_plans import explained
 
 TOPIC = "00000000-0000-0000-0000-000000000001"
@@ -59,6 +67,13 @@ async def end(connection: Any, transaction_id: str) -> None:
     assert len(await transaction_store.end_with_records(connection, key_store.OUTCOMES, verdict, 1)) == 2
 
 
+async def commit_alone(connection: Any) -> None:
+    settling = Settling(b"digest", [Settlement(SharePartitionKey("g", TOPIC, 7), 1, 1, b"[]")])
+    assert await settlements.commit_alone(connection, key_store.OUTCOMES, "t5", settling, [PLACE]) is None, "it wrote"
+    await connection.execute("DELETE FROM log.transaction_partitions WHERE transaction_id = 't5'")
+    assert await settlements.commit_alone(connection, key_store.OUTCOMES, "t5", settling, [PLACE]) is not None
+
+
 STATEMENTS: dict[str, tuple[Statement, int]] = {
     "bounds": (lambda c: store.bounds(c, [PLACE]), 10),
     "append": (lambda c: store.append(c, of_transaction("t5"), None, {"t5"}), 50),
@@ -66,6 +81,7 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "share": (lambda c: transaction_store.share(c, "t5"), 10),
     "register": (lambda c: transaction_store.register(c, "t5", [PLACE], [50]), 50),
     "end": (lambda c: end(c, "t5"), 100),
+    "commit one that settles alone": (commit_alone, 10),
     "end an empty one": (
         lambda c: transaction_store.end_empty(c, "t5", State.ABORTED, Reason.CLIENT, datetime.now(UTC), None),
         10,

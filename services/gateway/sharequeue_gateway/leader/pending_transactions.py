@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -32,7 +32,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.transactions.settlements import Pending, Settlement, Settlements, Unapplied
+from sharequeue_gateway.record_log.transactions.settlements import Decided, Pending, Settlement, Settlements, Unapplied
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class PendingTransactions:
         self._clock = clock
         self._applied: list[Pending] = []
         """Settlements whose state is durable, to be removed."""
+        self._removing = asyncio.Lock()
         self._failed = Rarely(lines=1, seconds=10.0)
         self.oldest_unapplied_s = 0.0
         """Age of the oldest settlement of the whole service that the last sweep has found."""
@@ -100,21 +101,40 @@ class PendingTransactions:
     async def look(self) -> None:
         """Ask for every pending record of this gateway, and apply what has been decided."""
         await self._apply(self._led.pending)
-        while self._applied:
-            rows = self._applied[:ASKED_AT_ONCE]
-            await self._settlements.applied(rows)
-            del self._applied[: len(rows)]
+        await self._remove_applied()
 
-    async def ended(self, transaction_id: str, keys: Iterable[SharePartitionKey]) -> None:
-        """A transaction has ended: ask for it now. Returns when what it settled here is durable, or not known to be."""
+    async def _remove_applied(self) -> None:
+        """Remove the settlements whose state is durable. Those that others remove now are gone, too, when it
+        returns."""
+        async with self._removing:
+            while self._applied:
+                rows = self._applied[:ASKED_AT_ONCE]
+                await self._settlements.applied(rows)
+                del self._applied[: len(rows)]
+
+    async def ended(
+        self,
+        transaction_id: str,
+        keys: Iterable[SharePartitionKey],
+        committed: Mapping[SharePartitionKey, Settlement] | None = None,
+    ) -> None:
+        """A transaction has ended: apply it now.
+
+        `committed`: what the log has committed, as this gateway has heard from it; None: ask the log.
+        Returns when what it settled here is durable, or not known to be.
+        """
         leds = [led for key in keys if (led := self._leader.loaded(key)) is not None]
-        for outcome in await self._apply(leds, transaction_id):
+        for outcome in await self._apply(leds, transaction_id, committed):
             await outcome
-        if self._applied:
-            with contextlib.suppress(StorageError):  # `look` tries again
-                await self.look()
+        with contextlib.suppress(StorageError):  # `look` tries again
+            await self._remove_applied()
 
-    async def _apply(self, leds: Iterable[LedSharePartition], only: str | None = None) -> list[Outcome]:
+    async def _apply(
+        self,
+        leds: Iterable[LedSharePartition],
+        only: str | None = None,
+        committed: Mapping[SharePartitionKey, Settlement] | None = None,
+    ) -> list[Outcome]:
         asked: list[tuple[LedSharePartition, Pending]] = []
         for led in list(leds):
             holds = led.machine.holds
@@ -129,7 +149,10 @@ class PendingTransactions:
         slices = Slices()
         for start in range(0, len(asked), ASKED_AT_ONCE):
             some = asked[start : start + ASKED_AT_ONCE]
-            decided = await self._settlements.decided([pending for _, pending in some])
+            if committed is None:
+                decided = await self._settlements.decided([pending for _, pending in some])
+            else:
+                decided = [Decided(open=False, settlement=committed.get(led.key)) for led, _ in some]
             for (led, pending), became in zip(some, decided, strict=True):
                 if slices.over():
                     await slices.pause()

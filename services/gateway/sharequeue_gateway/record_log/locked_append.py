@@ -19,6 +19,7 @@ import asyncpg
 from sharequeue.log import fields
 from sharequeue.protocol.errors import (
     ApiError,
+    ConcurrentTransactions,
     InvalidRequest,
     RequestTimedOut,
     StorageError,
@@ -28,7 +29,7 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
 from sharequeue_gateway.record_log import key_store, store
-from sharequeue_gateway.record_log.connections import LEAST_S
+from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.reading.known_log import KnownLog
@@ -43,7 +44,6 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     Transaction,
     append_refusal,
 )
-from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ AT_ONCE_BYTES: Final = 8 << 20
 """The most bytes of a commit of several appends; a single append may be larger."""
 LARGE_PARTITIONS: Final = 100
 """An append to more partitions, or of more than AT_ONCE_BYTES, is large."""
+LOCK_TIMEOUT_MS: Final = 10_000
 AGAIN_S: Final = 0.1
 MOST_NOT_OPEN: Final = 1000
 """How many transactions are remembered as not open."""
@@ -204,14 +205,14 @@ class LockedAppend:
         """
         key, transaction_id, began = request.key, request.transaction_id, time.monotonic()
         decided = None
-        async with connection.transaction():
+        async with locking(connection, LOCK_TIMEOUT_MS):
             first_answer = None if key is None else await answer_of(connection, key)
             if transaction_id is not None:
                 await _share(connection, transaction_id)
             if first_answer is not None:
                 return first_answer
             if request.settles is not None:
-                decided = await self._decide(connection, request.settles)
+                decided = await self._decide(connection, request.settles, request.places)
                 if decided is None:  # an earlier try has committed it, or it was aborted
                     happened = await self._look_up(connection, request, tried_at) if tried_at else None
                     if happened is None:
@@ -221,7 +222,9 @@ class LockedAppend:
                 happened = await self._look_up(connection, request, tried_at)
                 if happened is not None:
                     return happened
-            inserted = await self.insert(connection, request.appends, request.append_id, tried_at)
+            inserted = await self.insert(
+                connection, request.appends, request.append_id, tried_at, locked=decided is not None
+            )
             base_offsets = [batch.base_offset for _, batch in inserted]
             if transaction_id is not None:
                 await _register(connection, transaction_id, request.places, base_offsets)
@@ -231,23 +234,25 @@ class LockedAppend:
             self._ending.count(decided, time.monotonic() - began)
         return AppendResult(base_offsets, kept)
 
-    async def _decide(self, connection: Any, settles: Settles) -> Transaction | None:
-        """Commit a transaction within that of the append. Returns: None if it is not open. Raises: _NotOpen: its time
-        has passed."""
-        await connection.execute("SET LOCAL lock_timeout = '10s'")
-        transaction_id = settles.transaction_id
+    async def _decide(
+        self, connection: Any, settles: Settles, places: Sequence[TopicIdPartition]
+    ) -> Transaction | None:
+        """Commit a transaction within that of the append, and lock the partitions.
+
+        Returns: None if it is not open. Raises: _NotOpen: its time has passed; ConcurrentTransactions: another client
+            has written to it.
+        """
+        transaction_id, settling = settles
         found = await transaction_store.lock_to_end(connection, transaction_id, skip_locked=False)
         if found is None or found.state != State.OPEN:
             return None
-        now, now_ms, past, *_ = await transaction_store.look_to_end(connection, transaction_id)
-        if past:
-            raise _NotOpen(transaction_id, past=True)
+        times = await settlements.commit_alone(connection, self._database.outcomes, transaction_id, settling, places)
+        if times is None:
+            if (await transaction_store.look_to_end(connection, transaction_id)).past:
+                raise _NotOpen(transaction_id, past=True)
+            raise ConcurrentTransactions("another client has written to the transaction of this request; repeat it")
         state, reason = COMMIT
-        digest = settles.settling.digest
-        verdict = Verdict(transaction_id, [transaction_id], state, reason, now, now_ms, settled=digest)
-        await transaction_store.end_with_records(connection, self._database.outcomes, verdict)
-        await settlements.add(connection, transaction_id, settles.settling.settlements)
-        return found._replace(state=state, reason=reason, ended_at_ms=now_ms)
+        return found._replace(state=state, reason=reason, ended_at_ms=times[1])
 
     async def _look_up(self, connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> AppendResult | None:
         """The result of an earlier try, if it happened. The locks wait for a statement that the server still runs."""
@@ -265,18 +270,28 @@ class LockedAppend:
         return AppendResult(bases, None)
 
     async def insert(
-        self, connection: Any, appends: Sequence[PartitionAppend], append_id: str, tried_at: list[int]
+        self,
+        connection: Any,
+        appends: Sequence[PartitionAppend],
+        append_id: str,
+        tried_at: list[int],
+        *,
+        locked: bool = False,
     ) -> Inserted:
         """Lock the partitions and insert a batch in each, within a transaction; `publish` them after its commit.
 
         Args:
             tried_at: as in `_transaction`.
+            locked: an earlier statement has taken the locks.
         Raises: UnknownTopicOrPartition: a topic is deleted.
         """
         places = [(append.topic_id, append.partition) for append in appends]
-        await store.lock(connection, places)
-        await store.make_partitions(connection, places)
+        if not locked:
+            await store.lock(connection, places)
         bounds = await store.bounds(connection, places)
+        if any(place not in bounds for place in places):
+            await store.make_partitions(connection, places)
+            bounds = await store.bounds(connection, places)
         if any(bounds[place].deleted for place in places):
             raise UnknownTopicOrPartition("the topic was deleted")
         batches = [
@@ -321,7 +336,6 @@ class _NotOpen(Exception):
 
 async def _share(connection: Any, transaction_id: str) -> None:
     """Lock the transaction of an append until the append has committed. Raises: _NotOpen."""
-    await connection.execute("SET LOCAL lock_timeout = '10s'")
     shared = await transaction_store.share(connection, transaction_id)
     if shared is None or not shared.open:
         raise _NotOpen(transaction_id, shared is not None and shared.past)

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import os
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -161,6 +161,11 @@ def lock_key(topic_id: str, partition: int) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
+def lock_keys(places: Iterable[tuple[str, int]]) -> list[int]:
+    """The advisory locks of partitions, in the order in which every gateway takes them."""
+    return sorted(lock_key(*place) for place in places)
+
+
 @lru_cache(maxsize=1)
 def _append_ids(process_id: int) -> "itertools.count[int]":
     """A random number to count up from. A process that was forked begins at another one."""
@@ -258,10 +263,11 @@ async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> Non
     At most MOST_PARTITIONS: PostgreSQL has room for some thousand locks (max_locks_per_transaction × max_connections),
     and when they are used up it refuses every other transaction.
     """
-    await connection.execute("SET LOCAL lock_timeout = '10s'")
     await connection.execute(
-        "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS t(key)",
-        sorted(lock_key(*place) for place in places),
+        """SELECT pg_advisory_xact_lock(key)
+           FROM (SELECT set_config('lock_timeout', '10s', true) AS timeout) s, unnest($1::bigint[]) AS t(key)
+           WHERE s.timeout IS NOT NULL""",
+        lock_keys(places),
     )
 
 

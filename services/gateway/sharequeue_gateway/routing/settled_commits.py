@@ -79,8 +79,9 @@ class SettledCommits:
         first = await self._first(key)
         if first is not None:
             return first
-        begun = await self._transactions.begin(NewTransaction(TIMEOUT_MS))
+        begun = await self._transactions.begin(NewTransaction(TIMEOUT_MS, durable=False))
         transaction_id = begun.transaction_id
+        committed = None
         try:
             settlements = await self._settler.hold(transaction_id, wanted)
             settles = Settles(transaction_id, Settling(digest, settlements))
@@ -98,9 +99,11 @@ class SettledCommits:
         else:
             if result.repeated:
                 await self._abort(transaction_id)
+            else:
+                committed = settlements
             return result
         finally:
-            await self._settler.tell(transaction_id, self._settler.keys_of(places))
+            await self._settler.tell(transaction_id, self._settler.keys_of(places), committed)
 
     async def _first(self, key: IdempotencyKey | None) -> AppendResult | None:
         answer = None if key is None else await self._appender.first_answer(key)

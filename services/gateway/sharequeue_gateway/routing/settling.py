@@ -11,7 +11,7 @@ late, lost or repeated changes nothing, whichever gateway makes it.
 import asyncio
 import hashlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -182,21 +182,37 @@ class Settler:
             if topic is not None
         ]
 
-    async def tell(self, transaction_id: str, keys: Iterable[SharePartitionKey]) -> None:
-        """Tell the leaders that a transaction has ended. Returns when they have applied it, but does not wait long."""
+    async def tell(
+        self,
+        transaction_id: str,
+        keys: Iterable[SharePartitionKey],
+        committed: Sequence[Settlement] | None = None,
+    ) -> None:
+        """Tell the leaders that a transaction has ended. Returns when they have applied it, but does not wait long.
+
+        `committed`: what the log has just said that it committed: the leader that is here need not ask again.
+        """
+        known = None if committed is None else {settlement.key: settlement for settlement in committed}
         by_leader: dict[Node, list[SharePartitionKey]] = {}
         for key in keys:
             by_leader.setdefault(self._routing.cluster.leader_of(key), []).append(key)
         tasks = [
-            background.start(self._tasks, self._tell(node, transaction_id, led)) for node, led in by_leader.items()
+            background.start(self._tasks, self._tell(node, transaction_id, led, known))
+            for node, led in by_leader.items()
         ]
         if tasks:
             await asyncio.wait(tasks, timeout=TELL_S)
 
-    async def _tell(self, node: Node, transaction_id: str, keys: Sequence[SharePartitionKey]) -> None:
+    async def _tell(
+        self,
+        node: Node,
+        transaction_id: str,
+        keys: Sequence[SharePartitionKey],
+        committed: Mapping[SharePartitionKey, Settlement] | None,
+    ) -> None:
         try:
             if node == self._routing.cluster.me:
-                await self._pending.ended(transaction_id, keys)
+                await self._pending.ended(transaction_id, keys, committed)
             else:
                 await self._routing.gateways.transaction_ended(node, transaction_id, keys)
         except ApiError:

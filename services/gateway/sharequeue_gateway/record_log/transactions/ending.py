@@ -28,7 +28,7 @@ from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
 from sharequeue.slices import Pace
 from sharequeue_gateway.record_log import key_store, store
-from sharequeue_gateway.record_log.connections import LEAST_S
+from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.reading.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -86,19 +86,6 @@ class Ended(NamedTuple):
     timestamp_ms: int = 0
     here: bool = False
     has_parts: bool = False
-
-
-@asynccontextmanager
-async def _locking(connection: Any, lock_timeout_ms: int) -> AsyncIterator[None]:
-    """As `connection.transaction()`, with a lock timeout and one round trip less."""
-    await connection.execute(f"BEGIN; SET LOCAL lock_timeout = {lock_timeout_ms}")
-    try:
-        yield
-    except BaseException:
-        if not connection.is_closed():
-            await connection.execute("ROLLBACK")
-        raise
-    await connection.execute("COMMIT")
 
 
 class _LargeEnd(Exception):
@@ -234,7 +221,7 @@ class Ending:
     async def _transaction(
         self, connection: Any, transaction_id: str, end: End, large: bool, remaining_s: float
     ) -> Ended:
-        async with _locking(connection, max(int(remaining_s * 800), 100)):
+        async with locking(connection, max(int(remaining_s * 800), 100)):
             found = await transaction_store.lock_to_end(connection, transaction_id, end.skip_locked)
             if found is not None:
                 return await self._end(connection, found, end, large)

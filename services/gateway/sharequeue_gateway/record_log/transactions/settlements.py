@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue_gateway.record_log.key_store import KeyTable
+from sharequeue_gateway.record_log.store import Connection, lock_keys
+from sharequeue_gateway.record_log.transactions.transaction_rows import MS
+from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT
 
 Query = Callable[..., Awaitable[Any]]
 
@@ -110,11 +113,12 @@ async def _decided(connection: Connection, pending: Sequence[Pending]) -> list[D
 
 
 async def _remove(connection: Connection, rows: Sequence[Pending]) -> None:
+    """It does not wait for the disk: if PostgreSQL crashes now, the rows are back, and they change nothing."""
     await connection.execute(
         """DELETE FROM log.settlements s USING unnest($1::text[], $2::text[], $3::uuid[], $4::int[])
              AS a(transaction_id, group_id, topic_id, partition)
            WHERE s.transaction_id = a.transaction_id AND s.group_id = a.group_id AND s.topic_id = a.topic_id
-             AND s.partition = a.partition""",
+             AND s.partition = a.partition AND (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL""",
         *_columns(rows),
     )
 
@@ -144,12 +148,21 @@ async def _of_transaction(connection: Connection, transaction_id: str) -> list[S
     return [SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows]
 
 
+ADD: Final = """
+INSERT INTO log.settlements (transaction_id, group_id, topic_id, partition, state_epoch, leader_epoch, batches)
+SELECT $1, t.* FROM {source} unnest($2::text[], $3::uuid[], $4::int[], $5::bigint[], $6::bigint[], $7::bytea[]) AS t
+"""
+
+
 async def add(connection: Connection, transaction_id: str, settlements: Sequence[Settlement]) -> None:
     """Add the rows of a transaction, within the database transaction that commits it."""
-    await connection.execute(
-        """INSERT INTO log.settlements (transaction_id, group_id, topic_id, partition, state_epoch, leader_epoch, batches)
-           SELECT $1, t.* FROM unnest($2::text[], $3::uuid[], $4::int[], $5::bigint[], $6::bigint[], $7::bytea[]) AS t""",
-        transaction_id,
+    await connection.execute(ADD.format(source=""), transaction_id, *_values(settlements))
+
+
+def _values(
+    settlements: Sequence[Settlement],
+) -> tuple[list[str], list[str], list[int], list[int], list[int], list[bytes]]:
+    return (
         [each.key.group_id for each in settlements],
         [each.key.topic_id for each in settlements],
         [each.key.partition for each in settlements],
@@ -157,3 +170,44 @@ async def add(connection: Connection, transaction_id: str, settlements: Sequence
         [each.leader_epoch for each in settlements],
         [each.batches for each in settlements],
     )
+
+
+COMMIT_ALONE: Final = f"""
+WITH ended AS (
+  DELETE FROM log.transactions t
+  WHERE t.transaction_id = $1 AND t.state = 0 AND t.deadline > clock_timestamp()
+    AND NOT EXISTS (SELECT FROM log.transaction_partitions p WHERE p.transaction_id = $1)
+  RETURNING producer_epoch, principal, began_at, clock_timestamp() AS now),
+outcome AS (
+  INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, producer_epoch, principal, committed, reason,
+    partitions, began_at, ended_at, settled)
+  SELECT {{period}}, $1, producer_epoch, principal, true, $8::smallint, 0, began_at, now, $9::bytea FROM ended),
+settled AS ({ADD.format(source="ended,")}),
+locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(key) FROM unnest($10::bigint[]) AS t(key))
+SELECT {MS.format("began_at")}, {MS.format("now")}, (SELECT count(*) FROM locked) FROM ended
+"""
+"""Commits a transaction that wrote nothing itself, settles, and takes the locks of partitions for an append: one
+statement under the lock of the transaction's row, which was taken in an earlier one."""
+
+
+async def commit_alone(
+    connection: Connection,
+    outcomes: KeyTable,
+    transaction_id: str,
+    settling: Settling,
+    places: Sequence[TopicIdPartition],
+) -> tuple[int, int] | None:
+    """Commit a transaction whose row is locked, with what it settles, and lock `places` for an append.
+
+    Returns: when it began and ended, in ms; None: its time has passed, or a client that learned its id has written
+    records to it. Then nothing has happened, and the partitions are not locked.
+    """
+    row = await connection.fetchrow(
+        COMMIT_ALONE.format(period=outcomes.period),
+        transaction_id,
+        *_values(settling.settlements),
+        COMMIT.reason,
+        settling.digest,
+        lock_keys(places),
+    )
+    return None if row is None else (row[0], row[1])

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
-from sharequeue_gateway.record_log.store import END, Connection, lock_key
+from sharequeue_gateway.record_log.store import END, Connection, lock_keys
 from sharequeue_gateway.record_log.transactions.transaction_rows import MS, ROW, transaction_of
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State, Transaction
 
@@ -92,13 +92,21 @@ async def begin(
     principal: str,
     timeout_ms: int,
     most_open: int,
+    *,
+    durable: bool = True,
 ) -> tuple[int, int] | None:
-    """Returns: when it began and its deadline, in ms; None: `most_open` are open."""
+    """Begin a transaction.
+
+    `durable`: wait until the disk has it. Otherwise a crash of PostgreSQL within the next moment forgets it, as if it
+    had been aborted; its commit is durable all the same.
+    Returns: when it began and its deadline, in ms; None: `most_open` are open.
+    """
+    soon = "" if durable else "AND set_config('synchronous_commit', 'off', true) IS NOT NULL"
     row = await connection.fetchrow(
         f"""INSERT INTO log.transactions
               (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, deadline)
             SELECT $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $5::int / 1000.0::float8)
-            WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6
+            WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6 {soon}
             RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
         transaction_id,
         transactional_id,
@@ -298,7 +306,7 @@ async def lock_places(connection: Connection, places: Sequence[TopicIdPartition]
         await connection.execute("SELECT pg_advisory_xact_lock($1)", ENDS_LARGE)
     await connection.execute(
         "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS t(key)",
-        sorted(lock_key(*place) for place in places),
+        lock_keys(places),
     )
 
 

@@ -54,7 +54,8 @@ TRIES: Final = 3
 class NewTransaction(NamedTuple):
     """`producer_epoch`: of a producer that has begun before; None: a new one, which ends what is open and fences it.
 
-    `part_of`: the open transaction that the new one is a part of; its time is that of the whole.
+    `part_of`: the open transaction that the new one is a part of; its time is that of the whole. `durable`: as in
+    `transaction_store.begin`.
     """
 
     timeout_ms: int
@@ -62,6 +63,7 @@ class NewTransaction(NamedTuple):
     producer_epoch: int | None = None
     principal: str = ""
     part_of: str | None = None
+    durable: bool = True
 
 
 class BegunTransaction(NamedTuple):
@@ -146,7 +148,14 @@ class PostgresTransactions:
     async def _insert(self, connection: Any, wish: NewTransaction, epoch: int, note: str | None) -> BegunTransaction:
         transaction_id = str(uuid.uuid4())
         times = await transaction_store.begin(
-            connection, transaction_id, wish.transactional_id, epoch, wish.principal, wish.timeout_ms, self.most_open
+            connection,
+            transaction_id,
+            wish.transactional_id,
+            epoch,
+            wish.principal,
+            wish.timeout_ms,
+            self.most_open,
+            durable=wish.durable,
         )
         if times is None:
             raise self._too_many()
