@@ -30,8 +30,10 @@ COLUMNS: Final = (
 
 
 @click.command()
-@click.option("--from", "begin", metavar="TIME", help="as 2026-11-21T08:00; UTC without a zone  [default: a day ago]")
-@click.option("--to", "end", metavar="TIME", help="up to that time  [default: now]")
+@click.option(
+    "--from", "begin", metavar="TIME", help="a time like 2026-11-21T08:00; UTC if it has no zone  [default: a day ago]"
+)
+@click.option("--to", "end", metavar="TIME", help="the end, exclusive  [default: now]")
 @click.option("--group", "-g", shell_complete=complete_group, help="only this group")
 @click.option("--topic", shell_complete=complete_topic, help="only this topic")
 @json_option

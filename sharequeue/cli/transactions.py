@@ -113,7 +113,10 @@ def transactions(context: click.Context, as_json: bool, url: str) -> None:
 
 @transactions.command("list")
 @click.option(
-    "--state", type=click.Choice(["open", "committed", "aborted"]), default="open", help="open ones, or how they ended"
+    "--state",
+    type=click.Choice(["open", "committed", "aborted"]),
+    default="open",
+    help="the open transactions, or those that ended so",
 )
 @click.option("--transactional-id", help="only those of this producer")
 @click.option("--prefix", help="only those of producers whose transactional id begins with this")
@@ -122,9 +125,9 @@ def transactions(context: click.Context, as_json: bool, url: str) -> None:
     type=click.FloatRange(0, 1e9),
     default=0,
     metavar="SECONDS",
-    help="only those open for longer, or ended longer ago",
+    help="only those that have been open for longer, or that ended longer ago",
 )
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="how many ended ones to show")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="how many ended transactions to show")
 @json_option
 @url_option
 def list_some(
@@ -152,7 +155,7 @@ def list_some(
 @url_option
 @run
 async def describe(transaction: str, as_json: bool, url: str) -> None:
-    """Describe TRANSACTION, an id: open with where it wrote, or what became of it."""
+    """Describe the transaction with the id TRANSACTION: its state, and where it wrote while it is open."""
     answer = await ask(url, apis.DESCRIBE_TRANSACTION, transaction=transaction)
     if as_json:
         echo_json(answer)
@@ -200,7 +203,7 @@ async def describe(transaction: str, as_json: bool, url: str) -> None:
 @url_option
 @run
 async def abort(transaction: str, as_json: bool, url: str) -> None:
-    """Abort TRANSACTION, an id, as an operator. Its producer hears of it at its next call."""
+    """Abort the transaction with the id TRANSACTION as an operator. The next call of its producer is refused."""
     answer = await ask(url, apis.TERMINATE_TRANSACTION, EndTransactionRequest(), transaction=transaction)
     if as_json:
         echo_json(answer)

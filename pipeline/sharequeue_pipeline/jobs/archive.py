@@ -173,7 +173,7 @@ def _cut(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     type=click.IntRange(1),
     default=100_000,
     show_default=True,
-    help="offsets per task, and per file if all have one date",
+    help="offsets per task, and per file if all records have the same date",
 )
 @click.option(
     "--format",
@@ -188,7 +188,7 @@ def _cut(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 @click.option(
     "--delete-records",
     is_flag=True,
-    help="then delete records from the log, if they are archived, verified once more and finished in every group",
+    help="then delete from the log the records that are archived, verified once more and finished in every group",
 )
 @master_option
 @json_option

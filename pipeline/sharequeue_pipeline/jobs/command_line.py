@@ -62,7 +62,7 @@ def gateway_at(url: str, token: str | None, timeout_s: int) -> GatewayOptions:
 
 
 def master_option(command: Command) -> Command:
-    return click.option("--master", help="Spark's master, as local[4]; default: spark-submit's, otherwise local[*]")(
+    return click.option("--master", help="Spark's master, like local[4]; default: spark-submit's, otherwise local[*]")(
         command
     )
 

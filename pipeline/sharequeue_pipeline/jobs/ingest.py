@@ -235,7 +235,7 @@ def _session(master: str | None, split_mib: int) -> SparkSession:
     "--split-mib", type=click.IntRange(1, 4096), default=16, show_default=True, help="part of a file per task"
 )
 @click.option(
-    "--progress/--no-progress", default=None, help="say on stderr how far it is; default: if stderr is a terminal"
+    "--progress/--no-progress", default=None, help="report the progress on stderr; default: only on a terminal"
 )
 @master_option
 @json_option

@@ -32,9 +32,9 @@ MOST_NAMED: Final = 500
 
 @click.command()
 @click.option(
-    "--from", "begin", help="first hour, as 2026-11-21T08:00; UTC if it has no zone  [default: a day before --to]"
+    "--from", "begin", help="the start, like 2026-11-21T08:00; UTC if it has no zone  [default: a day before --to]"
 )
-@click.option("--to", "end", help="end, exclusive  [default: now]")
+@click.option("--to", "end", help="the end, exclusive  [default: now]")
 @click.option("--group", help="only this group, and the records produced to its topics")
 @click.option("--topic", help="only this topic")
 @click.option(

@@ -17,7 +17,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--value-schema",
         metavar="DDL",
-        help="of a Delta table: values as typed columns, as 'id INT, total DECIMAL(9,2)'; with avro and protobuf a "
+        help="of a Delta table: values as typed columns, like 'id INT, total DECIMAL(9,2)'; with avro and protobuf a "
         "subject or a schema id, default: TOPIC-value",
     )
     @click.option("--schema-registry", metavar="DIRECTORY", help="of a Delta table with avro or protobuf: the schemas")

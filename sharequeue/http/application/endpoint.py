@@ -130,7 +130,7 @@ class Endpoint:
                         await exchange.write(part)
                 await exchange.finish()
         except ClientGone:
-            log.debug("client hung up before its request was whole", extra=fields(operation=self.api.operation_id))
+            log.debug("client hung up before its request was complete", extra=fields(operation=self.api.operation_id))
         finally:
             REQUEST.reset(token)
             seconds = self._seconds.get(status)

@@ -49,6 +49,6 @@ async def adjust(clock: Clock, ask: Callable[[], Awaitable[float]]) -> None:
     if abs(moved_ms) > JUMP_MS:
         metrics.CLOCK_JUMPS.inc()
         log.warning(
-            "the distance to PostgreSQL's clock changed; locks and delays go by its time",
+            "the difference to PostgreSQL's clock changed; locks and delays follow PostgreSQL's time",
             extra=fields(moved_ms=round(moved_ms)),
         )

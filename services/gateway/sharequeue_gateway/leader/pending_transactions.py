@@ -96,7 +96,7 @@ class PendingTransactions:
             except StorageError as error:
                 missed = self._failed.allows(time.monotonic())
                 if missed is not None:
-                    log.warning("cannot learn what became of transactions", extra=fields(cause=error.detail))
+                    log.warning("cannot read the outcomes of transactions", extra=fields(cause=error.detail))
 
     async def look(self) -> None:
         """Ask for every pending record of this gateway, and apply what has been decided."""

@@ -71,7 +71,7 @@ class Retention:
             await self._metadata.learn_all()
         except ApiError as error:
             log.warning(
-                "cannot learn all topics: retention is applied only to the known ones", extra=fields(cause=error.detail)
+                "cannot read all topics: retention is applied only to the known ones", extra=fields(cause=error.detail)
             )
         ruled = [(topic, rule_of(topic.config)) for topic in self._metadata.topics()]
         ruled = [(topic, rule) for topic, rule in ruled if not rule.idle]
@@ -115,9 +115,9 @@ class Retention:
             self._warned_at_ms[pair] = now_ms
             group_id, topic_name, ended = pair
             log.warning(
-                "retention does not spare what this idle group has not finished"
+                "retention no longer spares the unfinished records of this idle group"
                 if ended
-                else "retention will not spare much longer what this idle group has not finished",
+                else "retention will soon stop sparing the unfinished records of this idle group",
                 extra=fields(group_id=group_id, topic=topic_name, expires_at_ms=expires_at_ms),
             )
 
@@ -134,9 +134,9 @@ class Retention:
                 groups = await self._back_fill.fill()
                 await self._readers.note_filled(since)
                 self._filled_since = since
-                log.info("every group has its floors in the log", extra=fields(groups=groups, readers_since=since))
+                log.info("the log has the floors of every group", extra=fields(groups=groups, readers_since=since))
         except ApiError as error:
-            log.warning("cannot give every group its floors in the log", extra=fields(cause=error.detail))
+            log.warning("cannot write the floors of every group to the log", extra=fields(cause=error.detail))
         if self._filled_since == since:
             return None
         return "the floors of the groups that existed before are not all in the log yet"

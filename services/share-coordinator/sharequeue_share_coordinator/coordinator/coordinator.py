@@ -292,7 +292,7 @@ class ShareCoordinator:
         request_ids = [request.request_id for request in gathered if request.request_id is not None]
         if request_ids and (missed := self._failures.allows(time.monotonic())) is not None:
             log.warning(
-                "requests failed with a commit",
+                "a commit failed, and its requests with it",
                 extra=fields(
                     cause=message, request_ids=request_ids[:MOST_LOGGED], requests=len(request_ids), not_logged=missed
                 ),

@@ -80,7 +80,9 @@ class MembershipApi:
                 apis.FETCHING_MEMBERS_HERE, path={"group": group_id}, deadline_s=ASK_S, retry=False
             )
         except ApiError as error:
-            log.info("a gateway does not tell who fetches", extra=fields(node_id=node.node_id, cause=error.detail))
+            log.info(
+                "a gateway does not answer which members fetch", extra=fields(node_id=node.node_id, cause=error.detail)
+            )
             return ()
         return answer.members
 

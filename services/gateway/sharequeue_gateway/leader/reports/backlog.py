@@ -104,7 +104,7 @@ class BacklogLook:
             await self._metadata.topics_by_id(list(read))
         except ApiError as error:
             self._backlogs = None  # no number is better than an old one
-            log.warning("cannot look at the backlog now", extra=fields(cause=error.detail))
+            log.warning("cannot read the backlog now", extra=fields(cause=error.detail))
         else:
             self._backlogs = backlogs
 
