@@ -191,7 +191,7 @@ def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: 
     usage = jobs.run("archive", name, "--to", tmp_path / "typed", *TYPED, "--delete-records")
     assert (usage.exit_code, "--delete-records needs --value-format binary" in usage.output) == (2, True)
     usage = jobs.run("archive", name, "--to", tmp_path / "typed", "--key-format", "string")
-    assert (usage.exit_code, "go with --format delta" in usage.output) == (2, True)
+    assert (usage.exit_code, "need --format delta" in usage.output) == (2, True)
 
 
 def killed_half_way(url: str, topic: str, root: Path, segment_records: int, count: int) -> int:

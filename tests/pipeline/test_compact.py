@@ -211,7 +211,7 @@ def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     assert jobs.refused("compact", name) == (
         1,
-        f"sharequeue: topic {name!r} is not to be compacted: its cleanup.policy is not compact",
+        f"sharequeue: topic {name!r} cannot be compacted: its cleanup.policy is not compact",
     )
 
 

@@ -196,6 +196,6 @@ def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: 
     code, line = jobs.refused("compact", name, "--to", tmp_path / "archive")
     assert (code, "is not a table of the latest records of the topic" in line) == (1, True), line
     usage = jobs.run("compact", name, "--key-format", "string")
-    assert (usage.exit_code, "go with --to" in usage.output) == (2, True)
+    assert (usage.exit_code, "need --to" in usage.output) == (2, True)
     usage = jobs.run("compact", name, "--to", tmp_path / "x", "--dry-run")
     assert (usage.exit_code, "leave out --dry-run" in usage.output) == (2, True)

@@ -214,10 +214,10 @@ def command(
     written.
     """
     if kind == "parquet" and columns:
-        raise click.UsageError("the options of keys and values go with --format delta")
+        raise click.UsageError("the options of keys and values need --format delta")
     if delete_records and columns.get("valueFormat", "binary") != "binary":
         raise click.UsageError(
-            "--delete-records needs --value-format binary: a typed table lacks what its schema does not name"
+            "--delete-records needs --value-format binary: a typed table lacks fields that its schema does not name"
         )
     target = gateway_at(url, token, timeout_s)
     with OperatorClient(target) as gateway:
@@ -252,7 +252,7 @@ def command(
             f"archived up to {entry['next_offset']}{trimmed}"
         )
     if report.get("malformed_values"):
-        click.echo(f"{report['malformed_values']} values do not fit the schema: null where they do not")
+        click.echo(f"{report['malformed_values']} values do not fit the schema: the parts that do not fit are null")
     if verify or delete_records:
         click.echo(f"verified: {report['verified_records']} records")
 

@@ -51,7 +51,7 @@ STRETCH: Final = 100_000
 
 
 class AuditCounts(NamedTuple):
-    """How much was audited. `restless`: share-partitions and stretches that changed at every look."""
+    """How much was audited. `restless`: share-partitions and stretches that changed at every check."""
 
     share_partitions: int = 0
     state_rows: int = 0
@@ -275,7 +275,7 @@ def command(
         say(
             f"{len(found)} differences in {checked.share_partitions} share-partitions ({checked.state_rows} rows) "
             f"and {checked.batches} batches of the log ({checked.records} records read); "
-            f"{checked.restless} changed at every look"
+            f"{checked.restless} changed at every check"
         )
     return DIFFERENT if found else 0
 

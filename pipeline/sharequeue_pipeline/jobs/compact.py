@@ -203,7 +203,7 @@ class Compactor:
         self, spark: SparkSession, gateway: OperatorClient, target: GatewayOptions, topic: TopicDescription
     ) -> None:
         if topic.config["cleanup.policy"] != "compact":
-            raise PipelineError(f"topic {topic.name!r} is not to be compacted: its cleanup.policy is not compact")
+            raise PipelineError(f"topic {topic.name!r} cannot be compacted: its cleanup.policy is not compact")
         self._spark = spark
         self._gateway = gateway
         self._target = target
@@ -354,14 +354,14 @@ def command(
     A tombstone is removed when it is older than delete.retention.ms and every group has finished it.
     """
     if root is None and columns:
-        raise click.UsageError("the options of keys and values go with --to")
+        raise click.UsageError("the options of keys and values need --to")
     if root is not None and dry_run:
         raise click.UsageError("--to writes a table: leave out --dry-run")
     target = gateway_at(url, token, timeout_s)
     with OperatorClient(target) as gateway:
         described = gateway.describe(topic, first_try=True)
         if described.config["cleanup.policy"] != "compact":
-            raise PipelineError(f"topic {topic!r} is not to be compacted: its cleanup.policy is not compact")
+            raise PipelineError(f"topic {topic!r} cannot be compacted: its cleanup.policy is not compact")
         spark = start("compact", master)
         table = None
         if root is not None:
@@ -378,7 +378,7 @@ def command(
             f"{topic}: {table['records']} records merged into the table at {root}, version {table['table_version']}"
         )
         if table["malformed_values"]:
-            click.echo(f"{table['malformed_values']} values do not fit the schema: null where they do not")
+            click.echo(f"{table['malformed_values']} values do not fit the schema: the parts that do not fit are null")
     would = "would go" if dry_run else "gone"
     for entry in report["partitions"]:
         click.echo(
