@@ -1,7 +1,7 @@
 """Registers the format `sharequeue` with Spark: it imports packages named `pyspark_…` and takes their `DefaultSource`.
 
-So `format("sharequeue")` and `USING sharequeue` work in any session, without `sharequeue_pipeline.register`. What needs
-`register` is named in docs/pipeline.md.
+So `format("sharequeue")` and `USING sharequeue` work in any session, without `sharequeue_pipeline.register`.
+docs/pipeline.md says what needs `register`.
 """
 
 from sharequeue_pipeline.data_source import ShareQueueDataSource as DefaultSource

@@ -1,4 +1,4 @@
-"""Who owns which shard of a coordinator, and how a caller reaches the owner.
+"""Which instance owns a shard of a coordinator, and how a caller reaches the owner.
 
 Decides: which instance owns a shard (a lease in PostgreSQL), and under which epoch it writes. Both coordinators run
 `leases`; every service that calls a coordinator uses the clients here. Only `shard_store` speaks SQL.
@@ -8,8 +8,8 @@ Decides: which instance owns a shard (a lease in PostgreSQL), and under which ep
       │    give back:  │    └─ lease not renewed ─▶ answers nothing ─▶ another instance takes it: epoch n + 1
       └─ drain, release┘                                               (a write under epoch n is refused)
 
-A lease only tells other instances who is dead. The epoch keeps a paused owner out: each write names it, in the same
-transaction, and a new owner raises it first.
+A lease only shows the other instances which one is dead. The epoch keeps a paused owner out: each write names it, in
+the same transaction, and a new owner raises it first.
 
     leases.py               which shards this instance owns        shard_store.py         the SQL of leases and epochs
     endpoints.py            /v1/shards and findCoordinator         coordinator_client.py  call the owner of a key

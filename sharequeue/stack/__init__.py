@@ -1,7 +1,7 @@
 """Everything that `sharequeue up` needs: the stores, the migrations, the services as processes, and their order.
 
-Decides: which user runs the stores, where their data lies, when data is upgraded, what starts and stops before what.
-Callers: the command line (`up`, `migrate`), the tests, the benchmarks. No service imports this room.
+Decides: which user runs the stores, where their data lies, when data is upgraded, and in which order the parts start
+and stop. Callers: the command line (`up`, `migrate`), the tests, the benchmarks. No service imports this room.
 
     stack.py          the whole: stores, then services; stops in the opposite order
       postgres.py     PostgreSQL as a child process      redis.py   Valkey as a child process

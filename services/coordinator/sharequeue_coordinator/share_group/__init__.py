@@ -14,6 +14,6 @@ No IO, no clock, no logging. Events are methods or functions; they take the time
                                                                                   ├─ refused ─▶ persist: undone
                                                                                   └─ unknown ─▶ a later heartbeat asks
 
-One event at a time, and one request to the share coordinator at a time per group: an initialisation that comes after a
-success would undo what was acknowledged in between. Called by `groups/`. Source: KIP-932.
+A group has one event at a time, and one request to the share coordinator at a time: a second initialisation would undo
+what was acknowledged since the first. Called by `groups/`. Source: KIP-932.
 """

@@ -7,8 +7,8 @@ call this room; it calls the leader and the record log.
     partition_reader          acquires from one share-partition            waiting              its states, as a table
     repeated_fetches          a fetch that is repeated by `fetch_id`       fetch_call           with acknowledgements
     acknowledging             applies acknowledgements                     dead_letters         writes dead letters
-    fetching_members          who fetched in the last minute         held_records         what a member still holds
-    holding                   has records wait for a transaction
+    fetching_members          members that fetched lately            held_records         what a member still holds
+    holding                   makes records pending on a transaction
 
     fetch ──▶ OPEN ──▶ acquires ──▶ locks in Redis ──▶ answered
                │ nothing                                ▲

@@ -1,8 +1,7 @@
 """The calls of a gateway: one file per subject with a class of handlers, all served by `app.py`.
 
-Decides: the form of requests and answers: the partitions that a request names, the faults that are data inside an
-answer, the end of a page. A handler checks its request, calls the rooms below and makes the answer. Only `gateway`
-imports this room.
+Decides: which partitions a request names, which faults are data inside an answer, and where a page ends. A handler
+checks its request, calls the rooms below and makes the answer. Only `gateway` imports this room.
 
     clients  ──▶ produce_api, fetch_api, records_api                 ──▶ producing, delivery, routing
              ──▶ stream_api, settle_api, transactions_api            ──▶ routing, the record log

@@ -2,7 +2,7 @@
 
     sweeps        every minute: the rule of each topic, the partitions that this gateway sweeps, what is reported
     back_fill     rows for share-partitions that were initialised before every gateway kept the log's readers
-    heartbeats    groups that do not fetch, but have members, hold on
+    heartbeats    renews the holds of groups that have members, but do not fetch
     housekeeping  rows of groups that no longer exist
 
 How far a partition is trimmed is decided below, in `record_log/removing/retaining.py` and

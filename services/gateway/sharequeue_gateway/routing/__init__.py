@@ -2,10 +2,10 @@
 
 `routing.py` splits a request by leader, `gateway_client.py` calls the other gateways, `fetch.py` and `acknowledge.py`
 join the answers (`fetched.py`), and `sessions.py` keeps share sessions. A stream (`stream.py`; all of them:
-`streams.py`) fetches again and again, and asks the leaders what its member still holds (`held.py`). `settling.py` has
-records wait for a transaction at all leaders, and `settled_commits.py` commits it. The HTTP calls use this room. While
-a gateway is alone in its cluster, it leads everything. A plain fetchRecords or acknowledgeRecords then goes past this
-room: its handler asks `Cluster.alone` once. For every other fetch and acknowledgement this room asks.
+`streams.py`) fetches again and again, and asks the leaders what its member still holds (`held.py`). `settling.py` makes
+records pending on a transaction at all leaders, and `settled_commits.py` commits it. The HTTP calls use this room.
+While a gateway is alone in its cluster, it leads everything. A plain fetchRecords or acknowledgeRecords then goes past
+this room: its handler asks `Cluster.alone` once. For every other fetch and acknowledgement this room asks.
 
     fetch ──▶ split ──▶ this gateway leads some ──▶ ask each leader in turn ──▶ Fetched
                 │                                        │ nothing: wait at all of them

@@ -5,5 +5,5 @@
                        ──▶ arrow_answer  ──▶ an Arrow stream of columns
 
 `media_types` weighs the header Accept. `page_tokens` encodes where a page ended. No file here knows a handler, a leader
-or a store, and none parses a record, but for the columns of Arrow.
+or a store, and only `arrow_answer` parses a record.
 """

@@ -6,7 +6,7 @@
                       └──▶ /openapi.json
 
 The pages load nothing from elsewhere, so they work without the internet. The links are relative: behind a proxy they
-lead to the proxy. The headers hold a browser to that: it runs no other script, and shows the pages in no frame. The
+lead to the proxy. Because of the headers, a browser runs no other script, and shows the pages in no frame. The
 routes are FastAPI's, not endpoints, so the pages are not in the document and not among the calls that skip ASGI.
 `sharequeue.http.application.checked_callers` asks about their hosts and origins as for any other path.
 
