@@ -91,7 +91,7 @@ class Tally:
     """
 
     def __init__(self, logger: logging.Logger, level: int, message: str, *, seconds: float = 60.0, most: int = 500):
-        """`most`: kinds that are told apart at a time; the events of others are counted together."""
+        """`most`: kinds that have lines of their own at a time; the events of others are counted together."""
         self._logger = logger
         self._level = level
         self._message = message

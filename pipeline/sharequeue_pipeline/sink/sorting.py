@@ -1,4 +1,4 @@
-"""The records of a task in one order, whatever order its rows came in, within a bounded memory.
+"""Sorts the records of a task within a bounded memory: rows in any order give the same records in one order.
 
 Records are gathered into runs of `RUN_BYTES`. A run is sorted, and written to a file that has no name, so it is gone
 with the process. At the end the runs are merged. A task whose records fit into one run writes no file.

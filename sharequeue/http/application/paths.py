@@ -52,7 +52,7 @@ class Paths:
     def find(self, method: bytes, target: bytes) -> Found | None:
         """The endpoint of a request, or None. `target`: path and query as they were sent.
 
-        Requests of one path share what is known of it, whatever their queries are.
+        Requests of one path share what is known of it, with any queries.
         """
         sent, mark, query = target.partition(b"?")
         found = self._known(method, sent) if len(sent) <= self.LONGEST_KNOWN else self._find(method, sent)

@@ -1,10 +1,10 @@
-"""Raises floors: tells the log's readers how far the groups have durably finished what this gateway leads.
+"""Raises floors: notes in the log's readers how far the groups have durably finished what this gateway leads.
 
 Every few seconds, for all share-partitions at once:
 
     memory's start or count is above the stored one ──▶ write both to the share coordinator, alone
     the stored start is above the floor ──────────────▶ raise the floor to it
-    in use, and not told for an hour ─────────────────▶ raise to the same floor: the row is active
+    in use, and not raised for an hour ───────────────▶ raise to the same floor: the row is active
 
 The first line is for offsets without a record (compacted, markers and aborted records, redriven for another group,
 below the log start). They are archived in memory only. So a group that has caught up would hold the log and show a lag

@@ -17,7 +17,7 @@ class RetentionRule(NamedTuple):
     """The settings of a topic. −1: no limit.
 
     `keep`: what a group holds and has not finished stays. `cleanup`: what all groups have finished goes. `max_bytes`:
-    the ceiling of a partition, whoever holds it.
+    the ceiling of a partition, above which no hold counts.
     """
 
     retention_ms: int = -1

@@ -1,7 +1,7 @@
 """Removes rows of the log's readers whose group does not exist any more: a load that was too late has left them.
 
-Such a row holds the log until its group counts as idle. The group coordinator is asked twice, an hour apart; a group
-that begins meanwhile makes its row active, and an active row stays.
+Such a row holds the log until its group counts as idle. The group coordinator is asked twice, an hour apart. If a
+group begins in that time, its row becomes active, and an active row stays.
 """
 
 from typing import Final

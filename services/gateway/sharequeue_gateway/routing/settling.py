@@ -279,7 +279,7 @@ class Settler:
 
 
 def digest_of(wanted: Iterable[Wanted]) -> bytes:
-    """Names the acknowledgements of a commit, so that a repeat is told from another commit."""
+    """Names the acknowledgements of a commit, so that a repeat can be distinguished from another commit."""
     digest = hashlib.sha256(b"[")
     comma = b""
     for group_id, member_id, acknowledgements in wanted:

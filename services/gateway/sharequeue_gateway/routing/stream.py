@@ -196,7 +196,7 @@ class Stream:
         return self._end(waiting)
 
     def _pace(self, event: Records | Failing | Closed | None, *, early: bool) -> None:
-        """Choose the pause before the next try, and note what was sent again and what the client is told."""
+        """Choose the pause before the next try, and note what was sent again and which problem was sent."""
         if isinstance(event, Failing):
             self._pause_s = min(max(2 * self._pause_s, PAUSE_S), MOST_PAUSE_S)
             self._told = event.error.error.code

@@ -316,8 +316,8 @@ def can_acquire(window: Window) -> bool:
 def room(window: Window, fetch_offset: int) -> tuple[int, int]:
     """How many more records the limits allow, and how many of them may be new: from behind the end.
 
-    The lock limit counts what is held. What waits has a bound of its own, which stops new records alone: whatever was
-    taken may be released. `bounds.limited_by` names the limit that is in the way.
+    The lock limit counts what is held. What waits has a bound of its own, which stops new records alone: every record
+    that was taken may be released. `bounds.limited_by` names the limit that is in the way.
     """
     config = window.config
     if config.count_span:
@@ -328,7 +328,7 @@ def room(window: Window, fetch_offset: int) -> tuple[int, int]:
     left = config.partition_max_record_locks - window.held_count
     if left <= 0:
         return 0, 0
-    if not window.span:  # it is empty, or all of it lies below the start offset, so whatever is read is new
+    if not window.span:  # it is empty, or all of it lies below the start offset, so all that is read is new
         return left, left
     new = left + config.partition_max_delayed_records - window.waiting_count
     if (

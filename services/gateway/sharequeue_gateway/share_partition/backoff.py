@@ -4,8 +4,8 @@
     delivery of the record   1st ends ── 1 s ─▶ 2nd ends ── 5 s ─▶ 3rd ends ── 30 s ─▶ 4th ends ── 30 s ─▶ …
 
 The wait begins with the event that ended the delivery: a release without a delay of its own, or the deadline of a lock,
-whenever and by whatever leader that end is found. The jitter is a hash and no dice: a run stays one run, and each
-leader finds the same time.
+at any time and by any leader that finds this end. The jitter is a hash, not a random number: a run stays one run, and
+each leader finds the same time.
 """
 
 import zlib

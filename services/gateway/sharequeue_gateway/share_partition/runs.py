@@ -158,8 +158,8 @@ class Run(Struct, gc=False, eq=False):
     as large: what it does not store is the same for all of them.
 
     The garbage collector does not look at runs: a window may have 250,000, and a pass over them would stop the event
-    loop for longer than all other work. So the cycle of a run and its write is broken by hand: whoever ends a write
-    empties its `runs`.
+    loop for longer than all other work. So the cycle of a run and its write is broken by hand: the code that ends a
+    write empties its `runs`.
     """
 
     first: int

@@ -136,7 +136,7 @@ class StreamWindow:
         return () if event is None else event.ranges
 
     def all_ranges(self) -> list[SentRange]:
-        """What is held, ascending; neighbours are one range, whatever their delivery count is."""
+        """What is held, ascending; neighbours are one range, with any delivery counts."""
         merged: list[SentRange] = []
         for part in sorted(part for event in self._events.values() for part in event.ranges):
             last = merged[-1] if merged else None

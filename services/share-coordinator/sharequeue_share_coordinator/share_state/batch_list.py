@@ -2,7 +2,7 @@
 
 The list is cut into blocks of at most `BLOCK` batches. A list never changes: an update makes another list, which shares
 every block that the update does not touch. So an update of m batches to n costs m searches and a copy of the blocks it
-touches, and an older list stays valid for whoever reads it: a commit that fails, a snapshot, a page of a read.
+touches, and an older list stays valid for its readers: a commit that fails, a snapshot, a page of a read.
 
     list         [ block 0 ][ block 1 ][ block 2 ][ block 3 ]
     update                       ▲ two batches

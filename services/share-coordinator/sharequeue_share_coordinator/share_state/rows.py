@@ -135,7 +135,7 @@ def snapshot_due(state: KeyState, updates_per_snapshot: int, *, whole: bool = Fa
     if state.updates < updates_per_snapshot:
         return False
     if not state.rows and state.large:
-        return False  # one has just been written, and would be followed by the next, for ever
+        return False  # one has just been written, and the next would follow at once, without end
     size = state.base.size if whole and state.base is not None else state.snapshot_bytes
     if size <= SMALL_BYTES:
         return True

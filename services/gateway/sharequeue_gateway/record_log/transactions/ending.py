@@ -1,7 +1,7 @@
 """The end of a transaction: commit, abort, time-out, fencing and an operator's abort are this one function.
 
 The row of the transaction is the coordinator: any gateway decides under its lock. Markers, aborted rows and the outcome
-are one database transaction, so no outcome is told that is not durable. If the answer of PostgreSQL is lost, the same
+are one database transaction, so each outcome in an answer is durable. If the answer of PostgreSQL is lost, the same
 call runs again: it waits for the backend that may still run the first try,
 and finds the outcome or ends the transaction.
 
@@ -123,7 +123,7 @@ class Ending:
         skip_locked: bool = False,
         settling: Settling | None = None,
     ) -> Transaction | None:
-        """End a transaction if it is open. One whose time has passed is aborted, whatever the wish.
+        """End a transaction if it is open. One whose time has passed is aborted, with any wish.
 
         Args:
             note: kept with the producer if this commits.

@@ -1,4 +1,4 @@
-"""How many bytes each transaction has, as far as this gateway took them. Pure, and bounded.
+"""How many bytes of each transaction this gateway took. Pure, and bounded.
 
 Another gateway that takes appends of the same transaction counts them by itself, so a transaction may have the bound
 at each.
