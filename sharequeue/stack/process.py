@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import pwd
 import shutil
@@ -20,6 +21,7 @@ START_SECONDS: Final = 60
 STOP_SECONDS: Final = 20
 PR_SET_PDEATHSIG: Final = 1
 ROOT: Final = Path("/")
+FULL_DISK: Final = os.strerror(errno.ENOSPC)
 MOST_LOG_BYTES: Final = 64 << 20
 """A log is rotated above this size, and one older log is kept."""
 
@@ -135,8 +137,11 @@ class Process:
         rotate_log(self._log_file)
 
     def log_tail(self) -> str:
-        lines = self._log_file.read_text(errors="replace").splitlines()
-        return "\n".join(lines[-15:])
+        """The end of its log, and what to do if a full disk ended it."""
+        lines = self._log_file.read_text(errors="replace").splitlines()[-15:]
+        if any(FULL_DISK in line for line in lines):
+            lines.append("Its disk is full. Free some space there, then start again: all that was answered is kept.")
+        return "\n".join(lines)
 
 
 def as_user(user: str | None) -> dict[str, Any]:

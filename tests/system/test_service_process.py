@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from sharequeue.service.service import listen
-from sharequeue.stack.process import free_port
+from sharequeue.stack.process import Process, free_port
 from sharequeue.stack.stack import ServiceProcess
+from sharequeue.stack.system_user import EmbeddedError
 from tests.http.calls import wait_until
 
 WAITING = """
@@ -77,3 +78,12 @@ def test_a_chosen_port_is_reserved_until_its_server_listens() -> None:
 def test_a_service_listens_on_addresses_of_both_versions(host: str) -> None:
     with listen(host, 0) as listener, socket.create_connection((host, listener.getsockname()[1]), timeout=10):
         pass
+
+
+def test_a_store_that_a_full_disk_ended_says_what_to_do(tmp_path: Path) -> None:
+    """PostgreSQL's last words when the file system of its write-ahead log is full, also at the next start."""
+    words = 'FATAL:  could not write to file "pg_wal/xlogtemp.353": No space left on device'
+    store = Process(tmp_path / "postgresql.log")
+    store._spawn(["sh", "-c", f"echo '{words}'; echo 'LOG:  database system is shut down'; exit 1"], signal.SIGINT)
+    with pytest.raises(EmbeddedError, match=r"did not start(.|\n)*is shut down\nIts disk is full. Free some space"):
+        store._wait_until(lambda: False, "PostgreSQL")
