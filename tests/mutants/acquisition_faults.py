@@ -182,7 +182,7 @@ MUTANTS = [
         ),
         (
             "a crowded window that is empty takes new records",
-            "    if not window.span:  # it is empty, or all of it lies below the start offset, so whatever is read is new\n",
+            "    if not window.span:  # it is empty, or all of it lies below the start offset, so all that is read is new\n",
             "    if False:\n",
         ),
         (
