@@ -1,9 +1,9 @@
-"""`python -m sdks [python … tours]`: makes the clients by the commands of docs/sdks.md,
+"""`python -m sdks [python … others tours]`: makes the clients by the commands of docs/sdks.md,
 and plays the contract suite with each.
 
 All languages are made side by side on one real stack. Each begins in an empty folder, `sdks/.made/shop-<language>`; it
 is made again only if the document, the page or one of its files changed.
-Then the tours: other HTTP clients, without a generator.
+Then the commands of further generators, and the tours: other HTTP clients, without a generator.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from shutil import copy, rmtree
 from typing import Final
 from urllib.request import urlopen
 
-from sdks.page import PAGE, Section, begin, matches, section
+from sdks.page import PAGE, Section, begin, commands_in, matches, others, section
 from sdks.stub import Stub
 from sharequeue.stack.stack import Stack
 
@@ -153,7 +153,7 @@ class Runner:
             return True
         rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        if not all(self._step(name, command, folder) for command in page.commands_in(folder)):
+        if not all(self._step(name, command, folder) for command in commands_in(folder, page.commands)):
             return False
         program = folder / page.saved_as
         program.write_text(page.program)
@@ -179,6 +179,20 @@ class Runner:
             succeeded, said = False, f"printed\n{said}\n{log.read_text()}\nand not\n{prints}"
         tell(name, command[:60], started, "" if succeeded else f"FAILED\n{said[-8000:]}")
         return succeeded
+
+    def generate_others(self) -> bool:
+        """Run the commands of the other generators. Returns: whether all of them succeeded."""
+        page, folder = others(self._page), HERE / ".made/shop-others"
+        digest = hashlib.sha256(self._document + page.encode()).hexdigest()
+        mark = folder / "made"
+        if mark.exists() and mark.read_text() == digest:
+            return True
+        rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        if not all(self._step("others", command, folder) for command in commands_in(folder, page)):
+            return False
+        mark.write_text(digest)
+        return True
 
     def tour(self, name: str) -> bool:
         """Produce, fetch and acknowledge with an HTTP client. Returns: whether it succeeded."""
@@ -217,6 +231,8 @@ def main(wanted: Sequence[str]) -> int:
             runner = Runner(stack.url, environment)
             with ThreadPoolExecutor(len(LANGUAGES)) as pool:
                 results = list(pool.map(runner.play, languages))
+                if not wanted or "others" in wanted:
+                    results.append(runner.generate_others())
                 if not wanted or "tours" in wanted:
                     results += pool.map(runner.tour, TOURS)
         finally:

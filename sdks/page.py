@@ -23,12 +23,13 @@ class Section:
     running: str
     printed: str
 
-    def commands_in(self, folder: Path) -> list[str]:
-        """The commands without those that make the folder and go there, since they would have to share a shell."""
-        first, second, *others = self.commands.splitlines()
-        if (first, second) != (f"mkdir {folder.name}", f"cd {folder.name}"):
-            raise ValueError(f"docs/sdks.md: {first!r} and {second!r} do not make the folder {folder.name}")
-        return others
+
+def commands_in(folder: Path, commands: str) -> list[str]:
+    """The commands without those that make the folder and go there, since they would have to share a shell."""
+    first, second, *more = commands.splitlines()
+    if (first, second) != (f"mkdir {folder.name}", f"cd {folder.name}"):
+        raise ValueError(f"docs/sdks.md: {first!r} and {second!r} do not make the folder {folder.name}")
+    return more
 
 
 def begin(page: str, name: str) -> str:
@@ -52,6 +53,12 @@ def section(language: str, page: str, name: str = "") -> Section:
     files = tuple(re.findall(r"\(\.\./sdks/\w+/([\w.-]+)\)", text.split("```", 1)[0]))
     (saved_as,) = re.findall(r"^Save this as `(.*)` in the folder:$", text, re.MULTILINE)
     return Section(files, saved_as, *(renamed(content, name) for _, content in blocks))
+
+
+def others(page: str) -> str:
+    """The commands of the generators that have no section of their own."""
+    (commands,) = re.findall(r"^```\n(.*?)^```$", _text("Other languages", page), re.MULTILINE | re.DOTALL)
+    return str(commands)
 
 
 def renamed(text: str, name: str) -> str:

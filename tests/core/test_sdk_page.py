@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sdks.__main__ import CASES, CONTRACT, HERE, LANGUAGES
-from sdks.page import PAGE, begin, matches, section
+from sdks.page import PAGE, begin, commands_in, matches, others, section
 
 
 @pytest.mark.parametrize("name", LANGUAGES)
@@ -15,7 +15,7 @@ def test_each_language_has_files_commands_and_a_program(name: str) -> None:
     found = section(LANGUAGES[name].title, PAGE.read_text())
     assert sorted(found.files) == sorted(file.name for file in (HERE / name).iterdir() if file.is_file())
     assert (CONTRACT / LANGUAGES[name].suite_file).is_file()
-    copying, *others = found.commands_in(Path(f"shop-{name}"))
+    copying, *others = commands_in(Path(f"shop-{name}"), found.commands)
     assert copying == f'cp "$SHAREQUEUE"/sdks/{name}/* .'
     assert sum('"$SHAREQUEUE_URL/openapi' in command for command in others) == 1
     assert found.saved_as.lower().startswith("main.")
@@ -43,7 +43,13 @@ def test_a_section_with_another_block_is_refused() -> None:
 
 def test_a_section_that_begins_in_another_folder_is_refused() -> None:
     with pytest.raises(ValueError, match="do not make the folder shop-go"):
-        section("Python", PAGE.read_text()).commands_in(Path("shop-go"))
+        commands_in(Path("shop-go"), section("Python", PAGE.read_text()).commands)
+
+
+def test_each_other_generator_has_a_command() -> None:
+    commands = commands_in(Path("shop-others"), others(PAGE.read_text()))
+    made = [found[1] for command in commands if (found := re.search(r" (?:-o|--output-path) (\S+)$", command))]
+    assert made == ["python", "typescript", "typescript-fetch", "go", "csharp", "php", "rust"]
 
 
 def test_what_a_program_prints_is_compared_line_by_line() -> None:
