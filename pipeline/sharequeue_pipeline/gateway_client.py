@@ -66,7 +66,7 @@ FIRST_TRY_S: Final = 10.0
 
 
 class Outcome(NamedTuple):
-    """What becomes of an acquired range: `type` is accept, release, reject or renew; `delay_ms` goes with release."""
+    """What becomes of an acquired range: `type` is accept, release, reject or renew; `delay_ms` needs release."""
 
     entry: Range
     type: str

@@ -292,9 +292,9 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     if values.get("value_format") == "json" and "value_schema" not in values:
         raise PipelineError("valueFormat=json needs valueSchema, e.g. 'id INT, name STRING'")
     if "value_schema" in values and values.get("value_format") not in typed:
-        raise PipelineError(f"valueSchema goes with valueFormat={', '.join(typed)}")
+        raise PipelineError(f"valueSchema needs valueFormat={', '.join(typed)}")
     if "on_malformed" in values and values.get("value_format") not in typed:
-        raise PipelineError(f"onMalformed goes with valueFormat={', '.join(typed)}")
+        raise PipelineError(f"onMalformed needs valueFormat={', '.join(typed)}")
     if values.get("on_malformed") == "reject" and "group" not in values:
         raise PipelineError("onMalformed=reject needs the option group: only a share group has dead letters")
     if values.get("mode") == "log" and ("group" in values or "accept" in values):
@@ -305,7 +305,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     for side in ("starting", "ending"):
         names = [name for name in SOURCE if name.lower() in given and name in _places(side)]
         if names and "group" in values:
-            raise PipelineError(f"{names[0]} goes with mode=log: a group has its own position")
+            raise PipelineError(f"{names[0]} needs mode=log: a group has its own position")
         if len(names) > 1:
             raise PipelineError(f"give one of {names[0]} and {names[1]}: both say where to {side[:-3]}")
     return SourceOptions(gateway=gateway, **values)
@@ -314,7 +314,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
 def _check_value_schema(values: dict[str, Any], topic: str | None) -> None:
     """Complete the options of values with a schema registry. `topic`: the only topic, if there is one.
 
-    Raises: PipelineError: one is missing, or goes with another format.
+    Raises: PipelineError: one is missing, or needs another format.
     """
     value_format = values.get("value_format")
     if value_format in REGISTRY_FORMATS:
@@ -325,23 +325,21 @@ def _check_value_schema(values: dict[str, Any], topic: str | None) -> None:
         if "value_schema" not in values and topic is None:
             raise PipelineError(
                 f"valueFormat={value_format} needs valueSchema: a subject or a schema id; the default <topic>-value "
-                "goes with one topic"
+                "is for one topic only"
             )
         values.setdefault("value_schema", f"{topic}-value")
         if "on_malformed" not in values:
             values["on_malformed"] = "fail"
     elif "schema_registry" in values:
-        raise PipelineError(f"schemaRegistry goes with valueFormat={' or '.join(REGISTRY_FORMATS)}")
+        raise PipelineError(f"schemaRegistry needs valueFormat={' or '.join(REGISTRY_FORMATS)}")
     if "value_message" in values and value_format != "protobuf":
-        raise PipelineError("valueMessage goes with valueFormat=protobuf")
+        raise PipelineError("valueMessage needs valueFormat=protobuf")
 
 
 def _check_trigger(values: Mapping[str, Any]) -> None:
     """Raises: PipelineError: the options that size micro-batches contradict each other."""
     if "max_trigger_delay_ms" in values and "min_records_per_trigger" not in values:
-        raise PipelineError(
-            "maxTriggerDelay goes with minRecordsPerTrigger: it is the longest wait for so many records"
-        )
+        raise PipelineError("maxTriggerDelay needs minRecordsPerTrigger: it is the longest wait for that many records")
     if values.get("min_records_per_trigger", 1) > values.get(
         "max_records_per_trigger", DEFAULT_MAX_RECORDS_PER_TRIGGER
     ):
@@ -384,12 +382,12 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         ("transaction_timeout_ms", "transactionTimeoutMs"),
     ):
         if attribute in values and not transactional:
-            raise PipelineError(f"{name} goes with transactional=true")
+            raise PipelineError(f"{name} needs transactional=true")
     if transactional and "sort" in values:
         raise PipelineError("sort has no effect with transactional=true, which keeps the order of a task's rows")
     _check_value_schema(values, values.get("topic"))
     if "value_schema" in values and values.get("value_format") not in REGISTRY_FORMATS:
-        raise PipelineError(f"valueSchema goes with valueFormat={' or '.join(REGISTRY_FORMATS)} when you write")
+        raise PipelineError(f"valueSchema needs valueFormat={' or '.join(REGISTRY_FORMATS)} when you write")
     values.pop("on_malformed", None)
     checkpoint = next((text for name, text in options.items() if name.lower() == "checkpointlocation"), None)
     return SinkOptions(gateway=gateway, checkpoint=checkpoint, **values)

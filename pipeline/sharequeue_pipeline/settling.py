@@ -44,7 +44,7 @@ def settle(rows: DataFrame, outcome: str, reason: str | Column | None = None, *,
     if outcome not in OUTCOMES:
         raise PipelineError(f"the outcome must be one of {', '.join(OUTCOMES)}, not {outcome!r}")
     if delay_ms is not None and outcome != "release":
-        raise PipelineError(f"delay_ms goes with release, not with {outcome}")
+        raise PipelineError(f"delay_ms needs the outcome release, not {outcome}")
     if outcome == "renew" and reason is not None:
         raise PipelineError("renew takes no reason")
     missing = [name for name in PLACE if name not in rows.columns]
@@ -56,7 +56,7 @@ def settle(rows: DataFrame, outcome: str, reason: str | Column | None = None, *,
     found = None if query_id is None else QueryEndListener.under_way(query_id)
     if found is None:
         raise PipelineError(
-            "settle goes with a running micro-batch: call it in foreachBatch, in a program that made its session with "
+            "settle needs a running micro-batch: call it in foreachBatch, in a program that made its session with "
             "sharequeue_pipeline.session or register"
         )
     directory, offsets = found

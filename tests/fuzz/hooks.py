@@ -6,13 +6,16 @@ import schemathesis
 
 SHORT_WAIT_MS: Final = 10
 RULES: Final = (
-    # One of several fields, or one that goes with another: a schema says so by `oneOf`, which code generators turn into
+    # One of several fields, or one that needs another: a schema says so by `oneOf`, which code generators turn into
     # classes that nobody wants.
     "give exactly one of",
     "give key or key_base64, not both",
-    "goes with",
-    "does not go with",
-    "go together",
+    "needs the type",
+    "needs a transactional_id",
+    "needs an Idempotency-Key",
+    "needs to: ",
+    "needs topic",
+    "must not come with",
     "needs an offset",
     "must name a topic when a member joins",
     "name topics or topic_partitions",

@@ -383,8 +383,8 @@ def test_a_protobuf_schema_that_cannot_be_used_is_one_line(tmp_path: Path) -> No
     ("options", "why"),
     [
         ({"valueFormat": "avro"}, "valueFormat=avro needs schemaRegistry"),
-        ({"schemaRegistry": "/s"}, "schemaRegistry goes with valueFormat=avro or protobuf"),
-        ({"valueFormat": "avro", "schemaRegistry": "/s", "valueMessage": "m"}, "valueMessage goes with"),
+        ({"schemaRegistry": "/s"}, "schemaRegistry needs valueFormat=avro or protobuf"),
+        ({"valueFormat": "avro", "schemaRegistry": "/s", "valueMessage": "m"}, "valueMessage needs"),
         ({"valueFormat": "avro", "schemaRegistry": "/s", "topics": "a,b"}, "valueFormat=avro needs valueSchema"),
     ],
 )

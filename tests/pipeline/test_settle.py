@@ -93,10 +93,10 @@ def test_what_cannot_be_settled_is_refused(pipeline: Pipeline, gateway: Gateway,
     refused(pipeline.read(topics=name), "reject")
     assert [fault[:40] for fault in faults] == [
         "the outcome must be one of reject, release, renew, not 'accept'"[:40],
-        "delay_ms goes with release, not with reject"[:40],
+        "delay_ms needs the outcome release, not reject"[:40],
         "renew takes no reason",
         "the column topic is missing: topic, partition and offset name a record"[:40],
         f"{name}-0 offset 5 is not in this micro-batch of a share group"[:40],
-        "settle goes with a running micro-batch: call it in foreachBatch"[:40],
+        "settle needs a running micro-batch: call it in foreachBatch"[:40],
     ]
     assert settled(gateway, name, name)

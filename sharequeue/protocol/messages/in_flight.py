@@ -26,7 +26,7 @@ class InFlightQuery(Request):
     topic: TopicName | None = None
     """Only partitions of this topic. Absent: of all topics of the group."""
     partition: PartitionIndex | None = None
-    """Only the partition with this number. It goes with `topic`."""
+    """Only the partition with this number. It needs `topic`."""
     page_size: PageSize = 1000
     """How many partitions and batches a page has; its last partition is listed whole, so a page may have more."""
     page_token: PageToken | None = None

@@ -129,14 +129,14 @@ def check(
 
 
 def _check_options(acknowledgement: Acknowledgement, types: Sequence[AcknowledgeType], kafka_defaults: bool) -> None:
-    """Raises: InvalidRequest (42): an option does not go with the types, or is out of bounds."""
+    """Raises: InvalidRequest (42): an option does not fit the types, or is out of bounds."""
     if acknowledgement.delay_ms and AcknowledgeType.RELEASE not in types:
-        raise InvalidRequest("delay_ms goes with release alone")
+        raise InvalidRequest("delay_ms needs the type release")
     if acknowledgement.reason and not {AcknowledgeType.RELEASE, AcknowledgeType.REJECT} & set(types):
-        raise InvalidRequest("reason goes with release and reject alone")
+        raise InvalidRequest("reason needs the type release or reject")
     if not acknowledgement.begun:
         if AcknowledgeType.RELEASE not in types:
-            raise InvalidRequest('"begun":false goes with release alone')
+            raise InvalidRequest('"begun":false needs the type release')
         if kafka_defaults:
             raise InvalidRequest('"begun":false is not Kafka\'s: this gateway runs with kafka_defaults; leave it out')
     if acknowledgement.lock_duration_ms is not None and AcknowledgeType.RENEW in types:

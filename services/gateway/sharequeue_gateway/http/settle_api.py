@@ -64,7 +64,7 @@ class SettleApi:
             path = call.exchange.path
             key = IdempotencyKey("", path, topic_id, name, fingerprint, answer, lasting(name, retention))
         elif retention is not None:
-            raise InvalidRequest("Idempotency-Retention-Ms goes with an Idempotency-Key")
+            raise InvalidRequest("Idempotency-Retention-Ms needs an Idempotency-Key")
         wanted = [Wanted(group_id, request.member_id, request.acknowledgements)]
         call.raw = b""  # a large request is not kept until it is durable
         request.produce = []  # its values are views of the request
@@ -84,7 +84,7 @@ class SettleApi:
 
 def _check(request: AcknowledgeRequest) -> None:
     if request.share_session_epoch is not None:
-        raise InvalidRequest("produce does not go with share_session_epoch: send them in two requests")
+        raise InvalidRequest("produce must not come with share_session_epoch: send them in two requests")
     records = sum(len(each.records) for each in request.produce)
     if records > MAX_RECORDS:
         raise TooLarge(f"{records} records; one request has {MAX_RECORDS} at most", limit=MAX_RECORDS)

@@ -86,7 +86,7 @@ class TransactionsApi:
             )
         if request.producer_epoch is not None and request.transactional_id is None:
             raise InvalidRequest(
-                "producer_epoch goes with a transactional_id",
+                "producer_epoch needs a transactional_id",
                 pointers=[("/producer_epoch", "without transactional_id")],
             )
         if request.part_of is not None:

@@ -111,7 +111,7 @@ class Producer:
                 lasting(idempotency_key, retention),
             )
         elif retention is not None:
-            raise InvalidRequest("Idempotency-Retention-Ms goes with an Idempotency-Key")
+            raise InvalidRequest("Idempotency-Retention-Ms needs an Idempotency-Key")
         try:
             result = await self._appender.append(appends, key)
         except UnknownTopicOrPartition:

@@ -96,7 +96,7 @@ class ShareSessionCache:
         if count > MAX_PARTITIONS_NAMED:
             raise InvalidRequest(
                 f"the share session would have {count} partitions; it has at most {MAX_PARTITIONS_NAMED}: "
-                "have it forget some first, or fetch the others as another member",
+                "remove some with forgotten_topics first, or fetch the others as another member",
                 limit=MAX_PARTITIONS_NAMED,
             )
 

@@ -247,11 +247,11 @@ def _check(request: ResetShareGroupOffsetsRequest) -> int:
     """Check the combination of fields. Returns: `datetime` in epoch milliseconds, or 0. Raises: InvalidRequest."""
     offsets = [entry.offset for entry in request.topics or ()]
     if request.to != "offset" and (request.offset is not None or any(offset is not None for offset in offsets)):
-        raise InvalidRequest("offset goes with to: offset")
+        raise InvalidRequest("offset needs to: offset")
     if request.to == "offset" and request.offset is None and (not offsets or None in offsets):
         raise InvalidRequest("to: offset needs an offset")
     if (request.datetime is not None) != (request.to == "datetime"):
-        raise InvalidRequest("to: datetime and datetime go together")
+        raise InvalidRequest("datetime needs to: datetime, and to: datetime needs datetime")
     return 0 if request.datetime is None else _epoch_ms(request.datetime)
 
 

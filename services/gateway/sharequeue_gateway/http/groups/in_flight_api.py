@@ -86,7 +86,7 @@ class InFlightApi:
         if query.topic is not None:
             await self._metadata.topic_with(query.topic, query.partition or 0)
         elif query.partition is not None:
-            raise InvalidRequest("partition goes with topic")
+            raise InvalidRequest("partition needs topic")
         topic, partition = "", -1
         if query.page_token is not None:
             topic, partition = place_of(query.page_token, _place, "listInFlightRecords")

@@ -283,8 +283,8 @@ class Ending:
         sentence = self._database.health.note(fault).sentence
         if in_doubt:
             return RequestTimedOut(
-                f"the record log did not answer in time: transaction {transaction_id} may have ended; repeat the request,"
-                f" which tells the outcome ({sentence})"
+                f"the record log did not answer in time: transaction {transaction_id} may have ended; repeat the request"
+                f" to get the outcome ({sentence})"
             )
         return ConcurrentTransactions(
             f"transaction {transaction_id} or one of its partitions was in use for too long; repeat the request"
