@@ -2,11 +2,13 @@
 
 The reference shows every call of the document and makes one, under its own policy and without a request to anybody
 else. A page of another site cannot show it in a frame, and the address of the page cannot make it load another
-document. `EventSource` reads a stream, as docs/streams.md shows. The page of a pipeline's report fits a phone, runs no
-script of a record, and asks for nothing.
+document. Such a page changes and acquires nothing, whether it uses `fetch`, a form, a sandboxed frame or a name that
+leads to the gateway; its links work. `EventSource` reads a stream, as docs/streams.md shows. The page of a pipeline's
+report fits a phone, runs no script of a record, and asks for nothing.
 """
 
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -192,6 +194,91 @@ def check_foreign_stream(page: Page, url: str) -> None:
     print("a page of another site opens no stream")
 
 
+FORGED = {
+    "produceRawRecord": ("POST", "topics/forged/records/raw", "{ body: 'forged' }"),
+    "fetchRecords": ("POST", "share-groups/forgers/fetch", """{ body: '{"topics":["kept"]}' }"""),
+    "produceRecords": (
+        "POST",
+        "topics/forged/records",
+        "{ body: '{}', headers: { 'Content-Type': 'application/json' } }",
+    ),
+    "deleteTopic": ("DELETE", "topics/kept", "{}"),
+}
+"""Calls that pages of other sites try, by their operation: the first two need no preflight."""
+FORM = """
+<form method="post" enctype="text/plain" action="{url}/v1/topics/forged/records/raw"><input name="a" value="b"></form>
+<a href="{url}/v1/topics/kept">a link</a><p id="whole"></p>"""
+SANDBOX = """
+<iframe sandbox="allow-scripts" srcdoc="<script>
+fetch('{url}/v1/topics/forged/records/raw', {{ method: 'POST', mode: 'no-cors', body: 'x' }})
+  .finally(() => parent.postMessage('tried', '*'));
+</script>"></iframe><script>addEventListener('message', ({{ data }}) => {{ window.said = data; }});</script>"""
+REBOUND = "rebound.test"
+"""A name of a site that leads to this machine, as after DNS rebinding."""
+
+
+def refusals(url: str) -> dict[str, int]:
+    """How many of these calls were refused with 403."""
+    found = re.findall(
+        r'^sharequeue_http_request_seconds_count\{operation="(\w+)",status="403"\} (\d+)',
+        httpx.get(f"{url}/metrics").text,
+        re.MULTILINE,
+    )
+    return {operation: int(count) for operation, count in found if operation in FORGED}
+
+
+def check_forgeries(page: Page, url: str) -> None:
+    """A page of another site makes no call that changes or acquires something; its links work."""
+    assert httpx.post(f"{url}/v1/topics/kept/records", json={"records": [{"value": 0}]}).status_code == 200
+    assert refusals(url) == {}
+    with stranger(FORM.format(url=url)) as site:
+        page.open(site.url)
+        page.wait("document.querySelector('#whole') !== null")
+        for method, path, more in FORGED.values():
+            mode = "cors" if "headers" in more or method == "DELETE" else "no-cors"
+            page.run(
+                f"fetch('{url}/v1/{path}', {{ method: '{method}', mode: '{mode}', ...{more} }}).catch(() => undefined)"
+            )
+        without_preflight = {"produceRawRecord": 1, "fetchRecords": 1}
+        assert refusals(url) == without_preflight, refusals(url)
+        page.run("document.querySelector('form').submit()")
+        page.wait("document.body?.innerText", lambda text: "ORIGIN_NOT_ALLOWED" in (text or ""))
+        assert refusals(url) == {**without_preflight, "produceRawRecord": 2}
+        page.open(site.url)
+        page.wait("document.querySelector('a') !== null")
+        page.run("document.querySelector('a').click()")
+        page.wait("document.body?.innerText", lambda text: '"kept"' in (text or ""))
+        assert (f"{url}/v1/topics/kept", 200) in page.answered()
+    with stranger(SANDBOX.format(url=url)) as site:
+        page.open(site.url)
+        page.wait("window.said")
+    assert refusals(url) == {**without_preflight, "produceRawRecord": 3}
+    unchanged(url)
+    print("a page of another site changes and acquires nothing with fetch, a form or a sandboxed frame; its links work")
+
+
+def check_rebound_name(page: Page, url: str) -> None:
+    """For the browser the page and the gateway are one site: it asks nobody, and shows the page each answer."""
+    there = url.replace("127.0.0.1", REBOUND)
+    page.open(f"{there}/v1/topics")
+    page.wait("document.body?.innerText", lambda text: "HOST_NOT_ALLOWED" in (text or ""))
+    assert (f"{there}/v1/topics", 421) in page.answered()
+    assert page.run("location.origin") == there
+    for method, path, more in (("GET", "topics/kept", "{}"), *FORGED.values()):
+        status = page.run(f"fetch('/v1/{path}', {{ method: '{method}', ...{more} }}).then((it) => it.status)")
+        assert status == 421, path
+    unchanged(url)
+    print("a page whose name leads to the gateway reads and changes nothing")
+
+
+def unchanged(url: str) -> None:
+    """The topic is there, no other was made, and nobody acquired its record."""
+    topics = [topic["name"] for topic in httpx.get(f"{url}/v1/topics").json()["topics"]]
+    assert "kept" in topics
+    assert "forged" not in topics
+    assert httpx.get(f"{url}/v1/share-groups/forgers/offsets").status_code == 404, "the group was made"
+
+
 def check_strangers(page: Page, url: str) -> None:
     """No frame, and no other document."""
     with stranger(f'<iframe src="{url}/docs"></iframe><p id="whole"></p>') as site:
@@ -240,15 +327,18 @@ def check_report(page: Page, folder: Path) -> None:
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sharequeue-browser-") as home:
         folder = Path(home)
-        with temporary_stack(folder / "stack") as stack, browser(chromium(), folder / "profile") as page:
+        rebinding = f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"
+        with temporary_stack(folder / "stack") as stack, browser(chromium(), folder / "profile", rebinding) as page:
             check_root(page, stack.url)
             check_reference(page, stack.url)
             check_tour(page, stack.url)
             check_strangers(page, stack.url)
             check_foreign_stream(page, stack.url)
+            check_forgeries(page, stack.url)
+            check_rebound_name(page, stack.url)
             check_stream(page, stack)
             check_report(page, folder)
-    print("7 passed, 0 failed")
+    print("9 passed, 0 failed")
     return 0
 
 

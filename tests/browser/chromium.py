@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 DEADLINE_S: Final = 60
+RECEIVED: Final = "Network.responseReceived"
 
 Event = dict[str, Any]
 
@@ -82,6 +83,11 @@ class Page:
             event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
         ]
 
+    def answered(self) -> list[tuple[str, int]]:
+        """The URLs that were answered, each with its status, in order."""
+        answers = [event["params"]["response"] for event in self.events if event["method"] == RECEIVED]
+        return [(answer["url"], answer["status"]) for answer in answers]
+
     def complaints(self) -> list[str]:
         """Errors and warnings of the browser, such as what the policy refused, and exceptions of scripts."""
         found = []
@@ -110,14 +116,14 @@ class Page:
 
 
 @contextmanager
-def browser(program: str, home: Path) -> Iterator[Page]:
-    """A Chromium with a profile of its own in `home`, for as long as this lasts."""
+def browser(program: str, home: Path, *more: str) -> Iterator[Page]:
+    """A Chromium with a profile of its own in `home`, for as long as this lasts. `more`: options of Chromium."""
     theirs_in, commands = os.pipe()
     answers, theirs_out = os.pipe()
     options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe")
     shell = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
     process = subprocess.Popen(
-        ["bash", "-c", shell, program, *options, f"--user-data-dir={home}"],
+        ["bash", "-c", shell, program, *options, *more, f"--user-data-dir={home}"],
         pass_fds=(theirs_in, theirs_out),
         stderr=subprocess.DEVNULL,
     )
