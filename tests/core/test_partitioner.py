@@ -1,9 +1,11 @@
 """Kafka's partition of a key: vectors of Kafka's own tests, and the algorithm written out once more."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.producing.partitioner import key_hash
+from sharequeue_gateway.producing.partitioner import LEAST_TOGETHER, key_hash, key_hashes
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2, as signed 32-bit numbers
 VECTORS = {
@@ -44,3 +46,17 @@ def java_murmur2(data: bytes) -> int:
 @given(st.binary(max_size=40))
 def test_every_key_hashes_as_kafkas_algorithm_does(key: bytes) -> None:
     assert key_hash(key) == java_murmur2(key) & 0x7FFFFFFF
+
+
+@given(st.lists(st.integers(0, 9) | st.sampled_from([255, 256, 257]), max_size=4), st.integers(0, 80), st.randoms())
+def test_keys_hash_together_as_each_alone(lengths: list[int], repeats: int, random: random.Random) -> None:
+    keys = [random.randbytes(length) for length in lengths * repeats]
+    random.shuffle(keys)
+    assert key_hashes(keys) == [java_murmur2(key) & 0x7FFFFFFF for key in keys]
+
+
+@pytest.mark.parametrize("byte", [0, 0x7F, 0x80, 0xFF])
+@pytest.mark.parametrize("length", range(10))
+def test_extreme_keys_of_one_length_do_not_reach_into_one_another(byte: int, length: int) -> None:
+    keys = [bytes([byte]) * length, bytes([255 - byte]) * length] * LEAST_TOGETHER
+    assert key_hashes(keys) == [java_murmur2(key) & 0x7FFFFFFF for key in keys]

@@ -75,6 +75,7 @@ def test_the_size_of_a_slice_is_known_without_slicing(sent: list[object], data: 
     first = data.draw(st.integers(38, batch.last_offset + 2))
     last = data.draw(st.integers(first - 1, batch.last_offset + 2))
     piece = batch.slice(first, last)
+    assert batch.view(first, last) == piece
     assert batch.size_of(first, last) == (len(piece) + 1 if piece else 0)
     assert batch.size == len(batch.slice(batch.base_offset, batch.last_offset))
 

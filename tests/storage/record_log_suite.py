@@ -231,6 +231,23 @@ class RecordLogSuite(TrimmingSuite):
             assert isinstance(outcomes[7], UnknownTopicOrPartition)
             assert sorted(o for o in outcomes if isinstance(o, int)) == list(range(1, 20))
 
+    async def test_a_large_append_of_several_partitions_is_stored_whole_or_not_at_all(
+        self, record_log: RecordLogs
+    ) -> None:
+        topic, gone = new_topic(), new_topic()
+        large = [f"{number:>40000}" for number in range(10)]
+        async with record_log.open() as log, record_log.open() as other:
+            await append(log, gone, "x")
+            await log.delete_topic(gone, 1)
+            for number, each in enumerate((log, other, log)):
+                result = await each.appender.append([batch_of(topic, large, 0), batch_of(topic, large[:7], 1)])
+                assert list(result.base_offsets) == [10 * number, 7 * number]
+            with pytest.raises(UnknownTopicOrPartition):
+                await log.appender.append([batch_of(topic, large, 0), batch_of(gone, large, 0)])
+        async with record_log.open() as log:
+            assert await read_all(log, topic, 0) == large * 3
+            assert await read_all(log, topic, 1) == large[:7] * 3
+
     # Idempotency keys
 
     async def test_a_repeat_with_a_key_gets_the_first_answer(self, record_log: RecordLogs) -> None:

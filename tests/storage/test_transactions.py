@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.store import COPIED_BYTES
 from sharequeue_gateway.record_log.transactions import transaction_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
@@ -132,6 +133,17 @@ async def test_a_commit_writes_a_marker_to_each_partition_and_leaves_nothing_ope
             "aborted_transactions": 0,
             "transaction_outcomes": 1,
         }
+
+
+async def test_a_large_append_belongs_to_its_transaction(database_url: str) -> None:
+    topic = new_topic()
+    async with session(database_url) as admin, opened(database_url) as log:
+        transaction = await begin(log)
+        large = ["x" * COPIED_BYTES]
+        appends = [structs.replace(batch_of(topic, large, each), transaction_id=transaction) for each in (0, 1)]
+        assert list((await log.appender.append(appends)).base_offsets) == [0, 0]
+        assert await stored(admin, topic) == [(0, 0, 16, transaction), (1, 0, 16, transaction)]
+        assert (await stable(admin, topic, 0), await stable(admin, topic, 1)) == ((0, 1), (0, 1))
 
 
 async def test_an_abort_keeps_who_was_aborted_where(database_url: str) -> None:

@@ -116,9 +116,9 @@ class TopicsApi:
         return Empty()
 
 
-def _between(begin: bytes, slices: Sequence[bytes], end: bytes) -> bytes:
+def _between(begin: bytes, slices: Sequence[memoryview], end: bytes) -> bytes:
     """Slices with commas, between two texts. They may have megabytes: `join` copies them once, `%` again and slowly."""
-    parts = [begin]
+    parts: list[bytes | memoryview] = [begin]
     for part in slices:
         parts += (part, b",")
     if slices:
@@ -126,13 +126,13 @@ def _between(begin: bytes, slices: Sequence[bytes], end: bytes) -> bytes:
     return b"".join((*parts, end))
 
 
-def _slices(batches: Sequence[RecordBatch], query: ReadRecordsQuery, committed: bool) -> tuple[list[bytes], int]:
+def _slices(batches: Sequence[RecordBatch], query: ReadRecordsQuery, committed: bool) -> tuple[list[memoryview], int]:
     """The records from the query's offset on, as parts of batches, within its limits; at least the first one.
 
     `committed`: without records of aborted transactions.
     Returns: the parts that hold records, and the offset to read next.
     """
-    slices: list[bytes] = []
+    slices: list[memoryview] = []
     offset, max_bytes, max_records = query.offset, query.max_bytes, query.max_records
     for batch in batches:
         if committed and batch.aborted:
@@ -144,7 +144,7 @@ def _slices(batches: Sequence[RecordBatch], query: ReadRecordsQuery, committed: 
             last = first + (last - first) // 2
         if slices and batch.size_of(first, last) > max_bytes:
             break
-        slices.append(batch.slice(first, last))
+        slices.append(batch.view(first, last))
         max_records -= last - first + 1
         max_bytes -= batch.size_of(first, last)
         offset = last + 1

@@ -17,7 +17,7 @@ from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrP
 from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-from sharequeue_gateway.producing.partitioner import key_hash
+from sharequeue_gateway.producing.partitioner import key_hashes
 from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
 from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, record_tails, unfit
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, IdempotencyKey, PartitionAppend
@@ -30,8 +30,8 @@ LARGE_BYTES: Final = 256 * 1024
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Places = list[tuple[int, int]] | None
-"""For each record: its append, and its position there. None: one append has all records, in order."""
+Places = list[list[int]] | None
+"""For each append: which records of the request it has, in order. None: one append has all records, in order."""
 
 
 class Prepared(NamedTuple):
@@ -228,18 +228,32 @@ def _first_too_deep(records: Sequence[ProduceRecord], suspects: Sequence[int], m
 def _choose(records: Sequence[ProduceRecord], partitions: int, turn: int) -> list[int] | int:
     """The partition of each record, or the one of all records: the given one, else by the key, else the next in
     turn."""
-    chosen = [_partition(record, partitions, turn) for record in records]
+    chosen: list[int] = []
+    keyed = {}
+    for index, record in enumerate(records):
+        partition = record.partition
+        if partition is None:
+            partition = turn
+            key = _key(record)
+            if key is not None:
+                keyed[index] = key
+        chosen.append(partition)
+    for index, found in zip(keyed, key_hashes(list(keyed.values())), strict=True):
+        chosen[index] = found % partitions
     return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
 
 
-def _partition(record: ProduceRecord, partitions: int, turn: int) -> int:
-    if record.partition is not None:
-        return record.partition
-    if record.key and not is_null(record.key):
-        return key_hash(key_bytes(record.key)) % partitions
+def _key(record: ProduceRecord) -> bytes | None:
+    """The bytes of a record's key; None: it has none."""
+    if record.key:
+        text = bytes(record.key)
+        if b"\\" in text:
+            return key_bytes(text)
+        if text != b"null":
+            return text[1:-1]
     if record.key_base64 and not is_null(record.key_base64):
-        return key_hash(base64_bytes(record.key_base64)) % partitions
-    return turn
+        return base64_bytes(record.key_base64)
+    return None
 
 
 def _group(
@@ -254,24 +268,20 @@ def _group(
     timestamps = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
     if isinstance(partitions, int):
         return [PartitionAppend(topic_id, partitions, tails, max(timestamps), None, transaction_id)], None
-    by_partition: dict[int, list[int]] = {}
-    places = []
-    order = {partition: position for position, partition in enumerate(dict.fromkeys(partitions))}
+    by_partition: dict[int, list[int]] = {partition: [] for partition in partitions}
     for index, partition in enumerate(partitions):
-        indexes = by_partition.setdefault(partition, [])
-        places.append((order[partition], len(indexes)))
-        indexes.append(index)
+        by_partition[partition].append(index)
     appends = [
         PartitionAppend(
             topic_id,
             partition,
             [tails[index] for index in indexes],
-            max(timestamps[index] for index in indexes),
+            max([timestamps[index] for index in indexes]),
             transaction_id=transaction_id,
         )
         for partition, indexes in by_partition.items()
     ]
-    return appends, places
+    return appends, list(by_partition.values())
 
 
 def produced_by(prepared: Prepared, base_offsets: Sequence[int]) -> bytes:
@@ -313,10 +323,10 @@ def _answer(base_offsets: Sequence[int], appends: Sequence[PartitionAppend], pla
         entry = b'{"partition":%d,"offset":%%d},' % append.partition
         produced = entry * count % tuple(range(base_offset, base_offset + count))
     else:
-        produced = b"".join(
-            [
-                b'{"partition":%d,"offset":%d},' % (appends[position].partition, base_offsets[position] + number)
-                for position, number in places
-            ]
-        )
+        entries = [""] * sum(map(len, places))
+        for base_offset, append, indexes in zip(base_offsets, appends, places, strict=True):
+            begin = f'{{"partition":{append.partition},"offset":'
+            for offset, index in enumerate(indexes, base_offset):
+                entries[index] = f"{begin}{offset}}}"
+        return ('{"records":[' + ",".join(entries) + "]}").encode()
     return b'{"records":[%b]}' % produced[:-1]

@@ -69,7 +69,7 @@ def base64_bytes(text: msgspec.Raw) -> bytes:
     return base64.b64decode(_DECODE(text))
 
 
-def key_bytes(key: msgspec.Raw) -> bytes:
+def key_bytes(key: msgspec.Raw | bytes) -> bytes:
     """The UTF-8 of a key that `key_json` has checked."""
     text = bytes(key)
     return text[1:-1] if b"\\" not in text else b"".join(part.encode() for part in _parts(text))

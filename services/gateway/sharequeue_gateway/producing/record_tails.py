@@ -34,23 +34,34 @@ def record_tails(records: Sequence[ProduceRecord], timestamp_ms: int) -> tuple[l
     Raises: InvalidRequest (422): not exactly one of value, value_base64 and tombstone; two keys; invalid base64.
     """
     timestamp = b',"timestamp_ms":%d' % timestamp_ms
+    before_key = timestamp + b',"key":'
     before_value = timestamp + _NO_KEY + _VALUE
-    tails = [
-        before_value + record.value + b"}"
-        if record.value
-        and not record.key
-        and record.partition is None
-        and record.timestamp_ms is None
-        and not record.headers
-        and not record.key_base64
-        and not record.value_base64
-        and not record.tombstone
-        else b""
-        for record in records
-    ]
-    if all(tails):
-        return tails, True
-    return [tail or _tail(records[index], timestamp, index) for index, tail in enumerate(tails)], False
+    tails: list[bytes] = []
+    plain = True
+    for index, record in enumerate(records):
+        value, key = record.value, record.key
+        if (
+            not value
+            or record.key_base64
+            or record.value_base64
+            or record.tombstone
+            or record.headers
+            or record.timestamp_ms is not None
+        ):
+            plain = False
+            tails.append(_tail(record, timestamp, index))
+        elif not key:
+            plain = plain and record.partition is None
+            tails.append(before_value + value + b"}")
+        else:
+            plain = False
+            text = bytes(key)
+            if text.startswith(b'"') and b"\\" not in text:  # as `key_json` leaves it
+                tails.append(b"".join((before_key, text, _VALUE, value, b"}")))
+            else:
+                text = b""  # it may have megabytes
+                tails.append(_tail(record, timestamp, index))
+    return tails, plain
 
 
 def raw_tails(record: ProduceRecord, value: bytes, timestamp_ms: int) -> list[bytes]:

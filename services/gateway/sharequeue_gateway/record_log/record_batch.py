@@ -10,8 +10,8 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, count
-from operator import attrgetter
+from itertools import accumulate, chain, count
+from operator import add, attrgetter
 from typing import Any, Final
 
 _base_offset = attrgetter("base_offset")
@@ -97,11 +97,12 @@ class RecordBatch:
         transaction_id: str | None = None,
     ) -> "RecordBatch":
         """Make a dense batch of records without offsets."""
-        records = [b'{"offset":%d%b,' % numbered for numbered in enumerate(tails, base_offset)]
-        ends = array("I", accumulate(map(len, records)))
-        records[-1] = records[-1][:-1]  # no comma behind the last one
-        last_offset = base_offset + len(records) - 1
-        stored = b"".join((*_before_records(ends, None, for_group), *records))
+        heads = [b',{"offset":%d' % offset for offset in range(base_offset, base_offset + len(tails))]
+        ends = array("I", accumulate(map(add, map(len, heads), map(len, tails))))
+        heads[0] = heads[0][1:]  # no comma before the first one: each is counted behind its record
+        last_offset = base_offset + len(tails) - 1
+        parts = chain.from_iterable(zip(heads, tails, strict=True))
+        stored = b"".join((*_before_records(ends, None, for_group), *parts))
         return cls(base_offset, last_offset, max_timestamp_ms, ends, None, stored, for_group, transaction_id)
 
     @classmethod
@@ -174,6 +175,15 @@ class RecordBatch:
             return b""
         start = self._start
         return self.stored[start + self._ends[begin - 1] if begin else start : start + self._ends[end - 1] - 1]
+
+    def view(self, first_offset: int, last_offset: int) -> memoryview:
+        """As `slice`, without a copy."""
+        begin, end = self._indexes(first_offset, last_offset)
+        if begin >= end:
+            return memoryview(b"")
+        start = self._start
+        first = start + self._ends[begin - 1] if begin else start
+        return memoryview(self.stored)[first : start + self._ends[end - 1] - 1]
 
     def size_of(self, first_offset: int, last_offset: int) -> int:
         """Bytes of the records of first..last, with a comma behind each."""
