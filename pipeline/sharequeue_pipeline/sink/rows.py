@@ -3,15 +3,16 @@
 Columns: value, and optionally key, headers, partition, timestamp and topic.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice, repeat
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET
 from pyspark.sql import types as spark
 
-from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import REGISTRY_FORMATS, SinkOptions
 from sharequeue_pipeline.registry.opening import SchemaName
@@ -19,7 +20,8 @@ from sharequeue_pipeline.registry.wire_format import Misfit
 
 _encode: Final = msgspec.json.Encoder(decimal_format="number", uuid_format="canonical").encode
 _check: Final = msgspec.json.Decoder().decode
-NULL: Final = msgspec.Raw(b"null")
+AT_ONCE: Final = 512
+"""Rows that are Python values at the same time."""
 _TEXT: Final = (spark.StringType, spark.BinaryType)
 ACCEPTED: Final[dict[str, tuple[tuple[type[spark.DataType], ...], str]]] = {
     "key": (_TEXT, "a string or binary"),
@@ -28,6 +30,18 @@ ACCEPTED: Final[dict[str, tuple[tuple[type[spark.DataType], ...], str]]] = {
     "timestamp": ((spark.TimestampType,), "a timestamp"),
     "topic": ((spark.StringType,), "a string"),
 }
+
+
+class _Record(msgspec.Struct, omit_defaults=True, gc=False):
+    """A ProduceRecord whose fields are Python values: one call of the encoder makes the JSON and the base64 of all."""
+
+    key: Any = UNSET
+    key_base64: Any = UNSET
+    value: Any = UNSET
+    value_base64: Any = UNSET
+    headers: Any = UNSET
+    partition: int | None = None
+    timestamp_ms: int | None = None
 
 
 class Rows:
@@ -58,53 +72,73 @@ class Rows:
             raise PipelineError(f"valueFormat=binary needs a binary or string value, not {value_type.simpleString()}")
         if self._value_format == "string" and not isinstance(value_type, spark.StringType):
             raise PipelineError(f"valueFormat=string needs a string value, not {value_type.simpleString()}")
-        self._text = isinstance(value_type, _TEXT)
-        self._value: Callable[[Any, ProduceRecord], None]
+        self._as_bytes = self._value_format not in ("string", "json")
+        self._made: Callable[[Any], Any] | None = None
+        """Makes of a value what the encoder takes. None: it takes the value."""
         if self._value_format in REGISTRY_FORMATS:
-            self._value = _registered(options, self._value_format, value_type)
-        else:
-            self._value = {"binary": _bytes, "string": _string, "json": self._json}[self._value_format]
+            self._made = _registered(options, self._value_format, value_type)
+        elif self._value_format == "binary" and isinstance(value_type, spark.StringType):
+            self._made = str.encode
+        elif self._value_format == "json" and isinstance(value_type, _TEXT):
+            self._made = _checked
 
     def records(self, batch: Any) -> Iterator[tuple[str, bytes]]:
         """(topic, encoded record) of each row of a record batch."""
-        rows = batch.num_rows
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        if "timestamp" in columns:
-            columns["timestamp"] = columns["timestamp"].cast(pa.int64())
+        for first in range(0, batch.num_rows, AT_ONCE):
+            part = batch.slice(first, AT_ONCE)
+            topics: Iterable[str] = repeat(self._topic or "")
+            if self._topic is None:
+                topics = [topic or _no_topic() for topic in part.column("topic").to_pylist()]
+            yield from zip(topics, self._encoded(part), strict=False)
 
-        def values(name: str) -> list[Any]:
-            return columns[name].to_pylist(maps_as_pydicts="lossy") if name in columns else [None] * rows
-
-        fields = zip(
-            *(values(name) for name in ("topic", "key", "value", "headers", "partition", "timestamp")), strict=True
-        )
-        for topic, key, value, headers, partition, timestamp_us in fields:
-            record = ProduceRecord(  # sorted headers: a repeated task makes the same bytes
-                headers=_headers(headers) if headers else msgspec.UNSET,
-                partition=partition,
-                timestamp_ms=None if timestamp_us is None else timestamp_us // 1000,
-            )
-            if isinstance(key, str):
-                record.key = msgspec.Raw(_encode(key))
-            elif key is not None:
-                record.key_base64 = msgspec.Raw(_encode(key))
-            if value is None:
-                record.value = NULL
+    def _encoded(self, batch: Any) -> Iterator[bytes]:
+        names = batch.schema.names
+        key: Iterable[Any] = repeat(UNSET)
+        key_base64: Iterable[Any] = repeat(UNSET)
+        if "key" in names:
+            keys = [UNSET if each is None else each for each in batch.column("key").to_pylist()]
+            if pa.types.is_binary(batch.column("key").type):
+                key_base64 = keys
             else:
-                self._value(value, record)
-            yield topic or self._topic or _no_topic(), _encode(record)
+                key = keys
+        value, value_base64 = self._values(batch.column("value"))
+        headers: Iterable[Any] = repeat(UNSET)
+        if "headers" in names:
+            maps = batch.column("headers").to_pylist(maps_as_pydicts="lossy")
+            headers = [_headers(each) if each else UNSET for each in maps]
+        partition: Iterable[int | None] = repeat(None)
+        if "partition" in names:
+            partition = batch.column("partition").to_pylist()
+        timestamp: Iterable[int | None] = repeat(None)
+        if "timestamp" in names:
+            times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+            timestamp = [None if time_us is None else time_us // 1000 for time_us in times]
+        fields = (key, key_base64, value, value_base64, headers, partition, timestamp)
+        return map(_encode, islice(map(_Record, *fields), batch.num_rows))
 
-    def _json(self, value: Any, record: ProduceRecord) -> None:
-        if not self._text:
-            record.value = msgspec.Raw(_encode(value))
-            return
-        text = value.encode() if isinstance(value, str) else value
-        try:
-            _check(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-            shown = text[:60].decode("utf-8", "replace")
-            raise PipelineError(f"valueFormat=json: {shown!r} is not JSON: {fault}") from None
-        record.value = msgspec.Raw(text)
+    def _values(self, column: Any) -> tuple[Iterable[Any], Iterable[Any]]:
+        """The fields `value` and `value_base64` of the records. A null is a tombstone."""
+        values = column.to_pylist(maps_as_pydicts="lossy")
+        made = self._made
+        if made is not None:
+            values = [None if value is None else made(value) for value in values]
+        if not self._as_bytes:
+            return values, repeat(UNSET)
+        return (
+            [None if value is None else UNSET for value in values],
+            [UNSET if value is None else value for value in values],
+        )
+
+
+def _checked(value: str | bytes) -> msgspec.Raw:
+    """JSON that is given as text. Raises: PipelineError: it is not JSON."""
+    text = value.encode() if isinstance(value, str) else value
+    try:
+        _check(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        shown = text[:60].decode("utf-8", "replace")
+        raise PipelineError(f"valueFormat=json: {shown!r} is not JSON: {fault}") from None
+    return msgspec.Raw(text)
 
 
 def _format_of(value_type: spark.DataType) -> str:
@@ -129,9 +163,7 @@ def pinned(options: SinkOptions) -> SinkOptions:
     return replace(options, value_schema=_schema(options, options.value_format).pinned())
 
 
-def _registered(
-    options: SinkOptions, value_format: str, value_type: spark.DataType
-) -> Callable[[Any, ProduceRecord], None]:
+def _registered(options: SinkOptions, value_format: str, value_type: spark.DataType) -> Callable[[Any], bytes]:
     """Encodes values with a schema of the registry. Raises: PipelineError: the column does not fit the schema."""
     values = _schema(options, value_format).open()
     try:
@@ -139,26 +171,18 @@ def _registered(
     except Misfit as fault:
         raise PipelineError(f"valueFormat={value_format}: the column {fault}") from None
 
-    def encode(value: Any, record: ProduceRecord) -> None:
+    def encode(value: Any) -> bytes:
         try:
-            record.value_base64 = msgspec.Raw(_encode(values.encode(value)))
+            return values.encode(value)
         except Misfit as fault:
             raise PipelineError(f"valueFormat={value_format}: {fault}") from None
 
     return encode
 
 
-def _bytes(value: str | bytes, record: ProduceRecord) -> None:
-    data = value.encode() if isinstance(value, str) else value
-    record.value_base64 = msgspec.Raw(_encode(data))
-
-
-def _string(value: str, record: ProduceRecord) -> None:
-    record.value = msgspec.Raw(_encode(value))
-
-
-def _headers(headers: dict[str, str | None]) -> msgspec.Raw:
-    return msgspec.Raw(_encode({name: headers[name] or "" for name in sorted(headers)}))
+def _headers(headers: dict[str, str | None]) -> dict[str, str]:
+    """Sorted: a repeated task makes the same bytes."""
+    return {name: headers[name] or "" for name in sorted(headers)}
 
 
 def _no_topic() -> str:

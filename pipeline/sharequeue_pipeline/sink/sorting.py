@@ -47,7 +47,7 @@ class SortedRecords:
     def __iter__(self) -> Iterator[Record]:
         """All records in order. Call it once, at the end."""
         self._gathered.sort()
-        return heapq.merge(*map(_read, self._runs), self._gathered)
+        return heapq.merge(*map(_read, self._runs), self._gathered) if self._runs else iter(self._gathered)
 
     def _spill(self) -> None:
         self._gathered.sort()

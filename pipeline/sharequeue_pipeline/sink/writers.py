@@ -209,8 +209,12 @@ def chunks(records: Iterator[tuple[str, bytes]], options: SinkOptions) -> Iterat
     gathered: dict[str, _Chunk] = {}
     if options.transactional or not options.sort:
         for topic, record in records:
-            chunk = gathered.setdefault(topic, _Chunk(options))
-            yield from ((topic, full) for full in chunk.add(record))
+            chunk = gathered.get(topic)
+            if chunk is None:
+                chunk = gathered[topic] = _Chunk(options)
+            full = chunk.add(record)
+            if full is not None:
+                yield topic, full
         yield from ((topic, chunk.records) for topic, chunk in gathered.items())
         return
     with SortedRecords() as in_order:
@@ -218,7 +222,9 @@ def chunks(records: Iterator[tuple[str, bytes]], options: SinkOptions) -> Iterat
         for topic, of_topic in groupby(in_order, key=itemgetter(0)):
             chunk = _Chunk(options)
             for _, record in of_topic:
-                yield from ((topic, full) for full in chunk.add(record))
+                full = chunk.add(record)
+                if full is not None:
+                    yield topic, full
             yield topic, chunk.records
 
 
@@ -226,20 +232,20 @@ class _Chunk:
     """Gathers the records of one request."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self._options = options
+        self._most_bytes = options.max_request_bytes
+        self._most_records = options.max_request_records
         self.records: list[bytes] = []
         self._bytes = 0
 
-    def add(self, record: bytes) -> list[list[bytes]]:
-        """Add a record. Returns: nothing, or the records of a full request, which it did not fit into."""
-        full = []
-        too_long = self._bytes + len(record) + 1 > self._options.max_request_bytes
-        if self.records and (too_long or len(self.records) >= self._options.max_request_records):
-            full.append(self.records)
-            self.records, self._bytes = [], 0
-        self.records.append(record)
-        self._bytes += len(record) + 1
-        return full
+    def add(self, record: bytes) -> list[bytes] | None:
+        """Add a record. Returns: the records of a full request, which it did not fit into."""
+        records, size = self.records, len(record) + 1
+        if records and (self._bytes + size > self._most_bytes or len(records) >= self._most_records):
+            self.records, self._bytes = [record], size
+            return records
+        records.append(record)
+        self._bytes += size
+        return None
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
