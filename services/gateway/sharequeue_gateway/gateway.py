@@ -80,6 +80,7 @@ from sharequeue_gateway.leader.reports.backlog import BacklogLook
 from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing import transaction_metrics
+from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -383,7 +384,9 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     yield from leading.backlog.series()
 
 
-def _apis(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> GatewayApis:
+def _apis(
+    base: Base, leading: Leading, delivering: Delivering, settings: Settings, admission: ProduceAdmission
+) -> GatewayApis:
     record_log, clock, cluster = leading.record_log, base.clock, base.cluster
     coordinator, metadata, routing = base.coordinator, base.metadata, base.routing
     fetcher, sessions, streams = delivering.fetcher, delivering.sessions, delivering.streams
@@ -410,7 +413,7 @@ def _apis(base: Base, leading: Leading, delivering: Delivering, settings: Settin
             delivering.local_acknowledger,
             delivering.acknowledger,
             sessions,
-            SettleApi(delivering.commits, producer, metadata),
+            SettleApi(delivering.commits, producer, metadata, admission),
         ),
         ProduceApi(producer),
         TransactionsApi(
@@ -450,8 +453,9 @@ def _apis(base: Base, leading: Leading, delivering: Delivering, settings: Settin
 
 def _app(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> App:
     hosts = [host_of_url(base.cluster.me.url), *hosts_of(settings.allow_hosts)]
+    admission = ProduceAdmission(settings.max_produce_bytes)
     return create_gateway_app(
-        _apis(base, leading, delivering, settings),
+        _apis(base, leading, delivering, settings, admission),
         ReadinessCheck(
             base.database,
             base.lock_timers,
@@ -466,5 +470,5 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
         callers=Callers(hosts, origins_of(settings.allow_origins)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,
-        max_produce_bytes=settings.max_produce_bytes,
+        admission=admission,
     )

@@ -80,7 +80,7 @@ WAITING_FETCHES = Gauge(
 )
 PRODUCE_BYTES = Gauge(
     "sharequeue_produce_bytes",
-    "Bytes of the produce requests that the gateway has read and not answered; `max_produce_bytes` bounds it.",
+    "Bytes of the requests that produce or commit and are not answered yet; `max_produce_bytes` bounds it.",
 )
 STREAMS = Gauge(
     "sharequeue_streams",

@@ -31,7 +31,8 @@ from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
 from sharequeue_gateway.producing.admission import ProduceAdmission
 
-PRODUCES = (apis.PRODUCE_RECORDS, apis.PRODUCE_RAW_RECORD)
+BOUNDED = (apis.PRODUCE_RECORDS, apis.PRODUCE_RAW_RECORD, apis.COMMIT_TRANSACTION)
+"""The calls whose bytes in hand are bounded together. A commit may have 10,000 acknowledgements."""
 DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
 
 
@@ -123,10 +124,9 @@ def create_gateway_app(
     callers: Callers,
     cluster_token: str,
     max_request_bytes: int,
-    max_produce_bytes: int,
+    admission: ProduceAdmission,
 ) -> App:
     """The application of one gateway."""
-    admission = ProduceAdmission(max_produce_bytes)
     app = create_app("sharequeue", DESCRIPTION, callers)
     for api, handler in handlers.calls():
         serve(
@@ -135,7 +135,7 @@ def create_gateway_app(
             handler,
             max_request_bytes=max_request_bytes,
             cluster_token=cluster_token,
-            admission=admission if api in PRODUCES else None,
+            admission=admission if api in BOUNDED else None,
         )
     serve(app, apis.AUDIT_SHARE_STATE, handlers.audit.share_state, cluster_token=cluster_token, protect=True)
     serve(app, apis.AUDIT_LOG, handlers.audit.log, cluster_token=cluster_token, protect=True)

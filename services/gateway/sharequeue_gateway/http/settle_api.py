@@ -21,6 +21,7 @@ from sharequeue.protocol.messages.records import (
 from sharequeue.protocol.types import MAX_RECORDS
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED
+from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.producer import Prepared, Producer, lasting, produced_by
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey
 from sharequeue_gateway.routing.settled_commits import SettledCommits
@@ -32,14 +33,25 @@ _decode: Final = msgspec.json.Decoder(ProduceResponse).decode
 class SettleApi:
     """Handles acknowledgeRecords with `produce`."""
 
-    def __init__(self, commits: SettledCommits, producer: Producer, metadata: Metadata) -> None:
+    def __init__(
+        self, commits: SettledCommits, producer: Producer, metadata: Metadata, admission: ProduceAdmission
+    ) -> None:
         self._commits = commits
         self._producer = producer
         self._metadata = metadata
+        self._admission = admission
 
     async def acknowledge_and_produce(self, call: Call) -> Answer:
-        """Raises: InvalidRecordState: a record is not held by the member; InvalidRequest; TooLarge; StorageError and
-        others, as an append."""
+        """Raises: InvalidRecordState: a record is not held by the member; InvalidRequest; TooLarge; Throttled;
+        StorageError and others, as an append."""
+        size = len(call.raw)
+        self._admission.take(size)
+        try:
+            return await self._admitted(call)
+        finally:
+            self._admission.release(size)
+
+    async def _admitted(self, call: Call) -> Answer:
         request: AcknowledgeRequest = call.request
         group_id = call.group_id()
         _check(request)

@@ -1,4 +1,4 @@
-"""Bounds the bytes of produce requests in hand: those that the gateway has read and not answered.
+"""Bounds the bytes of requests in hand that produce or commit: those that the gateway has read and not answered.
 
 Until it is durable, a request takes several times its size in memory: the body, the records, the batch, the message to
 the database. A request that does not fit is refused with 429, before its body is read if its Content-Length shows that.
@@ -21,8 +21,8 @@ class ProduceAdmission:
     def check(self, size: int) -> None:
         if self.bytes and self.bytes + size > self._max_bytes:
             raise Throttled(
-                f"this gateway has {self.bytes} bytes of produce requests in hand and takes {self._max_bytes} "
-                "(max_produce_bytes); nothing of this one was appended: send it again in a moment"
+                f"this gateway has {self.bytes} bytes of requests in hand that produce or commit, and takes "
+                f"{self._max_bytes} (max_produce_bytes); nothing of this one has happened: send it again in a moment"
             )
 
     def take(self, size: int) -> None:

@@ -16,7 +16,6 @@ from sharequeue_gateway.record_log.locked_append import Settles
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.transactions.settlements import Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
-    ABORT,
     COMMIT,
     REFUSE,
     State,
@@ -111,4 +110,4 @@ class SettledCommits:
 
     async def _abort(self, transaction_id: str) -> None:
         with contextlib.suppress(ApiError):  # it was committed, or its time-out aborts it
-            await self._transactions.end(transaction_id, ABORT)
+            await self._transactions.end(transaction_id, REFUSE)

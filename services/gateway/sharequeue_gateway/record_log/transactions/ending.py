@@ -23,7 +23,7 @@ import asyncpg
 
 from sharequeue import background
 from sharequeue.log import fields
-from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError
+from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError, Throttled
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
 from sharequeue.slices import Pace
@@ -36,6 +36,8 @@ from sharequeue_gateway.record_log.transactions import settlements, transaction_
 from sharequeue_gateway.record_log.transactions.settlements import Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
+    COMMIT,
+    TERMINATE,
     TIME_OUT,
     State,
     Transaction,
@@ -51,10 +53,13 @@ LARGE_PARTITIONS: Final = 64
 """An end of more partitions is large. Large ends run one after another, over all gateways."""
 AT_ONCE: Final = 4
 """The most connections of the pool that ends use."""
+MOST_UNDER_WAY: Final = 1000
+"""How many ends that clients ask for may run or wait at a gateway. Equal calls for one transaction are one end."""
 MARKERS_AT_ONCE: Final = 100
 """Markers that one statement writes, or that are reported at once."""
 REST: Final = 2.0
 """How many times as long as it works an end of more than MARKERS_AT_ONCE partitions rests."""
+OF_CLIENTS: Final = (COMMIT, ABORT, TERMINATE)
 AGAIN_S: Final = 0.1
 AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 
@@ -110,6 +115,8 @@ class Ending:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._large = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._plain: dict[tuple[str, End], asyncio.Task[Transaction | None]] = {}
+        """The ends under way that a repeat of the same call may join."""
         self.count: Callable[[Transaction, float], None] = _nobody_counts
 
     async def end(
@@ -133,10 +140,27 @@ class Ending:
             settling: what it settles if this commits. All of it is pending on this transaction, durably.
         Returns: what became of it, durable; None: nothing is known of it, or another one uses it.
         Raises: InvalidTxnState, InvalidRequest: see `check_commit`; ConcurrentTransactions: it was in use for too long;
-            StorageError; RequestTimedOut: it may have ended, and a repeat tells.
+            StorageError; RequestTimedOut: it may have ended, and a repeat tells; Throttled: too many are under way.
         """
-        work = self._end_all(transaction_id, End(wish, note, parts, principal, skip_locked, settling))
-        return await asyncio.shield(background.start(self._tasks, work))
+        end = End(wish, note, parts, principal, skip_locked, settling)
+        if parts or settling is not None:
+            return await asyncio.shield(self._start(transaction_id, end))
+        call = (transaction_id, end._replace(parts=()))
+        task = self._plain.get(call)
+        if task is None:
+            task = self._plain[call] = self._start(*call)
+            task.add_done_callback(lambda _: self._plain.pop(call))
+        return await asyncio.shield(task)
+
+    def _start(self, transaction_id: str, end: End) -> "asyncio.Task[Transaction | None]":
+        if end.wish in OF_CLIENTS and len(self._tasks) >= MOST_UNDER_WAY:
+            raise Throttled(
+                f"{len(self._tasks)} commits and aborts of transactions are under way at this gateway, which takes"
+                f" {MOST_UNDER_WAY} at most; this one was not tried: repeat it in a moment",
+                limit=MOST_UNDER_WAY,
+                retry_after_s=1,
+            )
+        return background.start(self._tasks, self._end_all(transaction_id, end))
 
     async def _end_all(self, transaction_id: str, end: End) -> Transaction | None:
         """End a transaction, then abort the parts that did not end with it."""
