@@ -95,7 +95,7 @@ class FetchingMembers(Response):
     """The members of a group that fetched at any gateway in the last minute."""
 
     members: Annotated[list[FetchingMember], at_most(MAX_FETCHING_MEMBERS)]
-    """At most 1,000, those that fetched last first."""
+    """At most 1,000; the last to fetch come first."""
     member_count: Count
     """How many they are, with those that are not in the list."""
 
@@ -265,10 +265,10 @@ No setting is named `config` or `reset`: names of settings hold dots. `null` for
 
 
 class Holding(Response):
-    """The group keeps retention from removing what it has not finished of a partition."""
+    """Retention spares the records of a partition that the group has not finished."""
 
     expires_at_ms: AnyInt64 | None = None
-    """The time until which it does so, in milliseconds since 1970, if the group is not used before. Absent: always."""
+    """When this ends if the group is not used before, in milliseconds since the epoch. Absent: never."""
 
 
 class GroupPartitionOffset(Response):
@@ -286,7 +286,7 @@ class GroupPartitionOffset(Response):
     lag: AnyInt64
     """How many records the group has not finished, held and delayed ones included. −1 is unknown."""
     holding: Holding | None = None
-    """Absent if retention does not spare what the group has not finished."""
+    """Absent if retention does not spare the records that the group has not finished."""
     removed_unfinished: Count = 0
     """How many offsets retention has removed although the group had not finished them. Finished ones behind the first
     unfinished one are counted too."""

@@ -70,7 +70,7 @@ class ProduceRecord(Request):
     tombstone: bool = False
     """True: the record has no value. Compaction then removes earlier records of its key, and later itself."""
     headers: RecordHeaders | UnsetType = UNSET
-    """Names to texts, at most 1,000 and 256 KiB as JSON. Dead letters have `__dlq.…` ones besides."""
+    """Names to texts, at most 1,000 and 256 KiB as JSON. Dead letters also have headers `__dlq.…`."""
     partition: PartitionIndex | None = None
     """The partition that the record goes to. Absent: Kafka's murmur2 of its key chooses, else the next partition in
     turn."""

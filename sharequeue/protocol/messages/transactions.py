@@ -167,7 +167,7 @@ class TransactionDescription(Response):
     reason: TransactionReason | None = None
     """Who ended it. Absent while it is open."""
     timeout_ms: Int32 | None = None
-    """After which time it is aborted. Absent once it has ended with records."""
+    """How long it may be open before it is aborted. Absent once it has ended with records."""
     ended_at_ms: TimestampMs | None = None
     """When it ended, in milliseconds since the epoch. Absent while it is open."""
     blocks: Annotated[list[BlockedSharePartition], at_most(1000)] | None = None
@@ -212,7 +212,7 @@ class TransactionListing(Response):
     age_ms: Int64
     """How long it has been open, in milliseconds."""
     timeout_ms: Int32
-    """After which time it is aborted."""
+    """How long it may be open before it is aborted."""
     partitions: Int32
     """To how many partitions it has written so far."""
     transactional_id: str | None = None
