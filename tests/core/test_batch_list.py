@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from sharequeue_share_coordinator.share_state import batch_list as module
-from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, batch_list, in_blocks
+from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, batch_list, in_blocks, outcome_of
 from sharequeue_share_coordinator.share_state.notes import Note
 from sharequeue_share_coordinator.share_state.notes import given as given_reason
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
@@ -209,7 +209,7 @@ def test_equal_batches_that_touch_are_one_in_any_order(order: tuple[int, ...]) -
 
 
 def test_reading_begins_at_any_offset() -> None:
-    found = in_blocks([NotedBatch(3 * n, 3 * n + 1, 0, 1) for n in range(2000)])
+    found = in_blocks([NotedBatch(3 * n, 3 * n + 1, outcome_of(0, 1)) for n in range(2000)])
     for offset in (0, 1, 2, 3, 1535, 1536, 3000, 5998, 5999, 9999):
         assert list(found.from_offset(offset)) == [batch for batch in found if batch.last_offset >= offset]
 
@@ -222,7 +222,7 @@ def delayed(count: int) -> BatchList:
     reasons = [f"reason {number}" for number in range(100)]
     return in_blocks(
         [
-            NotedBatch(2 * n, 2 * n, 0, 1, Note(100_000 + 100 * n, given_reason(reasons[n % 100], 900)))
+            NotedBatch(2 * n, 2 * n, outcome_of(0, 1), Note(100_000 + 100 * n, given_reason(reasons[n % 100], 900)))
             for n in range(count)
         ]
     )

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from msgspec import structs
 from msgspec.msgpack import Decoder
 from sharequeue_share_coordinator.share_state import row_format, shard
-from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
+from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks, outcome_of
 from sharequeue_share_coordinator.share_state.notes import (
     MOST_REASON_BYTES,
     MOST_REASONS,
     SHORT_REASON,
     TOO_MANY,
     Given,
-    Note,
     bounded,
+    make_note,
 )
 from sharequeue_share_coordinator.share_state.notes import given as given_reason
 from sharequeue_share_coordinator.share_state.row_format import (
@@ -143,6 +143,9 @@ def test_bytes_that_are_no_row_are_refused(record: bytes) -> None:
         decode_row(record)
 
 
+outcomes = st.builds(outcome_of, st.sampled_from((0, 2, 3, 4)), st.integers(0, 9))
+
+
 @st.composite
 def lists(draw: st.DrawFn) -> BatchList:
     found, offset = [], draw(st.integers(0, 1 << 40))
@@ -152,7 +155,7 @@ def lists(draw: st.DrawFn) -> BatchList:
         note = draw(
             st.none()
             | st.builds(
-                Note,
+                make_note,
                 st.just(0) | st.integers(1, 1 << 40).map(lambda step: 100 * step),
                 st.none() | given_reasons,
                 st.integers(0, 9),
@@ -160,7 +163,7 @@ def lists(draw: st.DrawFn) -> BatchList:
                 st.none() | st.sampled_from(("t-1", "t-2")),
             )
         )
-        found.append(NotedBatch(offset, last, draw(st.sampled_from((0, 2, 3, 4))), draw(st.integers(0, 9)), note))
+        found.append(NotedBatch(offset, last, draw(outcomes), note))
         offset = last
     return in_blocks(found)
 
@@ -178,9 +181,8 @@ def delayed(count: int, rng: random.Random) -> BatchList:
             NotedBatch(
                 2 * n,
                 2 * n,
-                0,
-                1,
-                Note(
+                outcome_of(0, 1),
+                make_note(
                     NOW_MS + 100 * rng.randrange(432_000), given_reason(rng.choice(reasons), NOW_MS + n // 2000 * 900)
                 ),
             )
@@ -214,8 +216,8 @@ def test_no_part_is_larger_than_a_mebibyte(
     for _ in range(20_000):
         offset += rng.randrange(1 << 46)
         last = offset + rng.randrange(1 << 46)
-        note = Note(100 * rng.randrange(1 << 52), reason(), rng.randrange(MAX_INT32), earlier(reason))
-        found.append(NotedBatch(offset, last, 0, rng.randrange(MAX_INT32), note))
+        note = make_note(100 * rng.randrange(1 << 52), reason(), rng.randrange(MAX_INT32), earlier(reason))
+        found.append(NotedBatch(offset, last, outcome_of(0, rng.randrange(MAX_INT32)), note))
         offset = last + 1
     parts, *_ = encode_parts(in_blocks(found))
     assert len(parts) == number

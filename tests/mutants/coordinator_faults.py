@@ -30,8 +30,8 @@ MUTANTS = [
         "share_state/batch_list",
         (
             "9.5 of two batches at one offset the higher count, then the higher state stays",
-            "        and (below.delivery_count, below.delivery_state) >= (batch.delivery_count, batch.delivery_state)\n",
-            "        and below.delivery_count >= batch.delivery_count\n",
+            "            outcome = max(outcome, below.outcome)\n",
+            "            outcome = max(outcome, below.outcome // STATES * STATES)\n",
         ),
         (
             "9.5 batches that touch are joined across blocks",

@@ -26,18 +26,36 @@ from sharequeue_share_coordinator.share_state.state_batches import combine_state
 BLOCK: Final = 512
 BATCH_BYTES: Final = 100
 NOTE_BYTES: Final = 150
+STATES: Final = 8
+"""A bound of the numbers of delivery states."""
 REASON_BYTES: Final = 50
 """Of a batch, a note and a reason as JSON, with the names of their fields, without the text."""
 
 
 class NotedBatch(Struct, frozen=True, gc=False):
-    """The state of a range of offsets, `last_offset` inclusive, and what is noted about it."""
+    """The state of a range of offsets, `last_offset` inclusive, and what is noted about it.
+
+    There may be hundreds of thousands: with a field more each would take 16 bytes more. So state and count are one
+    number, which `outcome_of` makes.
+    """
 
     first_offset: int
     last_offset: int
-    delivery_state: int
-    delivery_count: int
+    outcome: int
     note: Note | None = None
+
+    @property
+    def delivery_state(self) -> int:
+        return self.outcome % STATES
+
+    @property
+    def delivery_count(self) -> int:
+        return self.outcome // STATES
+
+
+def outcome_of(delivery_state: int, delivery_count: int) -> int:
+    """State and count as one number: a higher count is higher, then a higher state."""
+    return delivery_count * STATES + delivery_state
 
 
 class Patch(NamedTuple):
@@ -181,15 +199,14 @@ def in_blocks(batches: Sequence[NotedBatch]) -> BatchList:
 
 def state_batches_of(batches: Iterable[NotedBatch]) -> list[StateBatch]:
     found: list[StateBatch] = []
-    first, end, state, count = 0, -1, -1, -1
+    first, end, outcome = 0, -1, -1
     for batch in batches:
-        if batch.first_offset == end and batch.delivery_state == state and batch.delivery_count == count:
-            end = batch.last_offset + 1
-            found[-1] = StateBatch(first, batch.last_offset, state, count)
+        if batch.first_offset == end and batch.outcome == outcome:
+            found.pop()
         else:
-            first, end = batch.first_offset, batch.last_offset + 1
-            state, count = batch.delivery_state, batch.delivery_count
-            found.append(StateBatch(first, batch.last_offset, state, count))
+            first, outcome = batch.first_offset, batch.outcome
+        end = batch.last_offset + 1
+        found.append(StateBatch(first, batch.last_offset, outcome % STATES, outcome // STATES))
     return found
 
 
@@ -209,7 +226,7 @@ def annotations_of(batches: Iterable[NotedBatch]) -> list[StateAnnotation]:
 
 
 def _part(batch: NotedBatch, first_offset: int, last_offset: int) -> NotedBatch:
-    return NotedBatch(first_offset, last_offset, batch.delivery_state, batch.delivery_count, batch.note)
+    return NotedBatch(first_offset, last_offset, batch.outcome, batch.note)
 
 
 def _layers(
@@ -306,16 +323,15 @@ def _laid_over(below: Sequence[NotedBatch], patches: Sequence[Patch]) -> list[No
 
 def _over(below: NotedBatch | None, patch: Patch, first_offset: int, last_offset: int) -> NotedBatch | None:
     """A range that a patch covers, and perhaps a batch below it. None: there is only a note, but no batch."""
-    batch = patch.batch
-    if batch is None or (
-        below is not None
-        and (below.delivery_count, below.delivery_state) >= (batch.delivery_count, batch.delivery_state)
-    ):
-        if below is None:
-            return None
-        state, count = below.delivery_state, below.delivery_count
+    if patch.batch is not None:
+        outcome = outcome_of(patch.batch.delivery_state, patch.batch.delivery_count)
+        if below is not None:
+            outcome = max(outcome, below.outcome)
+    elif below is not None:
+        outcome = below.outcome
     else:
-        state, count = batch.delivery_state, batch.delivery_count
+        return None
+    state, count = outcome % STATES, outcome // STATES
     note = combined(
         None if below is None else below.note,
         patch.note,
@@ -323,7 +339,7 @@ def _over(below: NotedBatch | None, patch: Patch, first_offset: int, last_offset
         incoming_lives=patch.note_count == count,
         finished=state in FINISHED,
     )
-    return NotedBatch(first_offset, first_offset if first_offset == last_offset else last_offset, state, count, note)
+    return NotedBatch(first_offset, first_offset if first_offset == last_offset else last_offset, outcome, note)
 
 
 def _add(laid: list[NotedBatch], batch: NotedBatch | None) -> None:
@@ -334,8 +350,7 @@ def _add(laid: list[NotedBatch], batch: NotedBatch | None) -> None:
         before = laid[-1]
         if (
             before.last_offset + 1 == batch.first_offset
-            and before.delivery_state == batch.delivery_state
-            and before.delivery_count == batch.delivery_count
+            and before.outcome == batch.outcome
             and before.note == batch.note
         ):
             laid[-1] = _part(before, before.first_offset, batch.last_offset)

@@ -10,7 +10,7 @@ A note has fields of two kinds, and the kind decides how long a field lives:
                                                      delivery has ended, and the transaction decides about the next one
 
 To add a field: add it to `StateAnnotation` (`sharequeue/protocol/types.py`) with a default that means "nothing", then
-here to `Note`, `note_of` and `annotation_of`, and to `combined` beside the fields that live as long.
+here to `Rest`, `make_note`, `note_of` and `annotation_of`, and to `combined` beside the fields that live as long.
 """
 
 import functools
@@ -54,16 +54,33 @@ def given(text: str, at_ms: int = 0) -> Given:
     return Given(sys.intern(text), at_ms)
 
 
+class Rest(Struct, frozen=True, gc=False):
+    """What few notes have. `forgiven`: the deliveries that were never begun. `earlier`: the reasons of earlier
+    deliveries, the oldest first. `transaction_id`: the transaction on which the next delivery is pending."""
+
+    forgiven: int
+    earlier: tuple[Given, ...]
+    transaction_id: str | None
+
+
 class Note(Struct, frozen=True, gc=False):
-    """`available_at_ms`: the end of a delay, 0 without one. `forgiven`: the deliveries that were never begun.
-    `earlier`: the reasons of earlier deliveries, the oldest first. `transaction_id`: the transaction on which the next
-    delivery is pending."""
+    """`available_at_ms`: the end of a delay, 0 without one. `make_note` makes them."""
 
     available_at_ms: int = 0
     reason: Given | None = None
-    forgiven: int = 0
-    earlier: tuple[Given, ...] = ()
-    transaction_id: str | None = None
+    rest: Rest | None = None
+
+    @property
+    def forgiven(self) -> int:
+        return 0 if self.rest is None else self.rest.forgiven
+
+    @property
+    def earlier(self) -> tuple[Given, ...]:
+        return () if self.rest is None else self.rest.earlier
+
+    @property
+    def transaction_id(self) -> str | None:
+        return None if self.rest is None else self.rest.transaction_id
 
     @property
     def reasons(self) -> tuple[Given, ...]:
@@ -74,9 +91,22 @@ class Note(Struct, frozen=True, gc=False):
 NOTHING: Final = Note()
 
 
+def make_note(
+    available_at_ms: int = 0,
+    reason: Given | None = None,
+    forgiven: int = 0,
+    earlier: tuple[Given, ...] = (),
+    transaction_id: str | None = None,
+) -> Note:
+    """A note. Those that say the same are equal."""
+    if forgiven or earlier or transaction_id is not None:
+        return Note(available_at_ms, reason, Rest(forgiven, earlier, transaction_id))
+    return Note(available_at_ms, reason)
+
+
 def note_of(annotation: StateAnnotation) -> Note:
     reason = annotation.reason
-    return Note(
+    return make_note(
         annotation.available_at_ms or 0,
         None if reason is None else given(str(reason), annotation.reason_at_ms or 0),
         annotation.forgiven,
@@ -126,7 +156,8 @@ def combined(
     transaction_id = source.transaction_id
     if incoming_lives and kept_lives and (before.transaction_id is not None or transaction_id is not None):
         source = before  # what becomes pending, or is let go, is not delivered in between
-    note = Note(source.available_at_ms, source.reason, *((0, ()) if finished else (forgiven, earlier)), transaction_id)
+    lasting = (0, ()) if finished else (forgiven, earlier)
+    note = make_note(source.available_at_ms, source.reason, *lasting, transaction_id)
     if note == NOTHING:
         return None
     return kept if note == kept else note

@@ -27,7 +27,7 @@ from sharequeue.protocol.codec import from_builtin, to_builtin
 from sharequeue.protocol.types import GivenReason, Reason, StateAnnotation, StateBatch
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 from sharequeue_share_coordinator.share_state.changes import Changes, with_changes
-from sharequeue_share_coordinator.share_state.notes import STEP_MS, Given, Note, earlier_of, given, steps
+from sharequeue_share_coordinator.share_state.notes import STEP_MS, Given, Note, earlier_of, given, make_note, steps
 from sharequeue_share_coordinator.share_state.rows import Base, Row
 
 ROW_FORMAT: Final = 4
@@ -40,8 +40,6 @@ PENDING_MARK: Final = b"\xc1\x03"
 CHANGES_MARK: Final = b"\xc1\x04"
 BATCHES_PER_PART: Final = 10_000
 COMPRESSION: Final = 1
-STATES: Final = 8
-"""A batch's count and state are one number: count × STATES + state."""
 
 
 class _CompactRow(Struct, array_like=True, frozen=True):
@@ -89,7 +87,8 @@ class _ChangedRow(_PendingRow, array_like=True, frozen=True):
 
 
 class _Part(Struct, array_like=True, frozen=True):
-    """One entry a batch in each column. `noted`: 0 without a note; the other columns have an entry for each 1 alone."""
+    """One entry a batch in each column. `states`: of `outcome_of`. `noted`: 0 without a note; the other columns have an
+    entry for each 1 alone."""
 
     base_offset: int
     base_step: int
@@ -332,7 +331,7 @@ def _part_of(batches: Sequence[NotedBatch], reasons: dict[str, int], transaction
         base_step,
         gaps,
         [batch.last_offset - batch.first_offset for batch in batches],
-        [batch.delivery_count * STATES + batch.delivery_state for batch in batches],
+        [batch.outcome for batch in batches],
         [int(batch.note is not None) for batch in batches],
         [delay and delay - base_step for delay in delayed],
         [0 if note.reason is None else reasons.setdefault(note.reason.text, len(reasons)) + 1 for note in notes],
@@ -366,11 +365,11 @@ def decode_parts(parts: Iterable[bytes], reasons: Sequence[str], transactions: S
 def _add_part(batches: list[NotedBatch], part: _Part, reasons: Sequence[str], transactions: Sequence[str]) -> None:
     notes = _notes(part, reasons, [None, *map(sys.intern, transactions)])
     last = part.base_offset
-    for gap, length, state, noted in zip(part.gaps, part.lengths, part.states, part.noted, strict=True):
+    for gap, length, outcome, noted in zip(part.gaps, part.lengths, part.states, part.noted, strict=True):
         first = last + gap
         last = first + length if length else first
         note = next(notes) if noted else None
-        batches.append(NotedBatch(first, last, state % STATES, state // STATES, note))
+        batches.append(NotedBatch(first, last, outcome, note))
 
 
 def encode_changes(changes: Changes, base: Base) -> tuple[bytes, list[str]]:
@@ -413,7 +412,7 @@ def _notes(part: _Part, texts: Sequence[str], transactions: Sequence[str | None]
     earlier = _earlier_of(part.history.earlier, texts)
     columns = zip(part.delays, part.reasons, part.forgiven, strict=True)
     for place, (delay, reason, forgiven) in enumerate(columns):
-        yield Note(
+        yield make_note(
             (delay + part.base_step) * STEP_MS if delay else 0,
             given(texts[reason - 1], next(times)) if reason else None,
             forgiven,
