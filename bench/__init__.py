@@ -9,5 +9,6 @@
     python -m bench.assignor   assigning 10,000 partitions to 1,000 members; in this process, without a stack
     python -m bench.memory     bytes per idle share-partition and per batch in flight; in this process, without a stack
 
-`processes.py` reads CPU time and memory of processes from /proc; tests use it too.
+`single_records.py` and `stops.py` belong to `bench.state`. `processes.py` reads CPU time and memory of processes from
+/proc; tests use it too.
 """

@@ -25,7 +25,7 @@ from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from bench.processes import family_cpu_seconds
-from bench.state import longest_stop
+from bench.stops import longest_stop
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack, temporary_stack
 
