@@ -11,6 +11,7 @@ import multiprocessing
 import socket
 import tempfile
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ import click
 import msgspec
 
 from bench.processes import cpu_seconds, peak_resident_bytes, reset_peak, resident_bytes, thread_cpu_seconds
+from sharequeue.stack.open_url import open_url
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 
 MIB: Final = 1024 * 1024
@@ -100,71 +102,92 @@ def counted(begin: bytes, items: Iterator[bytes], end: bytes) -> bytes:
 # The requests
 
 
+FETCH: Final = "/v1/share-groups/hostile/fetch"
+ACKNOWLEDGE: Final = "/v1/share-groups/hostile/acknowledge"
+HEAD: Final = b'{"max_wait_ms":0,'
+TOPICS: Final = HEAD + b'"topics":['
+ACKNOWLEDGEMENTS: Final = b'{"member_id":"m","acknowledgements":['
+RECORDS: Final = b'{"records":['
+
+
 def cases(stack: Stack, groups: int) -> Iterator[Case]:
     url = stack.url
-    fetch, acknowledge = "/v1/share-groups/hostile/fetch", "/v1/share-groups/hostile/acknowledge"
-    head = b'{"max_wait_ms":0,'
-    topics = head + b'"topics":['
+    yield from lists_of_names(url)
+    yield from produces(url)
+    yield from acknowledgements(url)
+    yield from replacements(url)
+    yield Case(f"/metrics after {groups:,} groups", lambda: scrape(url), lambda: make_groups(url, groups))
+    header = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nx-long: "
+    yield Case("a header of 128 MB", lambda: flood(url, header, b"h" * 65536, 128_000_000))
+    yield Case("a URL of 128 MB", lambda: flood(url, b"GET /livez?", b"u" * 65536, 128_000_000))
 
+
+def lists_of_names(url: str) -> Iterator[Case]:
+    """Topics and partitions that are named often, or do not exist."""
     for mentions in (1_000, 10_000):
-        body = counted(topics, iter([b'"wide"'] * mentions), b"]}")
-        yield Case(f"a wide topic named {mentions:,} times", lambda body=body: post(url, fetch, body))  # type: ignore[misc]
-    yield Case("a wide topic named as often as goes in", lambda: post(url, fetch, filled(topics, b'"wide"', b"]}")))
-    yield Case("that topic, named once", lambda: post(url, fetch, topics + b'"wide"]}'))
-
-    good, some = head + b'"topic_partitions":[{"topic":"small","partitions":[0,', b"]}]}"
-    unknown = head + b'"topic_partitions":[{"topic":"small","partitions":['
+        body = counted(TOPICS, iter([b'"wide"'] * mentions), b"]}")
+        yield Case(f"a wide topic named {mentions:,} times", lambda body=body: post(url, FETCH, body))  # type: ignore[misc]
+    yield Case("a wide topic named as often as goes in", lambda: post(url, FETCH, filled(TOPICS, b'"wide"', b"]}")))
+    yield Case("that topic, named once", lambda: post(url, FETCH, TOPICS + b'"wide"]}'))
+    good, some = HEAD + b'"topic_partitions":[{"topic":"small","partitions":[0,', b"]}]}"
+    unknown = HEAD + b'"topic_partitions":[{"topic":"small","partitions":['
     acknowledgement = b'{"topic":"nothing","partition":0,"first_offset":0,"last_offset":0,"type":"accept"}'
-    acknowledgements = b'{"member_id":"m","acknowledgements":['
-    names = (b'"nothing-%d"' % number for number in range(600_000))
+    yield Case("500,000 partitions that are not there", lambda: post(url, FETCH, filled(unknown, b"7", some, MIB)))
+    yield Case(
+        "one partition that is there, 400,000 that are not", lambda: post(url, FETCH, filled(good, b"7", some, 800_000))
+    )
+    yield Case("partitions that are not there, 10 MiB", lambda: post(url, FETCH, filled(unknown, b"999", some)))
+    for count in (100_000, 10_000):
+        body = counted(ACKNOWLEDGEMENTS, iter([acknowledgement] * count), b"]}")
+        yield Case(f"{count:,} acknowledgements of no topic", lambda body=body: post(url, ACKNOWLEDGE, body))  # type: ignore[misc]
+    names = (b'"nothing-%d"' % number for number in range(300_000))
+    yield Case("300,000 names of no topic", lambda: post(url, FETCH, counted(TOPICS, names, b"]}")))
+    subscribed = (b'"nothing-%d"' % number for number in range(600_000))
     join = b'{"member_id":"m","subscribed_topic_names":['
-    yield Case("500,000 partitions that are not there", lambda: post(url, fetch, filled(unknown, b"7", some, MIB)))
-    yield Case(
-        "one partition that is there, 400,000 that are not", lambda: post(url, fetch, filled(good, b"7", some, 800_000))
-    )
-    yield Case("partitions that are not there, 10 MiB", lambda: post(url, fetch, filled(unknown, b"999", some)))
-    yield Case(
-        "100,000 acknowledgements of no topic",
-        lambda: post(url, acknowledge, counted(acknowledgements, iter([acknowledgement] * 100_000), b"]}")),
-    )
-    yield Case(
-        "10,000 acknowledgements of no topic",
-        lambda: post(url, acknowledge, counted(acknowledgements, iter([acknowledgement] * 10_000), b"]}")),
-    )
-    yield Case(
-        "300,000 names of no topic",
-        lambda: post(url, fetch, counted(topics, (b'"nothing-%d"' % number for number in range(300_000)), b"]}")),
-    )
     yield Case(
         "a heartbeat with 600,000 names",
-        lambda: post(url, "/v1/share-groups/hostile/heartbeat", counted(join, names, b"]}")),
+        lambda: post(url, "/v1/share-groups/hostile/heartbeat", counted(join, subscribed, b"]}")),
     )
-    records, produce = b'{"records":[', "/v1/topics/small/records"
-    yield Case("records of one digit, 10 MiB", lambda: post(url, produce, filled(records, b'{"value":1}', b"]}")))
-    yield Case("records of nothing, 10 MiB", lambda: post(url, produce, filled(records, b"{}", b"]}")))
-    yield Case(
-        "10,000 records with keys, to 10,000 partitions",
-        lambda: post(
-            url,
-            "/v1/topics/wide/records",
-            counted(records, (b'{"value":1,"partition":%d}' % number for number in range(WIDE)), b"]}"),
-        ),
-    )
+
+
+def produces(url: str) -> Iterator[Case]:
+    small, wide = "/v1/topics/small/records", "/v1/topics/wide/records"
+    yield Case("records of one digit, 10 MiB", lambda: post(url, small, filled(RECORDS, b'{"value":1}', b"]}")))
+    yield Case("records of nothing, 10 MiB", lambda: post(url, small, filled(RECORDS, b"{}", b"]}")))
+    spread = counted(RECORDS, (b'{"value":1,"partition":%d}' % number for number in range(WIDE)), b"]}")
+    yield Case("10,000 records with keys, to 10,000 partitions", lambda: post(url, wide, spread))
     yield Case(
         "one record with a key of 900 KiB, to a wide topic",
-        lambda: post(url, "/v1/topics/wide/records", records + b'{"value":1,"key":"%b"}]}' % (b"k" * 900 * 1024)),
+        lambda: post(url, wide, RECORDS + b'{"value":1,"key":"%b"}]}' % (b"k" * 900 * 1024)),
     )
     yield Case("50 produces of 10 MiB at once", lambda: at_once(url, 50))
+
+
+def acknowledgements(url: str) -> Iterator[Case]:
+    """Of 10,000 records, or with as many types."""
     types = b'{"topic":"small","partition":0,"first_offset":0,"last_offset":189999,"types":['
-    typed = filled(acknowledgements + types, b'"accept"', b"]}]}", 190_000 * len(b'"accept",'))
-    yield Case("an acknowledgement with 190,000 types", lambda: post(url, acknowledge, typed))
-    yield Case("a fetch with 190,000 types", lambda: post(url, fetch, head + typed[1:]))
-    single = b'{"topic":"small","partition":0,"first_offset":%d,"last_offset":%d,"type":"accept"}'
-    apart = counted(acknowledgements, (single % (offset, offset) for offset in range(WIDE)), b"]}")
+    typed = filled(ACKNOWLEDGEMENTS + types, b'"accept"', b"]}]}", 190_000 * len(b'"accept",'))
+    yield Case("an acknowledgement with 190,000 types", lambda: post(url, ACKNOWLEDGE, typed))
+    yield Case("a fetch with 190,000 types", lambda: post(url, FETCH, HEAD + typed[1:]))
+    one = b'{"topic":"small","partition":0,"first_offset":%d,"last_offset":%d,"type":"accept"}'
+    each = b",".join(one % (offset, offset) for offset in range(WIDE))
+    for group, name, end in (
+        ("apart", "10,000 acknowledgements of a record each", b"]}"),
+        ("atomic", "the same, `atomic`", b'],"atomic":true}'),
+        ("beside", "the same, with `produce`", b'],"produce":[{"topic":"small","records":[{"value":1}]}]}'),
+    ):
+        yield Case(
+            name,
+            lambda group=group, end=end: post(  # type: ignore[misc]
+                url, f"/v1/share-groups/{group}/acknowledge", ACKNOWLEDGEMENTS + each + end
+            ),
+            lambda group=group: hold_apart(url, group),  # type: ignore[misc]
+        )
+    settled = b'{"acknowledgements":[{"group_id":"settled","member_id":"m","acknowledgements":[%b]}]}' % each
     yield Case(
-        "10,000 acknowledgements of a record each",
-        lambda: post(url, "/v1/share-groups/apart/acknowledge", apart),
-        lambda: hold_apart(url),
+        "the same, in the commit of a transaction",
+        lambda: post(url, f"/v1/transactions/{begin(url)}/commit", settled),
+        lambda: hold_apart(url, "settled"),
     )
     closing = "/v1/share-groups/closing/fetch"
     yield Case(
@@ -172,16 +195,18 @@ def cases(stack: Stack, groups: int) -> Iterator[Case]:
         lambda: post(url, closing, SESSION % -1),
         lambda: hold_all(url, closing),
     )
-    replace = "/v1/topics/compacted/partitions/0/replace-batches"
-    yield Case(
-        "a replacement of 1,000 batches without 90,000 ranges",
-        lambda: post(url, replace, replacement(url)),
-        lambda: make_batches(url),
-    )
-    yield Case(f"/metrics after {groups:,} groups", lambda: scrape(url), lambda: make_groups(url, groups))
-    header = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nx-long: "
-    yield Case("a header of 128 MB", lambda: flood(url, header, b"h" * 65536, 128_000_000))
-    yield Case("a URL of 128 MB", lambda: flood(url, b"GET /livez?", b"u" * 65536, 128_000_000))
+
+
+def replacements(url: str) -> Iterator[Case]:
+    for records in (90, 10):
+        topic = f"compacted-{records}"
+        yield Case(
+            f"a replacement of 1,000 batches without {1000 * records:,} ranges",
+            lambda topic=topic, records=records: post(  # type: ignore[misc]
+                url, f"/v1/topics/{topic}/partitions/0/replace-batches", replacement(records)
+            ),
+            lambda topic=topic, records=records: make_batches(url, topic, records),  # type: ignore[misc]
+        )
 
 
 def at_once(url: str, clients: int) -> tuple[Answer, int]:
@@ -211,31 +236,39 @@ def hold_all(url: str, path: str) -> None:
             return
 
 
-def hold_apart(url: str) -> None:
+def hold_apart(url: str, group: str) -> None:
     """Acquire 10,000 records as one member."""
-    ask(url, "POST", "/v1/topics/small/records", filled(b'{"records":[', b'{"value":1}', b"]}", 12 * WIDE))
+    ask(url, "POST", "/v1/topics/small/records", counted(RECORDS, iter([b'{"value":1}'] * WIDE), b"]}"))
     settings = b'{"config":{"share.partition.max.record.locks":10000}}'
-    ask(url, "PATCH", "/v1/share-groups/apart/config", settings)
+    ask(url, "PATCH", f"/v1/share-groups/{group}/config", settings)
     body = b'{"member_id":"m","topics":["small"],"max_wait_ms":0,"max_records":10000}'
-    ask(url, "POST", "/v1/share-groups/apart/fetch", body)
+    ask(url, "POST", f"/v1/share-groups/{group}/fetch", body)
 
 
-def make_batches(url: str) -> None:
-    """Append 1,001 batches of 90 records to the compacted topic."""
-    body = counted(b'{"records":[', iter([b'{"key":"k","value":1}'] * 90), b"]}")
+def begin(url: str) -> str:
+    """Begin a transaction. Returns: its id."""
+    wanted = urllib.request.Request(f"{url}/v1/transactions", b"{}", {"Content-Type": "application/json"})
+    with open_url(wanted, timeout=SETTLE_S) as answer:
+        transaction_id: str = msgspec.json.decode(answer.read())["transaction_id"]
+    return transaction_id
+
+
+def make_batches(url: str, topic: str, records: int) -> None:
+    """Append 1,001 batches to a compacted topic."""
+    ask(url, "POST", "/v1/topics", msgspec.json.encode({"name": topic, "config": {"cleanup.policy": "compact"}}))
+    body = counted(RECORDS, iter([b'{"key":"k","value":1}'] * records), b"]}")
     for _ in range(1001):
-        ask(url, "POST", "/v1/topics/compacted/records", body)
+        ask(url, "POST", f"/v1/topics/{topic}/records", body)
 
 
-def replacement(url: str) -> bytes:
-    """Each record of the first 1,000 batches is a range of its own. The batches have 90 records each."""
-    removed = (
-        b",".join(b'{"first_offset":%d,"last_offset":%d}' % (n, n) for n in range(90 * b, 90 * b + 90))
-        for b in range(1000)
-    )
-    batches = (
-        b'{"base_offset":%d,"generation":0,"remove":[%b]}' % (90 * b, ranges) for b, ranges in enumerate(removed)
-    )
+def replacement(records: int) -> bytes:
+    """Each record of the first 1,000 batches is a range of its own."""
+
+    def ranges(batch: int) -> bytes:
+        offsets = range(records * batch, records * (batch + 1))
+        return b",".join(b'{"first_offset":%d,"last_offset":%d}' % (offset, offset) for offset in offsets)
+
+    batches = (b'{"base_offset":%d,"generation":0,"remove":[%b]}' % (records * n, ranges(n)) for n in range(1000))
     return counted(b'{"batches":[', batches, b"]}")
 
 
@@ -369,7 +402,6 @@ def main(groups: int, only: str) -> None:
         for topic in (
             {"name": "wide", "partitions": WIDE},
             {"name": "small"},
-            {"name": "compacted", "config": {"cleanup.policy": "compact"}},
             {"name": "large", "config": {"max.message.bytes": 52_428_800}},
         ):
             ask(stack.url, "POST", "/v1/topics", msgspec.json.encode(topic))
