@@ -66,12 +66,16 @@ FIRST_TRY_S: Final = 10.0
 
 
 class Outcome(NamedTuple):
-    """What becomes of an acquired range: `type` is accept, release, reject or renew; `delay_ms` needs release."""
+    """What becomes of an acquired range: `type` is accept, release, reject or renew; `delay_ms` goes with release.
+
+    `begun`: false for a release before a program saw any of its records. Then the delivery does not count.
+    """
 
     entry: Range
     type: str
     reason: str | None = None
     delay_ms: int | None = None
+    begun: bool = True
 
 
 class NotHeld(NamedTuple):
@@ -198,10 +202,11 @@ class GatewayClient:
         """The records of topics that were delivered to a group before, and that nobody holds.
 
         `within_s`: those that wait are among them if their time comes so soon.
+        Returns: their ranges, with the number of deliveries that count.
         """
         until_ms = (time.time() + within_s) * 1000
         return [
-            _range(entry, batch)
+            _range(entry, batch)._replace(delivery_count=batch.attempt)
             for entry in self._in_flight_of(group, topics)
             for batch in entry.batches
             if batch.delivery_state == "AVAILABLE" and batch.delivery_count and (batch.available_at_ms or 0) < until_ms
@@ -247,21 +252,34 @@ class GatewayClient:
         return ranges, response.acquisition_lock_timeout_ms
 
     def acknowledge(
-        self, group: str, member_id: str, ranges: Sequence[Range], type: str, reason: str | None = None
+        self,
+        group: str,
+        member_id: str,
+        ranges: Sequence[Range],
+        type: str,
+        reason: str | None = None,
+        *,
+        begun: bool = True,
     ) -> list[Range]:
         """Acknowledge ranges with one type, and repeat until each has an outcome. Returns: those no longer held."""
-        return [
-            lost.entry for lost in self.settle(group, member_id, [Outcome(entry, type, reason) for entry in ranges])
-        ]
+        outcomes = [Outcome(entry, type, reason, begun=begun) for entry in ranges]
+        return [lost.entry for lost in self.settle(group, member_id, outcomes)]
 
     def acknowledge_held(
-        self, group: str, member_id: str, ranges: Sequence[Range], type: str, reason: str | None = None
+        self,
+        group: str,
+        member_id: str,
+        ranges: Sequence[Range],
+        type: str,
+        reason: str | None = None,
+        *,
+        begun: bool = True,
     ) -> NotHeld:
         """Acknowledge what the member still holds of ranges. Returns: the parts that it does not hold.
 
         A job may have settled some records of a range. An acknowledgement of the whole range is refused then.
         """
-        refused_ranges = self.acknowledge(group, member_id, ranges, type, reason)
+        refused_ranges = self.acknowledge(group, member_id, ranges, type, reason, begun=begun)
         if not refused_ranges:
             return NotHeld([], [])
         held: list[Range] = []
@@ -278,7 +296,7 @@ class GatewayClient:
         for count in {each.delivery_count for each in refused_ranges}:
             of_count = [each for each in refused_ranges if each.delivery_count == count]
             ours += divided(of_count, [each for each in held if each.delivery_count == count])[0]
-        lost = self.acknowledge(group, member_id, ours, type, reason) if ours else []
+        lost = self.acknowledge(group, member_id, ours, type, reason, begun=begun) if ours else []
         done, rest = divided(divided(refused_ranges, ours)[1], finished)
         return NotHeld([*lost, *rest], done)
 
@@ -322,9 +340,10 @@ class GatewayClient:
                 delivery_count=entry.delivery_count,
                 type=type,
                 reason=None if reason is None else Reason(reason),
+                begun=begun,
                 **_delay(delay_ms),
             )
-            for entry, type, reason, delay_ms in outcomes
+            for entry, type, reason, delay_ms, begun in outcomes
         ]
         request = AcknowledgeRequest(member_id=member_id, acknowledgements=acknowledgements)
         try:

@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame
 
 from tests.http.calls import Gateway
@@ -88,7 +89,37 @@ def test_a_failed_batch_is_released_at_once(pipeline: Pipeline, gateway: Gateway
     wait_for(lambda: gateway.in_flight(name, topic=name)[0]["batches"], "the release")
     wait_for(lambda: not held(gateway, name, name), "no record is held")
     (batch,) = gateway.fetch(name, name, with_records=False)["batches"]
-    assert (batch["first_offset"], batch["last_offset"], batch["delivery_count"]) == (0, 19, 2)
+    assert (batch["first_offset"], batch["last_offset"], batch["delivery_count"], batch["attempt"]) == (0, 19, 2, 2)
+
+
+@pytest.mark.parametrize(("seen", "attempt"), [(None, 1), ("by a job", 2), ("by a job of another group", 2)])
+def test_a_batch_that_fails_before_its_first_job_costs_no_attempt(
+    pipeline: Pipeline, gateway: Gateway, name: str, seen: str | None, attempt: int
+) -> None:
+    """The job of the first batch does not count for the second one."""
+    produce(gateway, name, 10)
+
+    def fails(batch: DataFrame, number: int) -> None:
+        if seen == "by a job of another group":
+            pipeline.spark.sparkContext.setJobGroup("mine", "of the program")
+        if number == 0 or seen is not None:
+            assert batch.count() == 5
+        if number == 1:
+            raise ValueError("not ready")
+
+    stream = pipeline.stream(group=name, topics=name, maxRecordsPerTrigger=5, onError="reject").writeStream
+    stream = stream.foreachBatch(fails).option("checkpointLocation", str(pipeline.directory / "checkpoint"))
+    query = pipeline.started(stream.start())
+    wait_for(lambda: not query.isActive, "the query fails")
+    wait_for(lambda: gateway.in_flight(name, topic=name)[0]["batches"], "the release")
+    wait_for(lambda: not held(gateway, name, name), "no record is held")
+    (batch,) = gateway.fetch(name, name, with_records=False)["batches"]
+    assert (batch["first_offset"], batch["last_offset"], batch["delivery_count"], batch["attempt"]) == (
+        5,
+        9,
+        2,
+        attempt,
+    )
 
 
 def test_a_failed_batch_of_one_record_is_rejected_with_its_cause(

@@ -4,7 +4,8 @@ Spark does not tell a source that its query has ended, but it tells the listener
 
 - the last finished batch is accepted;
 - after a failure, the failed batch is released. With `onError=reject`, a batch of one record is rejected: of a larger
-  one nobody knows which record is at fault, and `isolation` finds it.
+  one nobody knows which record is at fault, and `isolation` finds it;
+- if Spark had begun no job of the failed batch, no record of it is at fault, and the delivery does not count.
 
 The offsets of both batches come from Spark's events. The gateway, the group and `onError` come from a file that the
 member of the group (`group_member`) wrote at its start. Without a listener the locks run out: the driver was killed, or
@@ -13,10 +14,13 @@ another program registered the format.
 
 import json
 import logging
+import re
 import threading
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, ClassVar, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -36,13 +40,21 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 10_000
 MAX_REASON: Final = 1000
+_BATCH: Final = re.compile(r"\bbatch = (\d+)")
+"""In Spark's description of a micro-batch's jobs."""
 
 
 @dataclass
 class _Run:
-    """One run of a query: its handle, and the last finished offset of each of its members."""
+    """One run of a query: its handle, and the last finished offset of each of its members.
 
+    `batch`: Spark's number of the last finished batch. `since_ms`: a time before the next one began.
+    """
+
+    id: str
     query: Any
+    since_ms: float
+    batch: int = -1
     finished: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -54,6 +66,8 @@ class QueryEndListener(StreamingQueryListener):
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._runs: dict[str, _Run] = {}
+        self._run_ids: set[str] = set()
+        """Of all runs so far."""
         self.directory = str(own_directory.make("sharequeue-spark-"))
         """Holds one file per member, which only this user may read: where and how to settle for it."""
 
@@ -70,11 +84,14 @@ class QueryEndListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         query = self._spark.streams.get(str(event.id))
         if query is not None:  # otherwise it has ended already, without a finished batch
-            self._runs[str(event.runId)] = _Run(query)
+            run_id = str(event.runId)
+            self._run_ids.add(run_id)
+            self._runs[run_id] = _Run(run_id, query, _ms(event.timestamp))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         run = self._runs.get(str(event.progress.runId))
         if run is not None:
+            run.batch, run.since_ms = event.progress.batchId, _ms(event.progress.timestamp)
             for source in event.progress.sources:
                 for offset in _share_offsets(f"[{source.endOffset}]"):
                     run.finished[offset["member_id"]] = offset
@@ -95,24 +112,52 @@ class QueryEndListener(StreamingQueryListener):
         members = {*run.finished, *failed}
         if members:
             reason = _reason(event.exception)
-            settle = threading.Thread(target=self._settle, args=(members, run.finished, failed, reason))
+            settle = threading.Thread(target=self._settle, args=(members, run, failed, reason))
             settle.start()  # not a daemon: the program waits for it at its end
 
-    def _settle(self, members: set[str], finished: dict[str, Any], failed: dict[str, Any], reason: str | None) -> None:
+    def _settle(self, members: set[str], run: _Run, failed: dict[str, Any], reason: str | None) -> None:
+        begun = bool(failed) and self._has_begun(run)
         for member_id in members:
             try:
                 to, group, on_error = read_report(self.directory, member_id)
-                done, under_way = finished.get(member_id), failed.get(member_id)
+                done, under_way = run.finished.get(member_id), failed.get(member_id)
                 with GatewayClient(replace(to, timeout_ms=min(to.timeout_ms, TIMEOUT_MS))) as gateway:
                     if done is not None:
                         held = self._left(member_id, done)
                         gateway.acknowledge_held(group, member_id, held, "accept")
                     if under_way is not None and (done is None or under_way["batch"] > done["batch"]):
                         held = self._left(member_id, under_way)
-                        outcome = on_error if sum(entry.size for entry in held) == 1 else "release"
-                        gateway.acknowledge_held(group, member_id, held, outcome, reason)
+                        outcome = on_error if begun and sum(entry.size for entry in held) == 1 else "release"
+                        _give_back(gateway, group, member_id, held, outcome, reason, begun=begun)
             except (OSError, PipelineError) as fault:
                 log.warning("the records of member %s are delivered again when their locks end: %s", member_id, fault)
+
+    def _has_begun(self, run: _Run) -> bool:
+        """Whether Spark may have begun a job of the batch behind the run's last finished one.
+
+        Jobs of a run have its id as their group, and the number of their batch in their description. A job without
+        them may be one of the program's own, begun in `foreachBatch`.
+        """
+        context = self._spark.sparkContext._jsc.sc()
+        try:
+            context.listenerBus().waitUntilEmpty(TIMEOUT_MS)  # the store of jobs is a listener as well
+            jobs = context.statusStore().jobsList(None).iterator()  # the last one first
+            while jobs.hasNext():
+                job = jobs.next()
+                submitted, group = job.submissionTime(), job.jobGroup()
+                if submitted.isDefined() and submitted.get().getTime() < run.since_ms:
+                    return False
+                group_id = group.get() if group.isDefined() else None
+                if group_id == run.id:
+                    description = job.description()
+                    number = _BATCH.search(description.get() if description.isDefined() else "")
+                    if number is None or int(number[1]) > run.batch:
+                        return True
+                elif group_id not in self._run_ids:
+                    return True
+        except Py4JError:  # the session ends, and its jobs are not known any more
+            return True
+        return False
 
     def _left(self, member_id: str, offset: dict[str, Any]) -> list[Range]:
         """The ranges of a batch that its job has not settled."""
@@ -131,6 +176,30 @@ class QueryEndListener(StreamingQueryListener):
                     found += _share_offsets(f"[{offsets.next().json()}]")
                 return listener.directory, found
         return None
+
+
+def _give_back(
+    gateway: GatewayClient,
+    group: str,
+    member_id: str,
+    held: list[Range],
+    outcome: str,
+    reason: str | None,
+    *,
+    begun: bool,
+) -> None:
+    """Release or reject a failed batch. A service with `kafka_defaults` forgives no delivery: there it counts."""
+    try:
+        gateway.acknowledge_held(group, member_id, held, outcome, reason, begun=begun)
+    except PipelineError:
+        if begun:
+            raise
+        gateway.acknowledge_held(group, member_id, held, outcome, reason)
+
+
+def _ms(timestamp: str) -> float:
+    """The time of an event, in ms since the epoch."""
+    return datetime.fromisoformat(timestamp).timestamp() * 1000
 
 
 def _share_offsets(text: str | None) -> list[dict[str, Any]]:
