@@ -25,7 +25,8 @@ PACKAGES = {
     package.__name__: str(Path(str(package.__file__)).parent) + "/" for package in (sharequeue, sharequeue_gateway)
 }
 METHODS = (b"GET ", b"POST ")
-RUN = ("sharequeue_gateway/__main__.py", "sharequeue/service/service.py")
+RUN = ("sharequeue_gateway/__main__.py", "sharequeue/service/service.py", "sharequeue/http/wire/workers.py")
+"""What runs the service, and the loop of a task that answers one request after another."""
 WRAPPERS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")
 
 

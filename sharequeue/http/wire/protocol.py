@@ -27,7 +27,6 @@ import asyncio
 import logging
 import time
 from collections import deque
-from functools import partial
 from typing import Any, ClassVar, Final
 
 from uvicorn.config import Config
@@ -36,12 +35,12 @@ from uvicorn.server import ServerState
 from sharequeue.http.exchange import Headers
 from sharequeue.http.problems import problem_answer
 from sharequeue.http.request_id import request_id_from
-from sharequeue.http.wire.asgi_adapter import serve_asgi
 from sharequeue.http.wire.connection_exchange import ConnectionExchange, answer_head
 from sharequeue.http.wire.edge import Edge
 from sharequeue.http.wire.request_parser import RequestParser
 from sharequeue.http.wire.sockets import has_hung_up, reset
 from sharequeue.http.wire.unsent import Unsent
+from sharequeue.http.wire.workers import Workers
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, Throttled
 
@@ -59,13 +58,14 @@ LINGER_S: Final = 3.0
 
 def protocol_of(edge: Edge) -> type[asyncio.Protocol]:
     """The class of a server's connections, for uvicorn's option `http`."""
-    return type("HttpProtocol", (HttpProtocol,), {"edge": edge})
+    return type("HttpProtocol", (HttpProtocol,), {"edge": edge, "workers": Workers(edge.app)})
 
 
 class HttpProtocol(asyncio.Protocol):
     """One connection. `protocol_of` makes the class that uvicorn gets."""
 
     edge: ClassVar[Edge]
+    workers: ClassVar[Workers]
 
     def __init__(
         self,
@@ -308,18 +308,11 @@ class HttpProtocol(asyncio.Protocol):
     # Answers
 
     def _serve(self, exchange: ConnectionExchange) -> None:
-        found = exchange.found
-        work = (
-            serve_asgi(self.edge.app, exchange) if found is None else found.endpoint.serve(exchange, found.parameters)
-        )
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._served, exchange))
+        self._tasks.add(self.workers.serve(exchange, self._served))
 
-    def _served(self, exchange: ConnectionExchange, task: "asyncio.Task[None]") -> None:
+    def _served(self, exchange: ConnectionExchange, task: "asyncio.Task[None]", fault: BaseException | None) -> None:
         """The work for a request has ended, with or without its answer."""
         self._tasks.discard(task)
-        fault = None if task.cancelled() else task.exception()
         if fault is not None:
             log.error("serving a request failed", exc_info=fault)
         if exchange.answered or self._lost:
