@@ -243,3 +243,10 @@ def test_texts_stand_behind_their_fields() -> None:
         "third": "What the third one means.",
     }
     assert field_texts(msgspec.defstruct("Made", ["field"], module=__name__)) == {}
+
+
+@pytest.mark.parametrize("api", [api for api in PUBLIC if api.request is not None], ids=lambda api: api.operation_id)
+def test_no_client_can_claim_to_be_a_leader(api: Api) -> None:
+    """The epochs that fence gateways and coordinators are in their own calls alone, which need the cluster token."""
+    schema = msgspec.json.encode(msgspec.json.schema(api.request)).decode()
+    assert not re.findall(r'"(?:leader|state|owner)_epoch"', schema)
