@@ -248,6 +248,41 @@ def test_every_gateway_is_killed_before_each_step(
     check_kill(step, clients, point, of_leader=of_leader, alone=alone, at_once=at_once)
 
 
+def test_a_lost_begin_refuses_the_request_and_a_repeat_happens(step: Step, clients: list[httpx.Client]) -> None:
+    """The begin does not wait for the disk: a crash of PostgreSQL may forget it after the records are held."""
+    step.gates.close("hold")
+    sending = threading.Thread(target=step.send, args=(clients[0],))
+    sending.start()
+    step.gates.wait("hold")
+    assert step.gates.ask("WITH lost AS (DELETE FROM log.transactions RETURNING 1) SELECT count(*) FROM lost") == 1
+    step.gates.open("hold")
+    sending.join()
+    (answer,) = step.answers
+    assert (answer.status_code, answer.json()["code"]) == (409, "CONCURRENT_TRANSACTIONS"), answer.text
+    assert not step.wait_for_the_outcome()
+    step.check_the_repeat(clients[1])
+
+
+def test_a_settlement_that_comes_back_changes_nothing(step: Step, clients: list[httpx.Client]) -> None:
+    """Its removal does not wait for the disk, either."""
+    step.gates.close("forget")
+    sending = threading.Thread(target=step.send, args=(clients[0],))
+    sending.start()
+    step.gates.wait("forget")
+    kept = step.gates.ask("SELECT to_jsonb(s)::text FROM log.settlements s WHERE group_id = $1", step.group)
+    step.gates.open("forget")
+    sending.join()
+    step.wait_until(lambda: not step.unapplied())
+    step.gates.ask(
+        """WITH back AS (INSERT INTO log.settlements
+             SELECT * FROM jsonb_populate_record(NULL::log.settlements, $1::jsonb) RETURNING 1)
+           SELECT count(*) FROM back""",
+        kept,
+    )
+    assert step.unapplied() == 1
+    step.check_the_repeat(clients[1])
+
+
 @pytest.mark.parametrize("round_", range(2))
 def test_a_gateway_is_killed_at_any_moment(step: Step, clients: list[httpx.Client], seed: int, round_: int) -> None:
     """Also between the steps, and before the request has come."""

@@ -6,16 +6,16 @@
                       ├─ a settlement ───▶ settle them ──state durable──▶ remove the settlement
                       └─ neither ────────▶ let them go: to their holder, or if the lock has ended to the group
 
-Nobody acts on a hint: only the log says that a transaction has ended. While the log does not answer, pending records
-stay pending and the others are served. The sweep loads what nobody has loaded,
-so that each settlement is applied in the end.
+Nobody acts on a hint: only the log says that a transaction has ended. The gateway that has made the commit has heard it
+from the log, so it need not ask. While the log does not answer, pending records stay pending and the others are served.
+The sweep loads what nobody has loaded, so that each settlement is applied in the end.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -104,27 +104,28 @@ class PendingTransactions:
         await self._remove_applied()
 
     async def _remove_applied(self) -> None:
-        """Remove the settlements whose state is durable. Those that others remove now are gone, too, when it
-        returns."""
+        """Remove the settlements whose state is durable now. Those that others remove are gone when it returns, too."""
         async with self._removing:
-            while self._applied:
-                rows = self._applied[:ASKED_AT_ONCE]
+            left = len(self._applied)
+            while left > 0:
+                rows = self._applied[: min(left, ASKED_AT_ONCE)]
                 await self._settlements.applied(rows)
                 del self._applied[: len(rows)]
+                left -= len(rows)
 
     async def ended(
         self,
         transaction_id: str,
         keys: Iterable[SharePartitionKey],
-        committed: Mapping[SharePartitionKey, Settlement] | None = None,
+        committed: Sequence[Settlement] = (),
     ) -> None:
         """A transaction has ended: apply it now.
 
-        `committed`: what the log has committed, as this gateway has heard from it; None: ask the log.
+        `committed`: what the log has committed, if this gateway has made the commit; the log is asked about the others.
         Returns when what it settled here is durable, or not known to be.
         """
         leds = [led for key in keys if (led := self._leader.loaded(key)) is not None]
-        for outcome in await self._apply(leds, transaction_id, committed):
+        for outcome in await self._apply(leds, transaction_id, {each.key: each for each in committed}):
             await outcome
         with contextlib.suppress(StorageError):  # `look` tries again
             await self._remove_applied()
@@ -149,17 +150,27 @@ class PendingTransactions:
         slices = Slices()
         for start in range(0, len(asked), ASKED_AT_ONCE):
             some = asked[start : start + ASKED_AT_ONCE]
-            if committed is None:
-                decided = await self._settlements.decided([pending for _, pending in some])
-            else:
-                decided = [Decided(open=False, settlement=committed.get(led.key)) for led, _ in some]
-            for (led, pending), became in zip(some, decided, strict=True):
+            for led, pending, became in await self._decided(some, committed or {}):
                 if slices.over():
                     await slices.pause()
                 outcome = None if became.open or led.fenced else self._resolve(led, pending, became.settlement)
                 if outcome is not None:
                     outcomes.append(outcome)
         return outcomes
+
+    async def _decided(
+        self, asked: Sequence[tuple[LedSharePartition, Pending]], committed: Mapping[SharePartitionKey, Settlement]
+    ) -> list[tuple[LedSharePartition, Pending, Decided]]:
+        heard = [
+            (led, pending, Decided(open=False, settlement=committed[led.key]))
+            for led, pending in asked
+            if led.key in committed
+        ]
+        if len(heard) == len(asked):
+            return heard
+        others = [each for each in asked if each[0].key not in committed]
+        decided = await self._settlements.decided([pending for _, pending in others])
+        return heard + [(*each, became) for each, became in zip(others, decided, strict=True)]
 
     def _resolve(self, led: LedSharePartition, pending: Pending, settlement: Settlement | None) -> Outcome | None:
         """Apply what was decided. Rows of a state that was replaced settle nothing."""

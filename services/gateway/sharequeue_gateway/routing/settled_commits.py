@@ -10,11 +10,17 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
-from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidTxnState
+from sharequeue.protocol.errors import (
+    ApiError,
+    ConcurrentTransactions,
+    InvalidRecordState,
+    InvalidTxnState,
+    TransactionalIdNotFound,
+)
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.locked_append import Settles
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
-from sharequeue_gateway.record_log.transactions.settlements import Settling
+from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     COMMIT,
     REFUSE,
@@ -71,7 +77,8 @@ class SettledCommits:
         """Append records and settle what a member acknowledges: all of it, or nothing.
 
         Returns: the result; the first one, if a request with this key has happened.
-        Raises: InvalidRecordState (121): an acknowledgement was refused: `results` say why. Others as of an append.
+        Raises: InvalidRecordState (121): an acknowledgement was refused: `results` say why. ConcurrentTransactions: the
+            transaction of this request ended too early, so nothing has happened. Others as of an append.
         """
         places = self._settler.check(wanted)
         digest = digest_of(wanted)
@@ -80,7 +87,7 @@ class SettledCommits:
             return first
         begun = await self._transactions.begin(NewTransaction(TIMEOUT_MS, durable=False))
         transaction_id = begun.transaction_id
-        committed = None
+        committed: Sequence[Settlement] = ()
         try:
             settlements = await self._settler.hold(transaction_id, wanted)
             settles = Settles(transaction_id, Settling(digest, settlements))
@@ -94,6 +101,11 @@ class SettledCommits:
                 raise InvalidRecordState(
                     f"nothing is settled or stored, because {fault.first.detail}", extra=fault.extra()
                 ) from None
+            if isinstance(fault, (InvalidTxnState, TransactionalIdNotFound)):  # the client has named no transaction
+                raise ConcurrentTransactions(
+                    "the transaction of this request ended before its commit: it took too long, an operator aborted it,"
+                    " or PostgreSQL crashed and lost it; nothing is settled or stored: repeat the request"
+                ) from fault
             raise
         else:
             if result.repeated:

@@ -2,7 +2,8 @@
 
     hold ──▶ each leader: is it held by this member? ──▶ pending, durably     a "no": Refused; the transaction aborts
     commit, with a row for each share-partition: in the log                   the one moment at which it is decided
-    tell ──▶ each leader asks the log, and applies                            lost: the leader asks by itself
+    tell ──▶ each leader asks the log, unless its own gateway has committed   lost: the leader asks by itself
+             this, and applies it
 
 Nothing is let go here: records pending on a transaction stay so until the log says that it has ended. So a call that is
 late, lost or repeated changes nothing, whichever gateway makes it.
@@ -11,7 +12,7 @@ late, lost or repeated changes nothing, whichever gateway makes it.
 import asyncio
 import hashlib
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -186,18 +187,17 @@ class Settler:
         self,
         transaction_id: str,
         keys: Iterable[SharePartitionKey],
-        committed: Sequence[Settlement] | None = None,
+        committed: Sequence[Settlement] = (),
     ) -> None:
         """Tell the leaders that a transaction has ended. Returns when they have applied it, but does not wait long.
 
-        `committed`: what the log has just said that it committed: the leader that is here need not ask again.
+        `committed`: what this gateway has just committed in the log: the leader that is here need not ask again.
         """
-        known = None if committed is None else {settlement.key: settlement for settlement in committed}
         by_leader: dict[Node, list[SharePartitionKey]] = {}
         for key in keys:
             by_leader.setdefault(self._routing.cluster.leader_of(key), []).append(key)
         tasks = [
-            background.start(self._tasks, self._tell(node, transaction_id, led, known))
+            background.start(self._tasks, self._tell(node, transaction_id, led, committed))
             for node, led in by_leader.items()
         ]
         if tasks:
@@ -208,7 +208,7 @@ class Settler:
         node: Node,
         transaction_id: str,
         keys: Sequence[SharePartitionKey],
-        committed: Mapping[SharePartitionKey, Settlement] | None,
+        committed: Sequence[Settlement],
     ) -> None:
         try:
             if node == self._routing.cluster.me:
