@@ -4,8 +4,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from sharequeue.protocol.apis import ARROW_STREAM
 from tests.http.calls import Gateway, good, ranges, wait_until
 from tests.http.transactions_of_a_topic import Transactions
 
@@ -181,3 +183,45 @@ def test_a_dead_letter_of_an_aborted_record_has_no_copy_for_a_read_committed_gro
     answer = good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={"to": "retry"}))
     assert (answer["redriven"], answer["skipped_count"]) == (1, 1)
     fetched(gateway, name, "b", member="m2")
+
+
+@pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
+def test_arrow_answers_have_no_markers_first_last_or_alone(
+    gateway: Gateway, producer: Transactions, name: str, level: str
+) -> None:
+    """The log: a, marker, b, c, marker."""
+    producer.whole("a", commit=True)
+    producer.whole("bc", commit=True)
+    path = f"/v1/topics/{name}/partitions/0/records"
+
+    def read(offset: int) -> tuple[list[bytes], int]:
+        answer = gateway.http.get(
+            path, params={"offset": offset, "isolation_level": level}, headers={"Accept": ARROW_STREAM}
+        )
+        assert answer.status_code == 200, answer.text
+        found = pa.ipc.open_stream(answer.content)
+        return found.read_all().to_pydict()["value"], int(found.schema.metadata[b"next_offset"])
+
+    wait_until(lambda: gateway.log_ends(name) == [5])
+    assert read(0) == ([b'"a"', b'"b"', b'"c"'], 5)
+    assert read(1) == ([b'"b"', b'"c"'], 5)
+    assert read(4) == ([], 5)
+    page = gateway.read(name, isolation_level=level, offset=4)
+    assert (page["records"], page["next_offset"]) == ([], 5)
+
+
+def test_committed_records_are_redriven_from_between_markers(
+    gateway: Gateway, producer: Transactions, name: str
+) -> None:
+    """The copies are removed, so that each record is read from the log again."""
+    gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
+    read_committed(gateway, name)
+    for letter in "ab":
+        producer.whole(letter, commit=True)
+    fetched(gateway, name, "ab")
+    for offset in (0, 2):
+        assert gateway.settle(name, name, offset, offset, "reject") == "applied"
+    wait_until(lambda: len(gateway.read(f"dlq.{name}")["records"]) == 2, 30)
+    answer = good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={}))
+    assert (answer["redriven"], answer.get("skipped_count", 0)) == (2, 0)
+    fetched(gateway, name, "ab", member="m2")

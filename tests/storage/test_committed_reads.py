@@ -6,16 +6,17 @@ from collections.abc import Sequence
 
 import pytest
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.log import ReadResult
+from sharequeue_gateway.record_log.log import PartitionAppend, ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.committed_reads import CommittedReads
 from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.removing.compacting import Replacement
+from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.errors import InvalidRequest
 from tests.storage import transactions_by_hand as by_hand
 from tests.storage.database import session
-from tests.storage.record_logs import Heard, PostgresRecordLogs, append, new_topic
+from tests.storage.record_logs import Heard, PostgresRecordLogs, append, new_topic, tail
 
 WHOLE = (1 << 20, 1000)
 
@@ -257,6 +258,30 @@ async def test_retention_by_size_keeps_the_newest_records_and_not_only_a_marker(
         await by_hand.append(connection, (topic, 0), "b", transaction)
         await by_hand.end(connection, transaction, commit=True)
         assert await store.start_by_bytes(connection, topic, 0, 1) == 1
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+async def test_retention_by_age_passes_markers(database: str, commit: bool) -> None:
+    topic = new_topic()
+    async with session(database) as connection, PostgresRecordLogs(database).open() as log:
+        transaction = await by_hand.begin(connection)
+        await by_hand.append(connection, (topic, 0), "ab", transaction)
+        await by_hand.end(connection, transaction, commit=commit)
+        newer = await log.appender.append([PartitionAppend(topic, 0, [tail("c")], 10**12)])
+        assert list(newer.base_offsets) == [3]
+        rule = RetentionRule(retention_ms=1000)
+        (removed,) = await log.apply_retention(topic, [0], rule, 10**12 + 500)
+        assert removed.log_start_offset == 3, "the marker goes with the records before it"
+        assert values(await committed(log, topic, 3)) == "c"
+        (removed,) = await log.apply_retention(topic, [0], rule, 10**12 + 5000)
+        assert removed.log_start_offset == 4
+        transaction = await by_hand.begin(connection)
+        await by_hand.append(connection, (topic, 0), "d", transaction)
+        await by_hand.end(connection, transaction, commit=commit)
+        await log.delete_records(topic, {0: 5})
+        (removed,) = await log.apply_retention(topic, [0], rule, 10**12 + 5000)
+        assert removed.log_start_offset == 6, "a marker that is the only row"
+        assert await append(log, topic, "e") == 6
 
 
 async def test_compaction_lists_aborted_batches_and_refuses_markers_and_what_is_not_stable(database: str) -> None:

@@ -278,3 +278,18 @@ def test_the_main_job_runs_with_the_commands_and_the_environment_of_the_file(loc
         local.wait_until_healthy("gateway")
         check_held(client, name)
         finish(client, name)
+
+
+def test_postgresql_has_locks_for_a_thousand_partitions(services: dict[str, dict[str, Any]], database_url: str) -> None:
+    """The server of the file, and the one of `sharequeue up`."""
+    assert "max_locks_per_transaction=256" in services["postgres"]["command"]
+
+    async def locks() -> str:
+        connection = await asyncpg.connect(database_url)
+        try:
+            found: str = await connection.fetchval("SHOW max_locks_per_transaction")
+        finally:
+            await connection.close()
+        return found
+
+    assert asyncio.run(locks()) == "256"
