@@ -332,3 +332,16 @@ def _others(field: str) -> list[Any]:
         "value_is_json": [True, False],
         "headers": [[], [("", "")], [("a", "b"), ("a", "b")]],
     }[field]
+
+
+def test_the_archive_ends_at_the_last_stable_offset(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    produce(gateway, name, [{"value": "before"}])
+    transaction = good(gateway.http.post("/v1/transactions", json={"timeout_ms": 600_000}), 201)["transaction_id"]
+    record = {"records": [{"value": "within"}]}
+    good(gateway.http.post(f"/v1/topics/{name}/records", json=record, headers={"Transaction-Id": transaction}))
+    produce(gateway, name, [{"value": "behind"}])
+    assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 1
+    good(gateway.http.post(f"/v1/transactions/{transaction}/commit", json={}))
+    again = jobs.done("archive", name, "--to", tmp_path, "--verify")
+    assert (again["records"], again["verified_records"]) == (2, 3)
+    assert archived(tmp_path, name, 0) == logged(gateway.http, name, 0)
