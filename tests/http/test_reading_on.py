@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from tests.http.calls import Gateway, acknowledge_range, good, offsets, ranges
+from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway, acknowledge_range, good, offsets, ranges, wait_until
 
 AT_ONCE_S = 10
 """`At once` on a busy machine; the fetches would wait for longer."""
@@ -61,3 +62,22 @@ def test_a_fetch_that_is_full_does_not_wait_for_min_bytes(gateway: Gateway, name
         limits = {"max_records": 10, "min_bytes": 30_000, "max_wait_ms": 30_000, "acquire_mode": mode}
         assert gateway.acquire(name, name, **limits) == [f"{10 * turn}-{10 * turn + 9}×1"]
     assert time.monotonic() - started < AT_ONCE_S
+
+
+def test_a_backlog_that_is_not_in_memory_counts_for_min_bytes(stack: Stack, own_gateway: Gateway, name: str) -> None:
+    """After a restart a fetch reads batches of 200 kB from the database. What lies behind those that it has counts,
+    too: each fetch is answered at once."""
+    own_gateway.create_topic(name)
+    for _ in range(60):
+        own_gateway.produce(name, *["x" * 20_000] * 10)
+    service = stack.service("gateway")
+    service.stop()
+    service.start()
+    wait_until(service.ready)
+    started = time.monotonic()
+    limits = {"max_records": 150, "min_bytes": 1_300_000, "max_wait_ms": 30_000, "acquire_mode": "record_limit"}
+    for turn in range(4):
+        first, last = 150 * turn, 150 * turn + 149
+        assert offsets(own_gateway.fetch(name, name, **limits)) == list(range(first, last + 1))
+        assert own_gateway.settle(name, name, first, last, "accept") == "applied"
+    assert time.monotonic() - started < 3 * AT_ONCE_S
