@@ -346,15 +346,15 @@ def test_rd_315_offsets_say_until_when_a_group_holds_and_what_it_lost(
 
     age = "UPDATE log.readers SET active_at = now() - interval '{} seconds' WHERE group_id = $1"
     sql(database, age.format(60_000), name)
-    wait_until(lambda: warnings("much longer") == 1)
+    wait_until(lambda: warnings("will soon stop sparing") == 1)
     assert "sharequeue_ending_holds 0.0" not in gateway.http.get("/metrics").text
     sql(database, age.format(200_000), name)
-    wait_until(lambda: warnings("does not spare") == 1)
+    wait_until(lambda: warnings("no longer spares") == 1)
     good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": 0}}))
     wait_until(lambda: log_start(gateway, name) == 5)
     last = partitions_of(gateway, name)[0]
     assert (last["removed_unfinished"], last["lag"], last["start_offset"]) == (5, 0, 0)
-    assert (warnings("much longer"), warnings("does not spare")) == (1, 1), "once a day"
+    assert (warnings("will soon stop sparing"), warnings("no longer spares")) == (1, 1), "once a day"
 
 
 def test_rd_326_heartbeats_hold_the_topics_that_members_subscribe_to(
