@@ -119,9 +119,14 @@ MUTANTS = [
         ("no large snapshot is due for nothing", "    if not state.rows and state.large:\n", "    if False:\n"),
         ("what is not stored is not read", ', name="covered_now"', ""),
         (
-            "a snapshot of changes is not larger than half of its parts",
-            "changed <= min(base.size // 2, MOST_CHANGED) and ",
+            "a snapshot of changes is not larger than a part of its parts",
+            "changed <= min(base.size // share, MOST_CHANGED) and ",
             "",
+        ),
+        (
+            "a snapshot that was stored whole serves until as much was written again",
+            "SHARE_SOON if base.written < base.size else SHARE",
+            "SHARE",
         ),
         ("a snapshot is stored whole again in the end", " and base.written <= times * base.size", ""),
         (

@@ -25,6 +25,12 @@ MANY_UPDATES: Final = 20_000
 otherwise at twice its bytes."""
 MOST_CHANGED: Final = 1 << 20
 """Bytes of what has changed since a large snapshot was stored whole. With more the next one is stored whole."""
+SHARE: Final = 8
+"""What has changed has at most this part of its bytes: all of it is written with each snapshot until the next one is
+stored whole."""
+SHARE_SOON: Final = 2
+"""The same, as long as the updates since do not have its bytes: so what is stored whole at most doubles what is
+written."""
 BASE_TIMES: Final = 20
 """A large snapshot is stored whole again after updates of so many times its bytes: 5 % of what is written."""
 BASE_TIMES_WITHOUT_ROOM: Final = 2
@@ -150,7 +156,8 @@ def base_serves(base: Base, changed: int, reasons: Set[str]) -> bool:
         reasons: of the state.
     """
     times = BASE_TIMES_WITHOUT_ROOM if TOO_MANY in reasons else BASE_TIMES
-    return changed <= min(base.size // 2, MOST_CHANGED) and base.written <= times * base.size
+    share = SHARE_SOON if base.written < base.size else SHARE
+    return changed <= min(base.size // share, MOST_CHANGED) and base.written <= times * base.size
 
 
 def replay(state: KeyState | None, row: Row, updates_per_snapshot: int, size: int = 0) -> KeyState | None:
