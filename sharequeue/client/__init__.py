@@ -26,21 +26,22 @@ The life of a delivery, a range of offsets that one fetch acquired:
                          ▼
                       SETTLED                     `close` settles what is chosen and releases the rest
 
-`deliveries.py` has these states, `settling.py` moves deliveries through them, `renewing.py` renews.
+`consuming/deliveries.py` has these states, `consuming/settling.py` moves deliveries through them,
+`consuming/renewing.py` renews.
 
 Errors: `ApiError` is the service's problem (`error.code`, `status`, `detail`, `definite`, and `problem`, the whole
 document). `AcknowledgementError` lists what was not applied. `IllegalState` is a fault of the program. Only
 `Record.value` raises `ValueTooDeep`.
 """
 
-from sharequeue.client.deliveries import Record
+from sharequeue.client.consuming.deliveries import Record
+from sharequeue.client.consuming.record_stream import RecordStream
+from sharequeue.client.consuming.settling import Committed
+from sharequeue.client.consuming.share_consumer import ShareConsumer
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure, IllegalState, ValueTooDeep
 from sharequeue.client.new_record import NewRecord
 from sharequeue.client.producer import Producer
-from sharequeue.client.record_stream import RecordStream
 from sharequeue.client.sending import Pending, Produced
-from sharequeue.client.settling import Committed
-from sharequeue.client.share_consumer import ShareConsumer
 from sharequeue.client.transaction import Transaction
 from sharequeue.protocol.errors import ApiError
 

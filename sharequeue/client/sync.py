@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from sharequeue import client
-from sharequeue.client.deliveries import Record
+from sharequeue.client.consuming.deliveries import Record
+from sharequeue.client.consuming.settling import CommitCallback, Committed
 from sharequeue.client.loop_thread import LoopThread
 from sharequeue.client.sending import Produced, Sender
-from sharequeue.client.settling import CommitCallback, Committed
 from sharequeue.protocol.messages.transactions import EndedTransaction
 from sharequeue.protocol.types import AcquireMode
 

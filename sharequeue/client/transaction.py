@@ -16,9 +16,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from sharequeue.client.deliveries import Delivery, Record, acknowledgement_of, outcome_runs
+from sharequeue.client.consuming.deliveries import Delivery, Record, acknowledgement_of, outcome_runs
+from sharequeue.client.consuming.outcomes import RENEW, Outcome, outcome_of
 from sharequeue.client.errors import IllegalState
-from sharequeue.client.outcomes import RENEW, Outcome, outcome_of
 from sharequeue.client.sending import Options, Sender
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis

@@ -17,9 +17,9 @@ from sharequeue.client import (
     Produced,
     Producer,
     ShareConsumer,
-    fetching,
     sync,
 )
+from sharequeue.client.consuming import fetching
 from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
     NOTHING_MS,

@@ -10,9 +10,9 @@ from sharequeue.client import (
     AcknowledgementError,
     IllegalState,
 )
-from sharequeue.client.acknowledging import Settled
-from sharequeue.client.deliveries import Delivery
-from sharequeue.client.outcomes import ACCEPT
+from sharequeue.client.consuming.acknowledging import Settled
+from sharequeue.client.consuming.deliveries import Delivery
+from sharequeue.client.consuming.outcomes import ACCEPT
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
 from sharequeue.stack.stack import Stack

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sharequeue.client.following import FollowingClient
+from sharequeue.client.consuming.following import FollowingClient
 from sharequeue.protocol.messages.records import FetchedBatch, FetchResponse, PartitionLeader
 
 HOME, A, B = "http://home:1", "http://a:1", "http://b:1"

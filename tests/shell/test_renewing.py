@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from sharequeue.client.deliveries import Delivery
-from sharequeue.client.renewing import Renewing
+from sharequeue.client.consuming.deliveries import Delivery
+from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol.messages.records import FetchedBatch
 

@@ -10,7 +10,7 @@ from sharequeue.cli.commands import INTERRUPTED
 from sharequeue.cli.output import json_option, outside, run, url_option
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.cli.topics.topic import name_argument
-from sharequeue.client.deliveries import Delivery
+from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import FetchedBatch, ReadRecordsQuery, RecordPage

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from sharequeue.client.acknowledging import doubt
-from sharequeue.client.deliveries import OutcomeRun
-from sharequeue.client.following import FollowingClient
+from sharequeue.client.consuming.acknowledging import doubt
+from sharequeue.client.consuming.deliveries import OutcomeRun
+from sharequeue.client.consuming.following import FollowingClient
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.client.acknowledging import ACKNOWLEDGE, APPLIED, MAX_ACKNOWLEDGEMENTS
-from sharequeue.client.deliveries import Delivery, OutcomeRun
-from sharequeue.client.outcomes import RENEW
+from sharequeue.client.consuming.acknowledging import ACKNOWLEDGE, APPLIED, MAX_ACKNOWLEDGEMENTS
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun
+from sharequeue.client.consuming.outcomes import RENEW
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError

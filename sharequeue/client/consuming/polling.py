@@ -8,11 +8,11 @@ import time
 from collections import deque
 from typing import Final
 
-from sharequeue.client.deliveries import Delivery, Record
-from sharequeue.client.fetching import MISSING_TOPIC, SESSION_LOST, Fetched, Fetching
-from sharequeue.client.membership import Membership
-from sharequeue.client.renewing import Renewing
-from sharequeue.client.settling import Settling
+from sharequeue.client.consuming.deliveries import Delivery, Record
+from sharequeue.client.consuming.fetching import MISSING_TOPIC, SESSION_LOST, Fetched, Fetching
+from sharequeue.client.consuming.membership import Membership
+from sharequeue.client.consuming.renewing import Renewing
+from sharequeue.client.consuming.settling import Settling
 from sharequeue.protocol.errors import ApiError
 
 FIRST_PAUSE_S: Final = 0.05

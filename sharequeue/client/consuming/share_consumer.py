@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from sharequeue.client.acknowledging import Acknowledging
-from sharequeue.client.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.consuming.acknowledging import Acknowledging
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.consuming.fetching import Fetching, FetchLimits
+from sharequeue.client.consuming.following import FollowingClient
+from sharequeue.client.consuming.membership import Membership
+from sharequeue.client.consuming.outcomes import NEVER_BEGUN, outcome_of
+from sharequeue.client.consuming.polling import Polling
+from sharequeue.client.consuming.renewing import Renewing
+from sharequeue.client.consuming.settling import CommitCallback, Committed, Settling
 from sharequeue.client.errors import AcknowledgementError, IllegalState
-from sharequeue.client.fetching import Fetching, FetchLimits
-from sharequeue.client.following import FollowingClient
-from sharequeue.client.membership import Membership
-from sharequeue.client.outcomes import NEVER_BEGUN, outcome_of
-from sharequeue.client.polling import Polling
-from sharequeue.client.renewing import Renewing
-from sharequeue.client.settling import CommitCallback, Committed, Settling
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import MAX_INT32, AcquireMode

@@ -17,10 +17,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from sharequeue.client.acknowledging import Acknowledging, Settled
-from sharequeue.client.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.consuming.outcomes import NEVER_BEGUN, outcome_of
 from sharequeue.client.errors import AcknowledgementError, IllegalState
-from sharequeue.client.outcomes import NEVER_BEGUN, outcome_of
 from sharequeue.http.calling.caller import Client
 from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue.http.calling.event_reader import EventReader, ServerEvent

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.client.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.consuming.outcomes import GIVEN_BACK
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure
-from sharequeue.client.outcomes import GIVEN_BACK
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest

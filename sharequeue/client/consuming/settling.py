@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sharequeue.client.acknowledging import Acknowledging, Settled
-from sharequeue.client.deliveries import Delivery, OutcomeRun, Record, releases
+from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
+from sharequeue.client.consuming.fetching import MISSING_TOPIC, Fetching
 from sharequeue.client.errors import AcknowledgementError
-from sharequeue.client.fetching import MISSING_TOPIC, Fetching
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 

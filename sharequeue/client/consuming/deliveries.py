@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from sharequeue.client.consuming.outcomes import ACCEPT, GAP, GIVEN_BACK, NEVER_BEGUN, RELEASE, Outcome
 from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep
-from sharequeue.client.outcomes import ACCEPT, GAP, GIVEN_BACK, NEVER_BEGUN, RELEASE, Outcome
 from sharequeue.protocol.messages import records as record_messages
 from sharequeue.protocol.messages.records import Acknowledgement, FetchedBatch
 from sharequeue.protocol.types import Reason
