@@ -1,8 +1,8 @@
 """Consuming: what a member of a share group fetches, holds and settles.
 
 `sharequeue.client` exports what programs use of this room. A transaction settles what a consumer holds, so it uses
-`deliveries` and `outcomes`; `sync` passes on the calls of a program; `sharequeue topics read` takes the value of a
-record as `deliveries` does.
+`deliveries` and `outcomes`; `sync` passes on the calls of a program; `sharequeue topics read` shows records as
+`deliveries` reads them.
 
     share_consumer    the methods of a program, and the three modes of acknowledging
          │
