@@ -88,8 +88,8 @@ MUTANTS = [
         ),
         (
             "nothing is kept about the deliveries of a finished record",
-            "*((0, ()) if finished else (forgiven, earlier))",
-            "forgiven, earlier",
+            "lasting = (0, ()) if finished else (forgiven, earlier)",
+            "lasting = (forgiven, earlier)",
         ),
         (
             "a reason is an earlier one when the delivery count has risen, and not before",
