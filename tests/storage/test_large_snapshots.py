@@ -132,6 +132,7 @@ async def test_a_later_snapshot_stores_what_has_changed_alone(database_url: str)
                 await accept(coordinator, key, 7000 + 2 * n)
             while (state := await coordinator.state(key)) is not None and state.snapshot_bytes == 0:
                 await accept(coordinator, key, 2)
+            state = await without_a_due_snapshot(coordinator, key, 20)
             assert await parts_of(admin) == 7
             assert coordinator.coordinator.states.entries[key].state == state
             await accept(coordinator, key, 4)
