@@ -225,3 +225,20 @@ def test_committed_records_are_redriven_from_between_markers(
     answer = good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={}))
     assert (answer["redriven"], answer.get("skipped_count", 0)) == (2, 0)
     fetched(gateway, name, "ab", member="m2")
+
+
+def test_the_lag_and_the_latest_start_are_by_the_log_end(gateway: Gateway, producer: Transactions, name: str) -> None:
+    """As in Kafka, whatever the level of the group. `stable_lag` counts up to the last stable offset."""
+    read_committed(gateway, name)
+    gateway.configure(name, share_auto_offset_reset="latest")
+    transaction = producer.begin()
+    producer.send("ab", transaction)
+    wait_until(lambda: gateway.log_ends(name) == [2])
+    assert gateway.acquire(name, name) == []
+    assert gateway.offsets(name)[name, 0] == (2, 0), "not at the last stable offset, 0"
+    producer.send("c")
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (2, 1))
+    (offsets,) = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"][0]["partitions"]
+    assert (offsets["last_stable_offset"], offsets["stable_lag"]) == (0, 0)
+    producer.end(transaction, commit=True)
+    fetched(gateway, name, "c")
