@@ -250,6 +250,36 @@ def test_large_commits_that_wait_are_bounded(stack: Stack, port: int, own_gatewa
     assert any("max_produce_bytes" not in problem["detail"] for problem in problems), "one was tried"
 
 
+def test_large_acknowledgements_with_records_are_bounded(
+    stack: Stack, port: int, own_gateway: Gateway, name: str
+) -> None:
+    """They wait for the paused share coordinator as the commits above, each with 9 MiB to produce."""
+    own_gateway.create_topic(name)
+    own_gateway.create_topic(f"{name}-out", max_message_bytes=10 * MIB)
+    own_gateway.configure(name, share_record_lock_duration_ms=600_000)
+    own_gateway.produce(name, *range(CLIENTS))
+    assert own_gateway.acquire(name, name, max_records=CLIENTS) == [f"0-{CLIENTS - 1}×1"]
+    records = [{"value": "x" * 9000}] * 1000
+
+    def request(offset: int) -> bytes:
+        settled = [acknowledge_range(name, offset, offset, "accept", delivery_count=1)]
+        produce = [{"topic": f"{name}-out", "records": records}]
+        body = json.dumps({"member_id": "m1", "acknowledgements": settled, "produce": produce}).encode()
+        line = f"POST /v1/share-groups/{name}/acknowledge"
+        return head(line, "Content-Type: application/json", f"Content-Length: {len(body)}") + body
+
+    os.kill(stack.service("share coordinator").pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            answers = list(pool.map(lambda offset: _send(port, request(offset)), range(CLIENTS)))
+    finally:
+        os.kill(stack.service("share coordinator").pid, signal.SIGCONT)
+    problems = [json.loads(answer.body) for answer in answers if answer is not None]
+    assert all(problem["retriable"] for problem in problems), problems
+    assert any("max_produce_bytes" in problem["detail"] for problem in problems)
+    assert any("max_produce_bytes" not in problem["detail"] for problem in problems), "one was tried"
+
+
 def test_a_commit_that_names_a_record_again_and_again(own_gateway: Gateway, name: str) -> None:
     own_gateway.create_topic(name)
     own_gateway.produce(name, 1)
