@@ -1,4 +1,8 @@
-"""`sharequeue consume`: print records and settle those that were printed."""
+"""`sharequeue consume`: print records and settle those that were printed.
+
+`consumption` is one run of it: it polls, prints and settles. This file has the options, the warnings and the exit code.
+`sharequeue.cli` alone imports this package.
+"""
 
 import logging
 import sys
@@ -9,7 +13,7 @@ import click
 
 from sharequeue.cli.commands import complain
 from sharequeue.cli.completion import complete_group, complete_topic
-from sharequeue.cli.consumption import Consumption, Word
+from sharequeue.cli.consume.consumption import Consumption, Word
 from sharequeue.cli.output import REFUSED, WRONG_USAGE, ask, json_option, run, say, url_option, without_http
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.client import ApiError, ShareConsumer

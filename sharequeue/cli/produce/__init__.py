@@ -1,4 +1,8 @@
-"""`sharequeue produce`: the lines of a file become records, in order."""
+"""`sharequeue produce`: the lines of a file become records, in order.
+
+`lines` reads the input. `sending` sends many at a time and keeps the result of each. This file has the options, the
+bar and the exit code. `sharequeue.cli` alone imports this package.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +14,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from sharequeue.cli.commands import INTERRUPTED, complain
 from sharequeue.cli.completion import complete_topic
-from sharequeue.cli.lines import BadLine, Lines, open_input
 from sharequeue.cli.output import REFUSED, check_reachable, explain, json_option, key_values, run, say, url_option
-from sharequeue.cli.sending import Sending, Where
+from sharequeue.cli.produce.lines import BadLine, Lines, open_input
+from sharequeue.cli.produce.sending import Sending, Where
 from sharequeue.client import ApiError
 
 LONG_INPUT_BYTES: Final = 1024 * 1024

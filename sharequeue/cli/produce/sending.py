@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 from rich.progress import Progress
 
-from sharequeue.cli.lines import BadLine, Lines, read_lines
 from sharequeue.cli.printing import stopping
+from sharequeue.cli.produce.lines import BadLine, Lines, read_lines
 from sharequeue.client import ApiError, Pending, Producer, Transaction
 
 IN_FLIGHT_RECORDS: Final = 5000
