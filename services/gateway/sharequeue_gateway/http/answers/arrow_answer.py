@@ -8,7 +8,6 @@ tombstone is null. The metadata of the schema has `next_offset`, `log_start_offs
 import base64
 import importlib.util
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -20,8 +19,6 @@ from sharequeue.protocol.messages.records import ConsumerRecord
 from sharequeue_gateway.http.answers import media_types
 
 CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
-_NULL: Final = b"null"
-_END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _records: Final = msgspec.json.Decoder(list[ConsumerRecord])
 
 
@@ -70,12 +67,15 @@ def arrow_stream(records: bytes, next_offset: int, log_start_offset: int, log_en
         pa.array([record.offset for record in decoded], pa.int64()),
         pa.array([record.timestamp_ms for record in decoded], pa.int64()),
         pa.array([_key(record) for record in decoded], pa.binary()),
-        _values(pa, decoded),
+        pa.array([_value(record) for record in decoded], pa.binary()),
         pa.array([record.value_base64 is None for record in decoded], pa.bool_()),
         _headers(pa, decoded),
     ]
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    return b"".join((schema.serialize(), batch.serialize(), _END_OF_STREAM))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
 
 
 def _key(record: ConsumerRecord) -> bytes | None:
@@ -84,27 +84,11 @@ def _key(record: ConsumerRecord) -> bytes | None:
     return None if record.key is None else record.key.encode()
 
 
-def _values(pa: Any, records: Sequence[ConsumerRecord]) -> Any:
-    """A binary array, made of one join: an array of as many `bytes` would copy each value twice more."""
-    parts: list[Any] = [
-        record.value or _NULL if record.value_base64 is None else base64.b64decode(record.value_base64)
-        for record in records
-    ]
-    sizes = [memoryview(part).nbytes for part in parts]
-    missing = [
-        place
-        for place, size in enumerate(sizes)
-        if size == len(_NULL) and records[place].value_base64 is None and bytes(parts[place]) == _NULL
-    ]
-    valid = None
-    if missing:
-        present = [True] * len(parts)
-        for place in missing:
-            present[place] = False
-        valid = pa.array(present, pa.bool_()).buffers()[1]
-    ends = pa.array(accumulate(sizes, initial=0), pa.int32(), size=len(parts) + 1)
-    buffers = [valid, ends.buffers()[1], pa.py_buffer(b"".join(parts))]
-    return pa.Array.from_buffers(pa.binary(), len(parts), buffers, len(missing))
+def _value(record: ConsumerRecord) -> bytes | None:
+    if record.value_base64 is not None:
+        return base64.b64decode(record.value_base64)
+    value = b"null" if isinstance(record.value, msgspec.UnsetType) else bytes(record.value)
+    return None if value == b"null" else value
 
 
 def _headers(pa: Any, records: Sequence[ConsumerRecord]) -> Any:
