@@ -34,7 +34,7 @@ RULES: Final = (
     "is not one that",  # a page token of this service
     # What the service alone knows: what a key was used for before (422 is what the IETF's draft on the header asks
     # for), the time, what was fetched, which topics are compacted.
-    "was used for another request",
+    "was used for a request with another body",
     "ahead of now",
     "was never fetched",
     "is not compacted",

@@ -195,7 +195,7 @@ def test_another_body_with_the_same_key_is_422(gateway: Gateway, name: str) -> N
     produce(gateway, name, {"value": 1}, **{"Idempotency-Key": "k"})
     path = f"/v1/topics/{name}/records"
     other = gateway.http.post(path, json={"records": [{"value": 2}]}, headers={"Idempotency-Key": "k"})
-    problem(other, 422, "INVALID_REQUEST", 42)
+    assert "send the same bytes" in problem(other, 422, "INVALID_REQUEST", 42)["detail"]
     assert gateway.log_ends(name) == [1]
 
 

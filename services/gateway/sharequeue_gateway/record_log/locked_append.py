@@ -373,7 +373,10 @@ async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None
         return None
     fingerprint, answer, base_offsets = used
     if fingerprint != key.fingerprint:
-        raise InvalidRequest(f"Idempotency-Key {key.key!r} was used for another request; use a new key")
+        raise InvalidRequest(
+            f"Idempotency-Key {key.key!r} was used for a request with another body or other headers: to repeat that request,"
+            " send the same bytes; for another request, use a new key"
+        )
     return AppendResult(base_offsets, answer, repeated=True)
 
 
