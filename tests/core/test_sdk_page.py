@@ -20,7 +20,7 @@ def test_each_language_has_files_commands_and_a_program(name: str) -> None:
     assert sum('"$SHAREQUEUE_URL/openapi' in command for command in others) == 1
     assert found.saved_as.lower().startswith("main.")
     assert found.program.count("SHAREQUEUE_URL") == 1
-    assert found.printed.startswith("book, delivery 1\nlamp, delivery 1\nvase, delivery 1\nghost, delivery 1\n")
+    assert found.printed.startswith("book, attempt 1\nlamp, attempt 1\nvase, attempt 1\nghost, attempt 1\n")
 
 
 @pytest.mark.parametrize("name", LANGUAGES)
