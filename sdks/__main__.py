@@ -1,5 +1,5 @@
 """`python -m sdks [python … others tours]`: makes the clients by the commands of docs/sdks.md,
-and plays the contract suite with each.
+runs the code between its blocks, and plays the contract suite with each.
 
 All languages are made side by side on one real stack. Each begins in an empty folder, `sdks/.made/shop-<language>`; it
 is made again only if the document, the page or one of its files changed.
@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from shutil import copy, rmtree
+from shutil import rmtree
 from typing import Final
 from urllib.request import urlopen
 
-from sdks.page import PAGE, Section, begin, commands_in, matches, others, section
+from sdks.page import PAGE, Section, begin, commands_in, creating, matches, others, renamed, section
 from sdks.stub import Stub
 from sharequeue.stack.stack import Stack
 
@@ -50,48 +50,54 @@ ENVIRONMENT: Final = {
 
 @dataclass(frozen=True)
 class Language:
-    """`suite_file`: of the folder `contract`, which joins the files of the page.
+    """`suite_files`: of the folder `contract`, which join the files of the page.
 
     `compiled`: commands that compile the suite, if those that run the program do not.
+    `snippets`: the command that runs the code between the blocks of the page.
     `suite`: the command that plays the cases.
     """
 
     title: str
-    suite_file: str
+    suite_files: Sequence[str]
     compiled: str
+    snippets: str
     suite: Sequence[str]
     one_main: bool = False
     """Whether a folder can have one program only."""
 
 
 MYPY: Final = (
-    "MYPYPATH=generated mypy contract.py worker.py acknowledger.py producer.py main.py --strict --follow-imports=silent --config-file= "
-    "--cache-dir=.mypy --python-executable .venv/bin/python"
+    "MYPYPATH=generated mypy --strict --follow-imports=silent contract.py snippets.py worker.py acknowledger.py "
+    "producer.py main.py --config-file= --cache-dir=.mypy --python-executable .venv/bin/python"
 )
 LANGUAGES: Final = {
     "python": Language(
         "Python",
-        "contract.py",
+        ("contract.py", "snippets.py"),
         MYPY,
+        "PYTHONPATH=generated .venv/bin/python snippets.py",
         (".venv/bin/python", "contract.py"),
     ),
     "typescript": Language(
         "TypeScript",
-        "contract.ts",
+        ("contract.ts", "snippets.ts"),
         "",
+        "node generated/js/snippets.js",
         ("node", "generated/js/contract.js"),
     ),
     "go": Language(
         "Go",
-        "contract.go",
+        ("contract.go", "snippets.go"),
         "go vet ./... && go build -o generated/contract .",
+        "generated/contract",
         ("generated/contract",),
         one_main=True,
     ),
     "java": Language(
         "Java",
-        "Contract.java",
+        ("Contract.java", "Snippets.java"),
         "",
+        "code=0; java -cp 'generated/target/classes:generated/lib/*' Snippets || code=$?; test $code = 143",
         ("java", "-cp", "generated/target/classes:generated/lib/*", "Contract"),
     ),
 }
@@ -136,6 +142,8 @@ class Runner:
         language, folder = LANGUAGES[name], HERE / ".made" / f"shop-{name}"
         if not self._make(name, language, section(language.title, self._page, name), folder):
             return False
+        if not self._step(name, language.snippets, folder):
+            return False
         environment = {**self._environment, "PYTHONPATH": str(folder / "generated")}
         started = time.monotonic()
         succeeded, said = run((*language.suite, str(CASES)), folder, environment)
@@ -144,8 +152,8 @@ class Runner:
         return succeeded
 
     def _make(self, name: str, language: Language, page: Section, folder: Path) -> bool:
-        added = CONTRACT / language.suite_file
-        parts = [source.read_bytes() for source in (*sorted((HERE / name).iterdir()), added)]
+        added = [CONTRACT / file for file in language.suite_files]
+        parts = [source.read_bytes() for source in (*sorted((HERE / name).iterdir()), *added)]
         recipe = f"{page}{language}".encode()
         digest = hashlib.sha256(b"\0".join([self._document, recipe, *parts])).hexdigest()
         mark = folder / "made"
@@ -158,18 +166,22 @@ class Runner:
         program = folder / page.saved_as
         program.write_text(page.program)
         if not language.one_main:  # so that a compiler runs once for both
-            copy(added, folder)
+            self._add(name, added, folder)
         if not self._step(name, begin(self._page, name), folder):
             return False
         if not self._step(name, " && ".join(page.running.splitlines()), folder, prints=page.printed):
             return False
         if language.one_main:
             program.unlink()
-            copy(added, folder)
+            self._add(name, added, folder)
         if language.compiled and not self._step(name, language.compiled, folder):
             return False
         mark.write_text(digest)
         return True
+
+    def _add(self, name: str, files: Sequence[Path], folder: Path) -> None:
+        for file in files:
+            (folder / file.name).write_text(renamed(file.read_text(), name))
 
     def _step(self, name: str, command: str, folder: Path, prints: str = "") -> bool:
         started = time.monotonic()
@@ -181,8 +193,10 @@ class Runner:
         return succeeded
 
     def generate_others(self) -> bool:
-        """Run the commands of the other generators. Returns: whether all of them succeeded."""
+        """Run the commands of the other generators, and one that creates a topic. Returns: whether all succeeded."""
         page, folder = others(self._page), HERE / ".made/shop-others"
+        if not self._step("others", creating(self._page, "others"), HERE):
+            return False
         digest = hashlib.sha256(self._document + page.encode()).hexdigest()
         mark = folder / "made"
         if mark.exists() and mark.read_text() == digest:

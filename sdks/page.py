@@ -1,5 +1,5 @@
 """What docs/sdks.md tells the reader to do: the commands before all languages, and for each language the files that
-it copies, the commands, the program, and what it prints."""
+it copies, the commands, the program, and what it prints; and the code between these blocks."""
 
 import re
 from dataclasses import dataclass
@@ -59,6 +59,36 @@ def others(page: str) -> str:
     """The commands of the generators that have no section of their own."""
     (commands,) = re.findall(r"^```\n(.*?)^```$", _text("Other languages", page), re.MULTILINE | re.DOTALL)
     return str(commands)
+
+
+def creating(page: str, name: str) -> str:
+    """The command that creates the topic `orders`, with a name that ends in `name`."""
+    (command,) = re.findall(r"`(curl [^`]*/v1/topics\"[^`]*)`", _text("The files that you copied", page))
+    return renamed(command, name)
+
+
+def code_between_blocks(page: str) -> list[tuple[str, str]]:
+    """What stands between backquotes outside of the blocks and is no plain name. In a row of a table that begins with
+    a language, names are code, too: such a table shows what to write.
+
+    Returns: the title of the section, or the language of the row; and the code.
+    """
+    found: list[tuple[str, str]] = []
+    for part in re.split(
+        r"^## ", re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL), flags=re.MULTILINE
+    ):
+        title = part.partition("\n")[0]
+        rows = re.findall(r"^\| ([A-Z]\w+) \| (.*)$", part, re.MULTILINE)
+        found += [(language, code) for language, cells in rows for code in re.findall("`([^`]+)`", cells)]
+        text = re.sub(r"^\|.*$", "", part, flags=re.MULTILINE)
+        found += [(title, code) for code in re.findall("`([^`]+)`", text) if not re.fullmatch(r"[\w./-]+", code)]
+    return found
+
+
+def holds(source: str, code: str) -> bool:
+    """Whether a source has the code, with any spaces and breaks; `…` stands for up to 99 characters."""
+    bare, wanted = "".join(source.split()), "".join(code.split())
+    return re.search(".{1,99}?".join(map(re.escape, wanted.split("…"))), bare) is not None
 
 
 def renamed(text: str, name: str) -> str:

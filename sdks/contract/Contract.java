@@ -131,8 +131,8 @@ final class Contract {
       client.setRequestInterceptor(request -> request.header("Authorization", token));
     }
     if (step.has("bytes")) { // generated code would send the name of a file as JSON
-      byte[] raw = Base64.getDecoder().decode(step.get("bytes").asText());
-      client.setRequestInterceptor(request -> request.POST(HttpRequest.BodyPublishers.ofByteArray(raw)));
+      byte[] bytes = Base64.getDecoder().decode(step.get("bytes").asText());
+      client.setRequestInterceptor(request -> request.POST(HttpRequest.BodyPublishers.ofByteArray(bytes)));
     }
     Method method = method(step.get("call").asText() + "WithHttpInfo");
     Object api = method.getDeclaringClass().getConstructor(ApiClient.class).newInstance(client);

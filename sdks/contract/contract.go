@@ -510,6 +510,12 @@ func check(expected, found any, place string) error {
 }
 
 func main() {
+	if len(os.Args) == 1 {
+		if err := snippets(plain); err != nil {
+			panic(err)
+		}
+		return
+	}
 	raw, err := os.ReadFile(os.Args[1])
 	var cases []testCase
 	if err = errors.Join(err, json.Unmarshal(raw, &cases)); err != nil {

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -10,10 +11,12 @@ import sharequeue_coordinator.settings
 import sharequeue_gateway.settings
 import sharequeue_share_coordinator.settings
 import yaml
+from click.testing import CliRunner
 from sharequeue_gateway.share_partition.runs import TRANSITIONS
 
 from docs import reference
 from docs.pictures import draw
+from sharequeue.cli.up import up
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE
@@ -119,6 +122,16 @@ def test_every_make_target_is_documented() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     documented = re.findall(r"^\| `make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     assert {*documented, "help", "install"} == {*targets}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/sdks.md"])
+def test_each_option_of_make_up_exists(page: str) -> None:
+    shown = re.findall(r'`make up ARGS=(?:"([^`]+)"|(\S+))`', (ROOT / page).read_text())
+    assert shown
+    for quoted, bare in shown:
+        done = CliRunner().invoke(up, [*shlex.split(quoted or bare), "--help"])
+        assert done.exit_code == 0, done.output
+    assert re.search(r"^up: .*\n\t\$\(BIN\)/sharequeue up \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 NOT_OURS = ("__pycache__", "node_modules", "dist")

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from sdks.__main__ import CASES, CONTRACT, HERE, LANGUAGES
-from sdks.page import PAGE, begin, commands_in, matches, others, section
+from sdks.page import PAGE, begin, code_between_blocks, commands_in, creating, holds, matches, others, section
+
+NO_CODE = {"…", "[]", "{}", "byte[]", "ready: http://127.0.0.1:8080", "make sdks"}
+"""Signs, JSON, a type, and a line that a command prints."""
 
 
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_each_language_has_files_commands_and_a_program(name: str) -> None:
     found = section(LANGUAGES[name].title, PAGE.read_text())
     assert sorted(found.files) == sorted(file.name for file in (HERE / name).iterdir() if file.is_file())
-    assert (CONTRACT / LANGUAGES[name].suite_file).is_file()
     copying, *others = commands_in(Path(f"shop-{name}"), found.commands)
     assert copying == f'cp "$SHAREQUEUE"/sdks/{name}/* .'
     assert sum('"$SHAREQUEUE_URL/openapi' in command for command in others) == 1
@@ -62,3 +64,33 @@ def test_the_page_counts_the_cases_and_each_has_a_name_of_its_own() -> None:
     names = [case["id"] for case in json.loads(CASES.read_text())]
     assert len(set(names)) == len(names)
     assert re.findall(r"\]\(\.\./sdks/cases\.json\) of (\d+) cases", PAGE.read_text()) == [str(len(names))]
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_code_between_the_blocks_is_in_a_program_that_runs(name: str) -> None:
+    """As it stands on the page, so that a compiler and a stack have seen it."""
+    page, language = PAGE.read_text(), LANGUAGES[name]
+    program = section(language.title, page).program
+    sources = [program, *((CONTRACT / file).read_text() for file in language.suite_files)]
+    shown = [code for title, code in code_between_blocks(page) if title == language.title and code not in NO_CODE]
+    assert len(shown) > 10  # the tables alone have so many
+    assert [code for code in shown if not any(holds(source, code) for source in sources)] == []
+
+
+def test_commands_between_the_blocks_are_run() -> None:
+    """Options of `make up`: tests/core/test_documentation.py."""
+    page = PAGE.read_text()
+    titles = {language.title for language in LANGUAGES.values()}
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    run = [content for kind, content in blocks if kind in ("", "sh")]
+    commands = "\n".join([*run, *(language.compiled for language in LANGUAGES.values()), creating(page, "")])
+    shown = [code for title, code in code_between_blocks(page) if title not in titles and code not in NO_CODE]
+    assert len(shown) > 3
+    assert [code for code in shown if "ARGS=" not in code and not holds(commands, code)] == []
+
+
+def test_code_is_found_with_any_breaks_and_with_what_is_left_out() -> None:
+    assert holds("worker = Worker(\n    a, [b()], most=1\n)", "Worker(…, most=1)")
+    assert not holds("worker = Worker(a, most=2)", "Worker(…, most=1)")
+    page = "## Go\n`run` `run()`\n```\n`block()`\n```\n| language | how |\n| Java | `a.b`, `c` |\n"
+    assert code_between_blocks(page) == [("Java", "a.b"), ("Java", "c"), ("Go", "run()")]
