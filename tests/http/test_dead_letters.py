@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.http.calls import CLOCKS_APART_MS, Gateway, acknowledge_range, good, outcomes, wait_until
 from tests.http.database import refused_dead_letters, sql
+from tests.http.test_transactions import begin, end, produce
 
 REJECTED = "Offset rejected by client."
 USED_UP = "Offset delivery count exceeded the threshold."
@@ -52,6 +53,21 @@ def test_dq_001_the_headers_name_the_source_of_a_dead_letter(gateway: Gateway, n
         }
     wait_until(lambda: gateway.window(name, name) == (5, []))
     assert gateway.metrics()[f'sharequeue_dead_letter_records_total{{group="{name}"}}'] == 5
+
+
+def test_a_dead_letter_is_no_part_of_the_transaction_of_its_client(gateway: Gateway, name: str) -> None:
+    """The client writes to the topic of dead letters, too, and aborts."""
+    gateway.produce(name, *range(3))
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 0)
+    letters(gateway, f"dlq.{name}", 1)
+    transaction = begin(gateway)["transaction_id"]
+    good(produce(gateway, f"dlq.{name}", transaction, "aborted"))
+    reject(gateway, name, 1, 2)
+    letters(gateway, f"dlq.{name}", 4)
+    assert good(end(gateway, transaction, "abort"))["partitions"] == 1
+    page = gateway.http.get(f"/v1/topics/dlq.{name}/partitions/0/records", params={"isolation_level": "read_committed"})
+    assert sources(good(page)["records"]) == [0, 1, 2]
 
 
 def test_idempotency_keys_of_dead_letters_are_removed_after_archiving(

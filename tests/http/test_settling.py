@@ -59,6 +59,7 @@ def test_a_commit_settles_what_its_client_consumed(gateway: Gateway, name: str) 
     assert values(gateway, f"{name}-out") == ["a", "b"]
     settled = ["4-5 AVAILABLE×1", "6-6 ACKNOWLEDGED×1", "7-7 ARCHIVED×1", "8-9 ACQUIRED×1"]
     assert wait_until(lambda: gateway.window(group, name) == (4, settled)), "the rejected one after its dead letter"
+    assert gateway.acquire(group, name, member="m2", max_wait_ms=0) == [], "a delay of a commit holds, too"
     assert good(commit(gateway, transaction, group, *acknowledgements)) == committed, "a repeat is answered the same"
     other = problem(commit(gateway, transaction, group, accept(name, 8, 9)), 409, 48)
     assert (other["state"], other["definite"]) == ("committed", True)

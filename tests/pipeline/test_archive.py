@@ -345,3 +345,19 @@ def test_the_archive_ends_at_the_last_stable_offset(jobs: Jobs, gateway: Gateway
     again = jobs.done("archive", name, "--to", tmp_path, "--verify")
     assert (again["records"], again["verified_records"]) == (2, 3)
     assert archived(tmp_path, name, 0) == logged(gateway.http, name, 0)
+
+
+def test_the_archive_passes_a_marker_that_is_alone_or_first(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
+) -> None:
+    gateway.create_topic(name)
+    transaction = good(gateway.http.post("/v1/transactions", json={}), 201)["transaction_id"]
+    record = {"records": [{"value": "deleted"}]}
+    good(gateway.http.post(f"/v1/topics/{name}/records", json=record, headers={"Transaction-Id": transaction}))
+    good(gateway.http.post(f"/v1/transactions/{transaction}/commit", json={}))
+    gateway.delete_records(name, 1)
+    assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 0
+    produce(gateway, name, [{"value": "behind"}])
+    assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 1
+    assert [row[:1] for row in archived(tmp_path, name, 0)] == [(2,)]
+    assert archived(tmp_path, name, 0) == logged(gateway.http, name, 0)

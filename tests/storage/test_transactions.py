@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 from sharequeue_gateway.record_log import key_store, store
+from sharequeue_gateway.record_log.locked_append import AppendRequest, LockedAppend
+from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.store import COPIED_BYTES
 from sharequeue_gateway.record_log.transactions import transaction_store
@@ -666,6 +668,31 @@ async def test_outcomes_are_dropped_by_period(database_url: str) -> None:
             )
         await key_store.drop_key_partitions(admin, old._replace(seconds=3600, kept=1))
         assert len(await admin.fetch(tables)) == old.most_partitions + 1
+
+
+async def test_a_marker_of_another_gateway_sends_one_append_to_the_slow_path(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It moves the end of the log behind the back of a gateway that knows an earlier end."""
+    taken: list[AppendRequest] = []
+    append = LockedAppend.append
+
+    async def counted(self: LockedAppend, request: AppendRequest, **options: Any) -> AppendResult:
+        taken.append(request)
+        return await append(self, request, **options)
+
+    monkeypatch.setattr(LockedAppend, "append", counted)
+    topic_id = new_topic()
+    async with opened(database_url) as commits, opened(database_url) as appends:
+        assert await produce(appends, None, topic_id) == [0]
+        assert await produce(appends, None, topic_id) == [1]
+        before = len(taken)
+        transaction_id = await begin(commits)
+        assert await produce(appends, transaction_id, topic_id) == [2]
+        assert len(taken) == before
+        await commits.transactions.end(transaction_id, COMMIT)
+        assert [await produce(appends, None, topic_id) for _ in range(5)] == [[4], [5], [6], [7], [8]]
+        assert len(taken) == before + 1
 
 
 async def test_a_committed_batch_is_read_as_any_other(database_url: str) -> None:
