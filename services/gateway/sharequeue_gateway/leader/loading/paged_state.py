@@ -1,13 +1,15 @@
-"""Restores a share-partition from its state, one page after the other, so that no load needs memory for all of them.
+"""Restores a share-partition from its state, page by page, so that no load needs memory for all of them.
 
-The first page records the leader epoch, so no earlier leader writes behind it. If a page names another version than the
-first one did, the share coordinator has stored a snapshot in between, for example: the reading begins again.
+The share coordinator prepares the next page while this one is added. The first page records the leader epoch, so no
+earlier leader writes behind it. If a page names another version than the first one did, the reading begins again: the
+share coordinator has stored a snapshot in between, for example.
 
-    page 1 ──▶ add ──▶ page 2 ──▶ add ──▶ … ──▶ the last page ──▶ add ──▶ loaded
+    page 1 ──▶ add 1, read page 2 ──▶ add 2, read page 3 ──▶ … ──▶ add the last page ──▶ loaded
       ▲                  │ another version
       └──────────────────┘ at most MOST_BEGUN times
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -47,17 +49,22 @@ async def restored_from_pages(
         machine = SharePartition(config, start_offset, state_epoch, leader_epoch, jitter_seed(key))
         restoring = Restoring(machine, locks, now_ms)
         while page.version == version:
-            last = page.next_offset is None
-            for _ in restoring.add(page.state_batches or (), page.annotations or (), last=last):
-                if slices.over():
-                    await slices.pause()
+            adding = _add(restoring, page, slices)
             if page.next_offset is None:
+                await adding
                 return machine.loaded()
-            page = await _page(share_coordinator, key, leader_epoch, page.next_offset)
+            reading = _page(share_coordinator, key, leader_epoch, page.next_offset)
+            page, _ = await asyncio.gather(reading, adding)
         page = await _page(share_coordinator, key, leader_epoch, 0)
         if page.state_epoch != first_page.state_epoch:
             break
     raise CoordinatorLoadInProgress("the state changes while it is read; try again in a moment")
+
+
+async def _add(restoring: Restoring, page: PartitionStateResult, slices: Slices) -> None:
+    for _ in restoring.add(page.state_batches or (), page.annotations or (), last=page.next_offset is None):
+        if slices.over():
+            await slices.pause()
 
 
 async def _page(
