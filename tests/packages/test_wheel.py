@@ -11,6 +11,7 @@ import pytest
 
 from tests.packages import wheels
 from tests.packages.wheels import Environment
+from tests.system import test_client_page as client_page
 
 LIBRARIES = {"click", "httptools", "msgspec", "rich"}
 PROGRAMS = Path(__file__).parent / "programs"
@@ -106,13 +107,13 @@ def test_other_commands_need_no_extra(plain: Environment) -> None:
 
 
 @pytest.fixture(scope="module")
-def mypy(plain: Environment, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
-    """Checks a program against the installed wheel. Returns: the lines that mypy prints for it."""
+def mypy(plain: Environment, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
+    """Checks programs against the installed wheel. Returns: the lines that mypy prints for them."""
     cache = tmp_path_factory.mktemp("mypy")
     python = ("--python-executable", str(plain.bin / "python"), "--cache-dir", str(cache))
 
-    def mypy(program: str) -> list[str]:
-        command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary", *python, program]
+    def mypy(*programs: str) -> list[str]:
+        command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary", *python, *programs]
         done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=PROGRAMS)
         assert done.stderr == ""
         return done.stdout.splitlines()
@@ -120,9 +121,16 @@ def mypy(plain: Environment, tmp_path_factory: pytest.TempPathFactory) -> Callab
     return mypy
 
 
-def test_type_checker_passes_right_calls_and_refuses_wrong_ones(mypy: Callable[[str], list[str]]) -> None:
+def test_type_checker_passes_right_calls_and_refuses_wrong_ones(mypy: Callable[..., list[str]]) -> None:
     assert mypy("right_calls.py") == []
     lines = (PROGRAMS / "wrong_calls.py").read_text().splitlines()
     wrong = {(number, line.split("# wrong: ")[1]) for number, line in enumerate(lines, 1) if "# wrong: " in line}
     errors = [re.fullmatch(r"wrong_calls\.py:(\d+): error: .* \[([a-z-]+)\]", line) for line in mypy("wrong_calls.py")]
     assert {(int(error[1]), error[2]) for error in errors if error is not None} == wrong
+
+
+def test_type_checker_passes_the_programs_of_the_page(mypy: Callable[..., list[str]], tmp_path: Path) -> None:
+    files = [tmp_path / f"program_{number}.py" for number in range(4)]
+    for file, program in zip(files, client_page.programs(), strict=True):
+        file.write_text(program)
+    assert mypy(*map(str, files)) == []
