@@ -258,7 +258,8 @@ def test_large_acknowledgements_with_records_are_bounded(
     own_gateway.create_topic(f"{name}-out", max_message_bytes=10 * MIB)
     own_gateway.configure(name, share_record_lock_duration_ms=600_000)
     own_gateway.produce(name, *range(CLIENTS))
-    assert own_gateway.acquire(name, name, max_records=CLIENTS) == [f"0-{CLIENTS - 1}×1"]
+    held = {"topics": [name], "member_id": "m1", "max_records": CLIENTS}
+    wait_until(lambda: own_gateway.http.post(f"/v1/share-groups/{name}/fetch", json=held).status_code == 200)
     records = [{"value": "x" * 9000}] * 1000
 
     def request(offset: int) -> bytes:
