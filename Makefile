@@ -6,7 +6,7 @@ SCRIPTS ?= 40
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test browser-test hostile spark-versions nightly compose-test site example clean
+.PHONY: help install up test test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test proxy-test browser-test hostile spark-versions nightly compose-test site example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ kafka-test: install ## The same random scripts of transactions on a real Kafka b
 
 monitoring-test: install ## The alerts and the board of monitoring/ with promtool and a real Prometheus (Debian's package)
 	$(BIN)/python -m tests.monitoring
+
+proxy-test: install ## The nginx configuration of docs/proxy.md in a real nginx before a stack (Debian's package)
+	$(BIN)/python -m tests.proxy
 
 browser-test: install ## The pages of a gateway in a real Chromium (Debian's package)
 	$(BIN)/python -m tests.browser
