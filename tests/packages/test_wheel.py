@@ -19,11 +19,12 @@ REFUSED, WRONG_USAGE, UNREACHABLE = 1, 2, 3
 NOBODY = "http://127.0.0.1:1"
 LOADED = """
 import importlib, json, pkgutil, sys
+of_python = set(sys.modules)  # Debian's Python has a sitecustomize
 import sharequeue.cli, sharequeue.client, sharequeue.client.sync
 for module in pkgutil.walk_packages(sharequeue.cli.__path__, "sharequeue.cli."):
     importlib.import_module(module.name)
 loaded = {name.partition(".")[0] for name, module in sys.modules.items() if getattr(module, "__spec__", None)}
-print(json.dumps(sorted(loaded - sys.stdlib_module_names)))
+print(json.dumps(sorted(loaded - of_python - sys.stdlib_module_names)))
 """
 INSTALLED = "import json; from importlib import metadata; print(json.dumps([d.name for d in metadata.distributions()]))"
 

@@ -360,4 +360,4 @@ def test_the_archive_passes_a_marker_that_is_alone_or_first(
     produce(gateway, name, [{"value": "behind"}])
     assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 1
     assert [row[:1] for row in archived(tmp_path, name, 0)] == [(2,)]
-    assert archived(tmp_path, name, 0) == logged(gateway.http, name, 0)
+    assert archived(tmp_path, name, 0) == logged(gateway.http, name, 0, 1)
