@@ -146,22 +146,26 @@ async def replace(
     """Store each (generation, batch) in place of the batch of that generation. Returns: the replaced base offsets.
 
     A plan that is made without these values may join row by row: it must not copy all records for each row, nor read
-    the whole partition. So the join has numbers instead of records, and the base offsets are named once more.
+    the whole partition. So the join has numbers instead of records, and the base offsets are named once more. So are
+    the first and the last: PostgreSQL 16 may read in order of the index, which it cannot do by a list.
     """
+    base_offsets = [batch.base_offset for _, batch in batches]
     rows = await connection.fetch(
         """UPDATE log.record_batches b
            SET records = ($6::bytea[])[n.number], record_count = n.record_count, generation = b.generation + 1
            FROM unnest($3::bigint[], $4::int[], $5::int[]) WITH ORDINALITY
              AS n(base_offset, generation, record_count, number)
            WHERE b.topic_id = $1 AND b.partition = $2 AND b.base_offset = ANY($3::bigint[])
-             AND b.base_offset = n.base_offset AND b.generation = n.generation
+             AND b.base_offset BETWEEN $7 AND $8 AND b.base_offset = n.base_offset AND b.generation = n.generation
            RETURNING b.base_offset""",
         topic_id,
         partition,
-        [batch.base_offset for _, batch in batches],
+        base_offsets,
         [generation for generation, _ in batches],
         [batch.record_count for _, batch in batches],
         [batch.stored for _, batch in batches],
+        min(base_offsets),
+        max(base_offsets),
     )
     return {row[0] for row in rows}
 
