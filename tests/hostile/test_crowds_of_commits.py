@@ -4,8 +4,6 @@ commits of others go on."""
 import asyncio
 import contextlib
 import json
-import os
-import signal
 import threading
 import time
 import uuid
@@ -23,6 +21,7 @@ from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
 from sharequeue.stack.stack import Stack
 from tests.hostile.raw import Answered, Raw, head
 from tests.http.calls import Gateway, acknowledge_range, good, wait_until
+from tests.outages import paused
 
 MIB = 1 << 20
 CROWD = 2000
@@ -236,12 +235,8 @@ def test_large_commits_that_wait_are_bounded(stack: Stack, port: int, own_gatewa
     with others_go_on(stack, f"{name}-other"):
         reset_peak(pid)
         before = resident_bytes(pid)
-        os.kill(stack.service("share coordinator").pid, signal.SIGSTOP)
-        try:
-            with ThreadPoolExecutor(CLIENTS) as pool:
-                answers = list(pool.map(lambda each: _send(port, end(each, body=body)), transactions))
-        finally:
-            os.kill(stack.service("share coordinator").pid, signal.SIGCONT)
+        with paused(stack, "share coordinator"), ThreadPoolExecutor(CLIENTS) as pool:
+            answers = list(pool.map(lambda each: _send(port, end(each, body=body)), transactions))
         grown = peak_resident_bytes(pid) - before
     assert grown < 8 * (PRODUCED + len(body)) + AROUND, grown
     problems = [json.loads(answer.body) for answer in answers if answer is not None]
@@ -258,8 +253,7 @@ def test_large_acknowledgements_with_records_are_bounded(
     own_gateway.create_topic(f"{name}-out", max_message_bytes=10 * MIB)
     own_gateway.configure(name, share_record_lock_duration_ms=600_000)
     own_gateway.produce(name, *range(CLIENTS))
-    held = {"topics": [name], "member_id": "m1", "max_records": CLIENTS}
-    wait_until(lambda: own_gateway.http.post(f"/v1/share-groups/{name}/fetch", json=held).status_code == 200)
+    assert own_gateway.acquire(name, name, max_records=CLIENTS) == [f"0-{CLIENTS - 1}×1"]
     records = [{"value": "x" * 9000}] * 1000
 
     def request(offset: int) -> bytes:
@@ -269,12 +263,8 @@ def test_large_acknowledgements_with_records_are_bounded(
         line = f"POST /v1/share-groups/{name}/acknowledge"
         return head(line, "Content-Type: application/json", f"Content-Length: {len(body)}") + body
 
-    os.kill(stack.service("share coordinator").pid, signal.SIGSTOP)
-    try:
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            answers = list(pool.map(lambda offset: _send(port, request(offset)), range(CLIENTS)))
-    finally:
-        os.kill(stack.service("share coordinator").pid, signal.SIGCONT)
+    with paused(stack, "share coordinator"), ThreadPoolExecutor(CLIENTS) as pool:
+        answers = list(pool.map(lambda offset: _send(port, request(offset)), range(CLIENTS)))
     problems = [json.loads(answer.body) for answer in answers if answer is not None]
     assert all(problem["retriable"] for problem in problems), problems
     assert any("max_produce_bytes" in problem["detail"] for problem in problems)
