@@ -64,6 +64,23 @@ class Gateway:
     def read(self, topic: str, partition: int = 0, **query: Any) -> Json:
         return good(self.http.get(f"/v1/topics/{topic}/partitions/{partition}/records", params=query))
 
+    def letters(self, topic: str, count: int, partition: int = 0) -> list[Json]:
+        """The dead letters in a partition of a dead-letter topic, once there are `count` of them; no more may come.
+
+        A gateway makes the topic, and writes the letters, after it has answered the acknowledgement.
+        """
+
+        def there() -> bool:
+            response = self.http.get(f"/v1/topics/{topic}")
+            if response.status_code == 404:
+                return False
+            return bool(good(response)["partitions"][partition]["log_end_offset"] >= count)
+
+        wait_until(there, 60)
+        records: list[Json] = self.read(topic, partition, max_records=10_000)["records"]
+        assert len(records) == count
+        return records
+
     def delete_records(self, topic: str, before_offset: int, partition: int = 0) -> None:
         body = {"partitions": [{"partition": partition, "before_offset": before_offset}]}
         good(self.http.post(f"/v1/topics/{topic}/delete-records", json=body))

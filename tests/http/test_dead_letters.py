@@ -12,21 +12,6 @@ REJECTED = "Offset rejected by client."
 USED_UP = "Offset delivery count exceeded the threshold."
 
 
-def letters(gateway: Gateway, topic: str, count: int, partition: int = 0) -> list[dict[str, Any]]:
-    """The dead letters in a partition, once there are `count` of them; no more may come."""
-
-    def there() -> bool:
-        response = gateway.http.get(f"/v1/topics/{topic}")
-        if response.status_code == 404:
-            return False
-        return bool(good(response)["partitions"][partition]["log_end_offset"] >= count)
-
-    wait_until(there)
-    records: list[dict[str, Any]] = gateway.read(topic, partition, max_records=10_000)["records"]
-    assert len(records) == count
-    return records
-
-
 def sources(found: list[dict[str, Any]]) -> list[int]:
     return [int(letter["headers"]["__dlq.errors.offset"]) for letter in found]
 
@@ -40,7 +25,7 @@ def test_dq_001_the_headers_name_the_source_of_a_dead_letter(gateway: Gateway, n
     gateway.produce(name, *range(5), key="k", headers={"own": "not copied"})
     gateway.acquire(name, name)
     reject(gateway, name, 0, 4)
-    found = letters(gateway, f"dlq.{name}", 5)
+    found = gateway.letters(f"dlq.{name}", 5)
     for offset, letter in enumerate(found):
         assert (letter["offset"], letter["key"], letter["value"]) == (offset, None, None)
         assert letter["headers"] == {
@@ -60,11 +45,11 @@ def test_a_dead_letter_is_no_part_of_the_transaction_of_its_client(gateway: Gate
     gateway.produce(name, *range(3))
     gateway.acquire(name, name)
     reject(gateway, name, 0, 0)
-    letters(gateway, f"dlq.{name}", 1)
+    gateway.letters(f"dlq.{name}", 1)
     transaction = begin(gateway)["transaction_id"]
     good(produce(gateway, f"dlq.{name}", transaction, "aborted"))
     reject(gateway, name, 1, 2)
-    letters(gateway, f"dlq.{name}", 4)
+    gateway.letters(f"dlq.{name}", 4)
     assert good(end(gateway, transaction, "abort"))["partitions"] == 1
     committed = {"isolation_level": "read_committed", "offset": 1}
     page = gateway.http.get(f"/v1/topics/dlq.{name}/partitions/0/records", params=committed)
@@ -79,7 +64,7 @@ def test_idempotency_keys_of_dead_letters_are_removed_after_archiving(
     for first in (0, 5):
         reject(gateway, name, first, first + 4)
         wait_until(lambda end=first + 5: gateway.window(name, name)[0] == end)
-    letters(gateway, f"dlq.{name}", 10)
+    gateway.letters(f"dlq.{name}", 10)
     keys = "SELECT count(*) FROM log.dead_letter_keys WHERE group_id = $1"
     wait_until(lambda: sql(shared_database, keys, name) == [(0,)])
 
@@ -89,7 +74,7 @@ def test_dead_letters_carry_the_record_and_the_reason(gateway: Gateway, name: st
     good(gateway.http.post(f"/v1/topics/{name}/records", json={"records": records}))
     gateway.acquire(name, name)
     reject(gateway, name, 0, 2, reason="größer als erlaubt")
-    found = letters(gateway, f"dlq.{name}", 3)
+    found = gateway.letters(f"dlq.{name}", 3)
     copied = [
         {key: letter[key] for key in letter if key in ("key", "value", "key_base64", "value_base64")}
         for letter in found
@@ -115,7 +100,7 @@ def test_the_reasons_of_earlier_deliveries_are_in_flight_and_in_the_dead_letter(
         assert [given["reason"] for given in batch["earlier_reasons"]] == ["busy"]
     assert begun_ms < waiting["earlier_reasons"][0]["at_ms"] <= waiting["reason_at_ms"] < begun_ms + 600_000
     reject(gateway, name, 1, 1, reason="closed")
-    (letter,) = letters(gateway, f"dlq.{name}", 1)
+    (letter,) = gateway.letters(f"dlq.{name}", 1)
     reasons = json.loads(letter["headers"]["__dlq.errors.reasons"])
     assert [given["reason"] for given in reasons] == ["busy", "closed"]
     assert reasons[0] == held["earlier_reasons"][0]
@@ -129,7 +114,7 @@ def test_reasons_that_do_not_fit_into_the_dead_letter_topic_are_left_out(gateway
     assert gateway.settle(name, name, 0, 0, "release", reason="x" * 1000, delay_ms=0) == "applied"
     gateway.acquire(name, name)
     reject(gateway, name, 0, 0, reason="y" * 1000)
-    (letter,) = letters(gateway, f"dlq.{name}", 1)
+    (letter,) = gateway.letters(f"dlq.{name}", 1)
     assert letter["headers"]["__dlq.errors.reason"] == "y" * 1000
     assert "__dlq.errors.reasons" not in letter["headers"]
 
@@ -139,7 +124,7 @@ def test_dead_letters_carry_the_headers_of_the_record(gateway: Gateway, name: st
     gateway.produce(name, 2)
     gateway.acquire(name, name)
     reject(gateway, name, 0, 1)
-    kept, none = letters(gateway, f"dlq.{name}", 2)
+    kept, none = gateway.letters(f"dlq.{name}", 2)
     own = {header: text for header, text in kept["headers"].items() if header.startswith("__dlq.source.")}
     assert own == {
         "__dlq.source.header.trace": "x",
@@ -162,7 +147,7 @@ def test_dq_003_rejected_and_exhausted_records_become_dead_letters(gateway: Gate
             assert outcomes(gateway.try_acknowledge(name, [release])) == ["applied"]
         if sum(len(batch["records"]) for batch in answer["batches"]) == 2:
             break
-    found = letters(gateway, f"dlq.{name}", 4)
+    found = gateway.letters(f"dlq.{name}", 4)
     causes = {
         int(letter["headers"]["__dlq.errors.offset"]): (
             letter["headers"]["__dlq.errors.message"],
@@ -181,7 +166,7 @@ def test_a_lock_that_ends_at_the_limit_makes_a_dead_letter(gateway: Gateway, nam
     gateway.produce_batches(name, 3)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 1, 1, "accept") == "applied"
-    found = letters(gateway, f"dlq.{name}", 2)
+    found = gateway.letters(f"dlq.{name}", 2)
     assert sources(found) == [0, 2]
     assert {letter["headers"]["__dlq.errors.message"] for letter in found} == {USED_UP}
 
@@ -191,7 +176,7 @@ def test_dq_005_the_dead_letter_topic_is_created(gateway: Gateway, name: str) ->
     gateway.produce_batches(name, 5)
     gateway.acquire(name, name)
     reject(gateway, name, 0, 4)
-    assert len(letters(gateway, f"{name}-dead", 5)) == 5
+    assert len(gateway.letters(f"{name}-dead", 5)) == 5
     assert gateway.describe_topic(f"{name}-dead")["config"]["errors.deadletterqueue.group.enable"] == "true"
 
 
@@ -213,9 +198,9 @@ def test_dq_007_dead_letters_are_in_offset_order(gateway: Gateway, name: str) ->
         ]
         seen += sum(len(batch["records"]) for batch in answer["batches"])
         assert set(outcomes(gateway.try_acknowledge(name, rejections))) == {"applied"}
-    of_p1 = letters(gateway, f"dlq.{name}", 500, partition=1)
+    of_p1 = gateway.letters(f"dlq.{name}", 500, partition=1)
     assert sources(of_p1) == list(range(500))
-    others = letters(gateway, f"dlq.{name}", 1000, partition=0)
+    others = gateway.letters(f"dlq.{name}", 1000, partition=0)
     for source in ("0", "2"):
         assert sources([each for each in others if each["headers"]["__dlq.errors.partition"] == source]) == list(
             range(500)
@@ -227,7 +212,7 @@ def test_single_records_that_die_together_share_an_append(gateway: Gateway, name
     gateway.produce_batches(name, 600)
     gateway.acquire(name, name, max_records=600)
     assert gateway.settle(name, name, 0, 599, " ".join(["reject accept"] * 300)) == "applied"
-    found = letters(gateway, f"dlq.{name}", 300)
+    found = gateway.letters(f"dlq.{name}", 300)
     assert sources(found) == list(range(0, 600, 2))
     assert [letter["value"] for letter in found] == list(range(0, 600, 2))
     batches = good(gateway.http.get(f"/v1/topics/dlq.{name}/partitions/0/batches"))["batches"]
@@ -260,11 +245,11 @@ def test_dq_011_without_dead_letters_rejected_records_are_archived_at_once(gatew
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name)
     reject(gateway, name, 0, 4)
-    letters(gateway, f"dlq.{name}", 5)
+    gateway.letters(f"dlq.{name}", 5)
     gateway.configure(name, errors_deadletterqueue_topic_name="")
     reject(gateway, name, 5, 9)
     assert gateway.window(name, name) == (10, [])
-    assert len(letters(gateway, f"dlq.{name}", 5)) == 5
+    assert len(gateway.letters(f"dlq.{name}", 5)) == 5
     assert gateway.acquire(name, name) == []
 
 
@@ -295,7 +280,7 @@ def test_dq_017_dq_019_a_dead_letter_that_cannot_be_written_waits_and_is_counted
         assert gateway.acquire(name, name, member="m2") == []
         assert gateway.settle(name, name, 1, 2, "reject") == 121
         assert gateway.settle(name, name, 1, 2, "reject", delivery_count=1) == "applied"
-    found = letters(gateway, f"dlq.{name}", 2)
+    found = gateway.letters(f"dlq.{name}", 2)
     assert sources(found) == [1, 2]
     assert found[0]["headers"]["__dlq.errors.reason"] == "bad"
     wait_until(lambda: gateway.window(name, name) == (3, ["3-3 ACQUIRED×1"]))
@@ -308,8 +293,8 @@ def test_a_range_that_cannot_be_written_stops_no_other(gateway: Gateway, name: s
     gateway.acquire(name, name)
     with refused_dead_letters(shared_database, name, 0):
         assert gateway.settle(name, name, 0, 9, " ".join(["reject accept"] * 5)) == "applied"
-        assert sources(letters(gateway, f"dlq.{name}", 4)) == [2, 4, 6, 8]
-    assert sources(letters(gateway, f"dlq.{name}", 5)) == [2, 4, 6, 8, 0]
+        assert sources(gateway.letters(f"dlq.{name}", 4)) == [2, 4, 6, 8]
+    assert sources(gateway.letters(f"dlq.{name}", 5)) == [2, 4, 6, 8, 0]
     wait_until(lambda: gateway.window(name, name) == (10, []))
 
 
@@ -318,7 +303,7 @@ def test_a_record_too_large_for_the_topic_is_copied_as_headers_only(gateway: Gat
     gateway.produce(name, "x" * 700, "y")
     gateway.acquire(name, name)
     reject(gateway, name, 0, 1)
-    assert [letter["value"] for letter in letters(gateway, f"dlq.{name}", 2)] == [None, "y"]
+    assert [letter["value"] for letter in gateway.letters(f"dlq.{name}", 2)] == [None, "y"]
 
 
 def test_headers_too_large_for_the_topic_are_parked_with_the_record(
@@ -329,7 +314,7 @@ def test_headers_too_large_for_the_topic_are_parked_with_the_record(
     gateway.acquire(name, name)
     for offset, reason in ((0, "long" * 200), (1, "short")):
         reject(gateway, name, offset, offset, reason=reason)
-    assert sources(letters(gateway, f"dlq.{name}", 1)) == [1]
+    assert sources(gateway.letters(f"dlq.{name}", 1)) == [1]
     wait_until(lambda: gateway.window(name, name) == (2, []))
     assert gateway.in_flight(name)[0]["parked_dead_letters"] == 1
     ((cause, record),) = sql(
@@ -348,7 +333,7 @@ def test_a_record_that_left_the_log_is_copied_as_headers_only(
         reject(gateway, name, 0, 1)
         wait_until(lambda: gateway.in_flight(name)[0].get("dead_letters"))
         gateway.delete_records(name, 1)
-    assert [letter["value"] for letter in letters(gateway, f"dlq.{name}", 2)] == [None, "still there"]
+    assert [letter["value"] for letter in gateway.letters(f"dlq.{name}", 2)] == [None, "still there"]
 
 
 def test_large_dead_letters_are_written_one_mebibyte_at_a_time(
@@ -358,7 +343,7 @@ def test_large_dead_letters_are_written_one_mebibyte_at_a_time(
     gateway.produce(name, *[value] * 12)
     gateway.acquire(name, name)
     reject(gateway, name, 0, 11)
-    found = letters(gateway, f"dlq.{name}", 12)
+    found = gateway.letters(f"dlq.{name}", 12)
     assert sources(found) == list(range(12))
     assert all(letter["value"] == value for letter in found)
     topic_id = gateway.describe_topic(f"dlq.{name}")["topic_id"]
@@ -374,4 +359,4 @@ def test_gaps_make_no_dead_letters(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 3)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 0, 2, "gap gap reject") == "applied"
-    assert sources(letters(gateway, f"dlq.{name}", 1)) == [2]
+    assert sources(gateway.letters(f"dlq.{name}", 1)) == [2]

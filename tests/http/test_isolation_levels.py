@@ -178,8 +178,7 @@ def test_a_dead_letter_of_an_aborted_record_has_no_copy_for_a_read_committed_gro
     read_committed(gateway, name)
     for offset in (0, 2):
         assert gateway.settle(name, name, offset, offset, "reject") == "applied"
-    letters = wait_until(lambda: (found := gateway.read(f"dlq.{name}")["records"]) and len(found) == 2 and found, 30)
-    assert [letter.get("value") for letter in letters] == [None, "b"]
+    assert [letter.get("value") for letter in gateway.letters(f"dlq.{name}", 2)] == [None, "b"]
     answer = good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={"to": "retry"}))
     assert (answer["redriven"], answer["skipped_count"]) == (1, 1)
     fetched(gateway, name, "b", member="m2")
@@ -221,7 +220,7 @@ def test_committed_records_are_redriven_from_between_markers(
     fetched(gateway, name, "ab")
     for offset in (0, 2):
         assert gateway.settle(name, name, offset, offset, "reject") == "applied"
-    wait_until(lambda: len(gateway.read(f"dlq.{name}")["records"]) == 2, 30)
+    gateway.letters(f"dlq.{name}", 2)
     answer = good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={}))
     assert (answer["redriven"], answer.get("skipped_count", 0)) == (2, 0)
     fetched(gateway, name, "ab", member="m2")

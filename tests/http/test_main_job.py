@@ -2,7 +2,7 @@
 
 import httpx
 
-from tests.http.calls import Gateway, wait_until
+from tests.http.calls import Gateway
 
 
 def test_a_record_is_accepted_released_and_rejected(gateway: Gateway, name: str) -> None:
@@ -30,7 +30,7 @@ def test_a_record_is_accepted_released_and_rejected(gateway: Gateway, name: str)
     (batch,) = again["batches"]
     assert (batch["first_offset"], batch["last_offset"], batch["delivery_count"]) == (1, 1, 2)
 
-    wait_until(lambda: client.get(f"/v1/topics/dlq.{name}").status_code == 200)
+    Gateway(client).letters(f"dlq.{name}", 1)
     dead = client.post(f"/v1/share-groups/{name}-dlq/fetch", json={"topics": [f"dlq.{name}"]}).json()
     (record,) = dead["batches"][0]["records"]
     assert record["value"] == [3, 4]

@@ -3,7 +3,7 @@
 import base64
 
 from tests.http.calls import Gateway, good
-from tests.pipeline.conftest import Pipeline
+from tests.pipeline.conftest import Pipeline, wait_for
 from tests.pipeline.odd_values import SCHEMAS, VALUES
 from tests.pipeline.test_source import settled
 
@@ -51,7 +51,7 @@ def test_malformed_records_become_dead_letters(pipeline: Pipeline, gateway: Gate
     )
     pipeline.drain(stream.select("value.id"))
     assert sorted(row.id for row in pipeline.out().collect()) == [1, 2, 3]
-    assert settled(gateway, name, name)
-    reasons = [letter["headers"]["__dlq.errors.reason"] for letter in gateway.read(f"dlq.{name}")["records"]]
+    reasons = [letter["headers"]["__dlq.errors.reason"] for letter in gateway.letters(f"dlq.{name}", 2)]
+    wait_for(lambda: settled(gateway, name, name), "the dead letters are written")
     assert sorted(reasons) == ["malformed: it is not JSON", "malformed: value.id is not of the type int"]
     assert '"lost": 0' in pipeline.queries[-1].recentProgress[-1]["sources"][0]["endOffset"]

@@ -16,7 +16,7 @@ from sharequeue_pipeline import redrive_dead_letters
 
 from tests.http.calls import Gateway, good
 from tests.pipeline import schemas
-from tests.pipeline.conftest import Pipeline
+from tests.pipeline.conftest import Pipeline, wait_for
 from tests.pipeline.jobs import Jobs
 from tests.pipeline.test_source import settled
 
@@ -55,8 +55,8 @@ def test_malformed_avro_values_become_dead_letters_and_the_others_arrive(
     pipeline.drain(stream.selectExpr("offset", "value.id AS id", "value.note AS note"))
     rows = sorted(tuple(row) for row in pipeline.out().collect())
     assert rows == [(0, 1, None), (2, 3, "n"), (3, None, None)]
-    assert settled(gateway, name, name)
-    reasons = [letter["headers"]["__dlq.errors.reason"] for letter in gateway.read(f"dlq.{name}")["records"]]
+    reasons = [letter["headers"]["__dlq.errors.reason"] for letter in gateway.letters(f"dlq.{name}", 3)]
+    wait_for(lambda: settled(gateway, name, name), "the dead letters are written")
     assert sorted(reasons) == [
         "malformed: it begins with the byte 123, not with the byte 0 and a schema id",
         "malformed: it ends too early for schema 2",

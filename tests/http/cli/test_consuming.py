@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import wait_until
+from tests.http.calls import Gateway, wait_until
 from tests.http.cli.conftest import (
     DEADLINE_S,
     REFUSED,
@@ -22,7 +22,6 @@ from tests.http.cli.conftest import (
     ask,
     available,
     fill,
-    log,
 )
 
 
@@ -65,6 +64,7 @@ def test_cl_013_all_are_released_or_rejected_with_a_reason(run: Run, client: htt
     assert (done.stdout, done.stderr) == (b"0\n1\n2\n", b"3 records released\n")  # each once
     done = run("consume", name, "-g", name, "--reject", "--reason", "bad", "--max-records", "2")
     assert (done.stdout, done.stderr) == (b"0\n1\n", b"2 records rejected\n")
+    Gateway(client).letters(f"dlq.{name}", 2)
     done = run("consume", f"dlq.{name}", "-g", f"{name}-dlq", "--json", *SOON)
     letters = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(letter["value"], letter["headers"]["__dlq.errors.reason"]) for letter in letters] == [
@@ -185,7 +185,7 @@ def test_each_record_is_confirmed_on_a_terminal(
     assert err.count(b"offset 1: [a]ccept, [r]elease, [x] reject, [q]uit?") == 2
     assert err.endswith(b"3 records settled\n")
     assert available(client, name, name) == [(1, 2), (3, 2), (4, 2)]
-    (letter,) = log(client, f"dlq.{name}")
+    (letter,) = Gateway(client).letters(f"dlq.{name}", 1)
     assert (letter["value"], letter["headers"]["__dlq.errors.reason"]) == (2, "why")
     assert b"terminal" in run("consume", name, "-g", name, "--explicit", code=WRONG_USAGE).stderr
 
