@@ -22,7 +22,7 @@ import yaml
 
 from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.compose.engine import EngineError
+from tests.debian import programs
 
 MONITORING: Final = Path(__file__).parents[2] / "monitoring"
 UNIT_TESTS: Final = Path(__file__).with_name("alerts_test.yml")
@@ -34,27 +34,6 @@ SETTINGS: Final = {
 DEADLINE_S: Final = 90
 OFTEN_EMPTY: Final = frozenset({"Failures and refusals", "Waiting for a fetch"})
 """Panels without a series while all is well."""
-
-
-def programs(home: Path) -> Path:
-    """The folder with prometheus and promtool: of PATH, or of Debian's package, which is unpacked and not installed.
-
-    Raises: EngineError: there is neither.
-    """
-    found = shutil.which("promtool")
-    if found is not None and shutil.which("prometheus") is not None:
-        return Path(found).parent
-    if shutil.which("apt-get") is None:
-        raise EngineError(
-            "put prometheus and promtool into PATH: this machine has no apt-get to fetch Debian's package"
-        )
-    for command in (("download", "prometheus"), ("update",), ("download", "prometheus")):
-        done = subprocess.run(["apt-get", "--quiet", *command], cwd=home, capture_output=True, text=True, check=False)
-        packages = list(home.glob("prometheus_*.deb"))
-        if packages:
-            subprocess.run(["dpkg-deb", "--extract", packages[0], home / "debian"], check=True)
-            return home / "debian" / "usr" / "bin"
-    raise EngineError(f"apt-get download prometheus failed:\n{done.stdout}{done.stderr}")
 
 
 def check_rules(bin_: Path, home: Path) -> None:
@@ -176,7 +155,7 @@ def check_queries(client: httpx.Client) -> None:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as home:
-        bin_ = programs(Path(home))
+        bin_ = programs("prometheus", ("prometheus", "promtool"), Path(home))
         try:
             check_rules(bin_, Path(home))
         except subprocess.CalledProcessError as fault:

@@ -5,7 +5,6 @@ streams without a buffer, large bodies, ids as they were encoded, `Host` for pag
 """
 
 import json
-import shutil
 import ssl
 import subprocess
 import sys
@@ -22,7 +21,7 @@ import pytest
 
 from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.compose.engine import EngineError
+from tests.debian import programs
 from tests.http.calls import wait_until
 from tests.system.test_readme import blocks
 
@@ -31,27 +30,14 @@ NAME: Final = "queue.example.org"
 MEMBER: Final = {"topics": ["orders"], "member_id": "w-1"}
 
 
-def program(name: str, package: str, home: Path) -> Path:
-    """A program of PATH, or of Debian's package, which is unpacked and not installed. Raises: EngineError: neither."""
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
-    if found is not None:
-        return Path(found)
-    if shutil.which("apt-get") is None:
-        raise EngineError(f"put {name} into PATH: this machine has no apt-get to fetch Debian's package")
-    for command in (("download", package), ("update",), ("download", package)):
-        done = subprocess.run(["apt-get", "--quiet", *command], cwd=home, capture_output=True, text=True, check=False)
-        for archive in home.glob(f"{package}_*.deb"):
-            subprocess.run(["dpkg-deb", "--extract", archive, home / package], check=True)
-            return next((home / package / "usr").glob(f"*bin/{name}"))
-    raise EngineError(f"apt-get download {package} failed:\n{done.stdout}{done.stderr}")
-
-
 def certificate(home: Path) -> ssl.SSLContext:
     """Write queue.pem and queue.key. Returns: what trusts them."""
     names = f"subjectAltName=DNS:{NAME},IP:127.0.0.1"
     options = ("-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={NAME}", "-addext", names)
     files = ("-keyout", home / "queue.key", "-out", home / "queue.pem")
-    subprocess.run([program("openssl", "openssl", home), "req", *options, *files], check=True, capture_output=True)
+    subprocess.run(
+        [programs("openssl", ("openssl",), home) / "openssl", "req", *options, *files], check=True, capture_output=True
+    )
     return ssl.create_default_context(cafile=str(home / "queue.pem"))
 
 
@@ -81,7 +67,8 @@ def nginx(home: Path, stack: Stack) -> Iterator[httpx.Client]:
     file = home / "nginx.conf"
     file.write_text(configuration(home, port, stack))
     process = subprocess.Popen(
-        [program("nginx", "nginx", home), "-p", home, "-c", file, "-e", home / "error.log"], stderr=subprocess.PIPE
+        [programs("nginx", ("nginx",), home) / "nginx", "-p", home, "-c", file, "-e", home / "error.log"],
+        stderr=subprocess.PIPE,
     )
     headers = {"Host": f"{NAME}:{port}"}
     try:
