@@ -1,5 +1,6 @@
 """Kafka's hash of keys, murmur2, which gives a keyed record its partition. Pure."""
 
+import sys
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,7 +10,7 @@ LONGEST_KNOWN: Final = 256
 """The longest key, in bytes, whose hash is kept in memory: keys may be as large as records."""
 
 LEAST_TOGETHER: Final = 32
-"""So many keys of one length are hashed together; fewer one by one."""
+"""So many keys of one length are hashed together, on a little-endian machine; fewer are hashed one by one."""
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
@@ -23,7 +24,7 @@ def key_hash(key: bytes) -> int:
 
 def key_hashes(keys: Sequence[bytes]) -> list[int]:
     """`key_hash` of each key. Many keys of one length take a tenth of the time of as many calls."""
-    if len(keys) < LEAST_TOGETHER:
+    if len(keys) < LEAST_TOGETHER or sys.byteorder != "little":
         return list(map(key_hash, keys))
     places: dict[int, list[int]] = {}
     for place, key in enumerate(keys):

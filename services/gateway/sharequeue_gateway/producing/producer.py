@@ -318,15 +318,13 @@ def lasting(name: str, retention: str | None) -> bool:
 def _answer(base_offsets: Sequence[int], appends: Sequence[PartitionAppend], places: Places) -> bytes:
     """The answer's body: the partition and offset of each record, in the order of the request."""
     if places is None:
-        base_offset, append = base_offsets[0], appends[0]
-        count = len(append.tails)
-        entry = b'{"partition":%d,"offset":%%d},' % append.partition
-        produced = entry * count % tuple(range(base_offset, base_offset + count))
-    else:
-        entries = [""] * sum(map(len, places))
-        for base_offset, append, indexes in zip(base_offsets, appends, places, strict=True):
-            begin = f'{{"partition":{append.partition},"offset":'
-            for offset, index in enumerate(indexes, base_offset):
-                entries[index] = f"{begin}{offset}}}"
-        return ('{"records":[' + ",".join(entries) + "]}").encode()
-    return b'{"records":[%b]}' % produced[:-1]
+        offsets = range(base_offsets[0], base_offsets[0] + len(appends[0].tails))
+        entry = f'{{"partition":{appends[0].partition},"offset":%d}},'
+        entries = entry * len(offsets) % tuple(offsets)
+        return f'{{"records":[{entries[:-1]}]}}'.encode()
+    answers = [""] * sum(map(len, places))
+    for base_offset, append, indexes in zip(base_offsets, appends, places, strict=True):
+        begin = f'{{"partition":{append.partition},"offset":'
+        for offset, index in enumerate(indexes, base_offset):
+            answers[index] = f"{begin}{offset}}}"
+    return f'{{"records":[{",".join(answers)}]}}'.encode()
