@@ -10,6 +10,7 @@ import asyncio
 import gc
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from tests.warm_start import WarmStart
 gc.disable()  # importing and collecting make no garbage; `pytest_collection_finish` enables it
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise each service would compile all its modules again
 os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # otherwise it looks for plugins in all installed packages
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have their background jobs ignore Ctrl-C
 os.environ["SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS"] = "2500"  # on a busy machine Redis may answer late
 if sys.platform == "linux":
     ServiceProcess.popen = WarmStart  # a start costs 0.1 s of CPU instead of 0.75 s; the suite makes about 280
