@@ -173,7 +173,8 @@ class Driver:
     def finish(self, write: StateWrite | None = None, *, ok: bool = True) -> None:
         write = self.pending[0] if write is None else write
         self.pending.remove(write)
-        self.dead_letters += self.machine.complete_write(write, ok=ok, now_ms=self.now_ms).dead_letters
+        completed = self.machine.complete_write(write, refused_at_ms=None if ok else self.now_ms)
+        self.dead_letters += completed.dead_letters
 
     def later(self, ms: int = 30_001) -> int:
         """Let time pass and end what is due. Returns: how many records lost their lock."""

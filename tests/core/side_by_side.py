@@ -85,7 +85,7 @@ class SideBySide(RuleBasedStateMachine):
         note(f"{ok=} for the write of {mine.batches}")
         if ok:
             self.persist(write, mine)
-        completed = self.machine.complete_write(write, ok=ok, now_ms=self.now_ms)
+        completed = self.machine.complete_write(write, refused_at_ms=None if ok else self.now_ms)
         available, moved, dead_letters = self.model.complete_write(mine, ok, self.now_ms)
         assert (completed.made_available, completed.start_moved) == (available, moved), (
             completed,

@@ -58,7 +58,8 @@ class Settling:
     def complete(self, write: StateWrite, *, ok: bool = True) -> None:
         if ok:
             self.store(write)
-        self.driver.dead_letters += self.machine.complete_write(write, ok=ok, now_ms=self.driver.now_ms).dead_letters
+        completed = self.machine.complete_write(write, refused_at_ms=None if ok else self.driver.now_ms)
+        self.driver.dead_letters += completed.dead_letters
 
     def resolve(self, settled: list[SettledBatch], transaction: str = T1) -> int | None:
         """Returns: how many records were let go; None: nothing was pending."""

@@ -101,7 +101,7 @@ MUTANTS = [
         ),
         (
             "9 a failed write is rolled back",
-            "made_available = self.commit(write) if ok else self.roll_back(write, now_ms)",
+            "made_available = self.commit(write) if refused_at_ms is None else self.roll_back(write, refused_at_ms)",
             "made_available = self.commit(write)",
         ),
         (

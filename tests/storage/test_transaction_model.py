@@ -377,7 +377,7 @@ class TransactionsModel(RuleBasedStateMachine):
             if lost is not False:
                 led.persist(write)
             if lost is None:
-                led.machine.complete_write(write, ok=True, now_ms=0)
+                led.machine.complete_write(write, refused_at_ms=None)
         if kind is AcknowledgeType.ACCEPT and lost is not False:
             led.accepted.update(offsets)
 

@@ -74,7 +74,7 @@ def led(key: SharePartitionKey, leader_epoch: int) -> LedSharePartition:
 
 
 def accepting(first_offset: int, last_offset: int) -> StateWrite:
-    write = StateWrite(0)
+    write = StateWrite(0, 0)
     write.delivery_complete_count = last_offset - first_offset + 1
     write.state_batches = [StateBatch(first_offset, last_offset, 2, 1)]
     return write
@@ -125,7 +125,7 @@ def test_large_gathered_writes_are_sent_in_several_requests(
 
 def releasing(first_offset: int, last_offset: int) -> StateWrite:
     """Each record with 1 KiB of reason, one of 60."""
-    write = StateWrite(0)
+    write = StateWrite(0, 0)
     write.state_batches = [StateBatch(first_offset, last_offset, 0, 1)]
     write.annotations = [
         StateAnnotation(offset, offset, 1, reason=Reason(f"{offset % 60:<1024}"))

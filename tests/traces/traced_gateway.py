@@ -3,11 +3,10 @@
 Each line of TRACE_FILE is one trace as JSON: what ran from one request to the next.
 
     {"request": "POST /v1/…", "calls": [["sharequeue_gateway/routing/fetch.py", "RoutedFetch.fetch", 7], …],
-    "clock_reads": [["FetchApi._asked", 31], …]}
+    "clock_reads": ["FetchApi._asked", …]}
 
 `calls`: our functions in the order of their first call, with the number of our frames on the stack by then, those
-that run the service not counted. `clock_reads`: the functions that read the clock, and how many of `calls` there were
-by then.
+that run the service not counted. `clock_reads`: the functions that read the clock.
 Comprehensions are part of the function around them. Work of the gateway's own loops may fall into a trace: of many
 equal requests the shortest trace is the request's own.
 """
@@ -48,7 +47,7 @@ class Tracer:
         self._places: dict[CodeType, str] = {}
         self._request = ""
         self._calls: dict[CodeType, int] = {}
-        self._clock_reads: list[tuple[str, int]] = []
+        self._clock_reads: list[str] = []
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         if event != "call":
@@ -62,7 +61,7 @@ class Tracer:
             if data.startswith(METHODS):  # else it is the body of the request before
                 self._begin(data)
         if place == "sharequeue/clock.py" and frame.f_back is not None:
-            self._clock_reads.append((frame.f_back.f_code.co_qualname, len(self._calls)))
+            self._clock_reads.append(frame.f_back.f_code.co_qualname)
         if code not in self._calls:
             self._calls[code] = self._depth(frame)
 

@@ -102,8 +102,8 @@ class ActivityEntry(Response):
     deliveries: list[DeliveryCount]
     """How many records were delivered for the first time, the second time, and so on."""
     times_to_accept: Annotated[list[TimeToAccept], at_most(bucket_of(MAX_MS) + 1)]
-    """How long records took from their timestamp until their acceptance was durable. Buckets of several entries can be
-    added."""
+    """How long records took from their timestamp until the leader applied their acceptance. An acceptance counts when
+    it is durable. Buckets of several entries can be added."""
     dead_letters: list[DeadLetterCount]
     """How many records became dead letters, by cause."""
     group_id: str | UnsetType = UNSET

@@ -20,5 +20,8 @@ Decides: when a share-partition is loaded and unloaded, and what the outcome of 
       ▲              │ events           │
       └──────────────┴──────────────────┘ locks that may still be held are kept for the next load, here or elsewhere
 
+A request reads the clock once. Its write carries that time (`StateWrite.at_ms`), and reports use it when the write is
+durable. Only a refused write reads the clock again: the locks of its records may have ended since.
+
 An unloaded share-partition is `fenced`: a fetch that waited for it loads it again, here or at the new leader.
 """

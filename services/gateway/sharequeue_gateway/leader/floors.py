@@ -84,10 +84,11 @@ class Floors:
     async def _write(self, leds: Sequence[LedSharePartition]) -> bool:
         """Returns: whether the starts of all that are still led are durable now."""
         outcomes = []
+        now_ms = self._clock.now_ms()
         for led in leds:
             machine = led.machine
             if not led.fenced and not led.writes and led.has_unstored_voids():
-                write = StateWrite(machine.start_offset)
+                write = StateWrite(machine.start_offset, now_ms)
                 write.fill((), machine.delivery_complete_count)
                 outcomes.append(self._leader.persist(led, write))
         return not any(await asyncio.gather(*outcomes))

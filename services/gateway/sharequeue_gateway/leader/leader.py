@@ -163,19 +163,20 @@ class Leader:
         led.writes -= 1
         if led.fenced and not led.writes:
             self._loads.writes_ended(led)
-        now_ms = self._clock.now_ms()
+        refused_at_ms = None if error is None else self._clock.now_ms()  # locks may have ended since the event
         if error is None:
             # the coordinator keeps the later start, and of the same start the larger count
             if write.start_offset > led.stored_start:
                 led.stored_start, led.stored_count = write.start_offset, write.delivery_complete_count
             elif write.start_offset == led.stored_start:
                 led.stored_count = max(led.stored_count, write.delivery_complete_count)
-            self.activity.settled(led, write, now_ms)
+            self.activity.settled(led, write)
         else:
             self._unload_after(led, error, decided=write.decided)
         if not led.fenced:
             members = None if led.holders is None else {run.member_id for run in write.runs}
-            self._completed(led, led.machine.complete_write(write, ok=error is None, now_ms=now_ms), now_ms)
+            completed = led.machine.complete_write(write, refused_at_ms=refused_at_ms)
+            self._completed(led, completed, refused_at_ms or write.at_ms)
             if members:
                 led.wake_holders(members)
         if pending.ended is not None:
@@ -203,16 +204,19 @@ class Leader:
             self.unload(led)
             self._loads.kept_locks.keep(led)
 
-    def _completed(self, led: LedSharePartition, completed: Completed, now_ms: int) -> None:
+    def _completed(self, led: LedSharePartition, completed: Completed, at_ms: int) -> None:
         """The machine has committed a write or rolled it back: report the changes to fetches, dead letters and
-        Redis."""
+        Redis.
+
+        `at_ms`: the time of the roll-back, or of the event whose write is durable now.
+        """
         machine = led.machine
         if not machine.runs:
             led.batch_times = None
         if completed.dead_letters:
             self._dead_letters.enqueue(led, completed.dead_letters)
         if completed.made_available:
-            led.note_unserved(now_ms)
+            led.note_unserved(max(at_ms, led.used_at_ms))  # not before the last look of a fetch
             led.wake()
         elif led.empty_until_ms:  # it is still empty, but a delay of this write may end earlier
             led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS

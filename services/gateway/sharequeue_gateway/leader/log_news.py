@@ -40,29 +40,31 @@ class LogNews:
 
         Of a read_committed group nothing is noted: the end says nothing about what is stable. Its fetches note it.
         """
+        now_ms = 0
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0
             if not led.unserved_since_ms and not led.machine.config.read_committed:
-                self._note_unserved(led, log_end_offset)
+                now_ms = now_ms or self._clock.now_ms()
+                _note_unserved(led, log_end_offset, now_ms)
             if led.waiters:
                 led.wake()
-
-    def _note_unserved(self, led: LedSharePartition, log_end_offset: int) -> None:
-        """As `may_acquire`, with a known log end."""
-        machine = led.machine
-        now_ms = self._clock.now_ms()
-        if not machine.runs:  # nothing is in flight, so no limit is used up
-            something = machine.start_offset < log_end_offset
-        elif not can_acquire(machine):
-            led.turned_away = True
-            return
-        else:
-            next_fetch_offset = machine.next_fetch_offset()
-            something = next_fetch_offset <= machine.end_offset or next_fetch_offset < log_end_offset
-        if something:
-            led.note_unserved(now_ms)
 
     def forgotten(self, topic_id: str, partition: int) -> None:
         """The log end is not followed any more: the next fetch reads it."""
         for led in self._led.of_partition(topic_id, partition):
             led.empty_until_ms = 0
+
+
+def _note_unserved(led: LedSharePartition, log_end_offset: int, now_ms: int) -> None:
+    """As `may_acquire`, with a known log end."""
+    machine = led.machine
+    if not machine.runs:  # nothing is in flight, so no limit is used up
+        something = machine.start_offset < log_end_offset
+    elif not can_acquire(machine):
+        led.turned_away = True
+        return
+    else:
+        next_fetch_offset = machine.next_fetch_offset()
+        something = next_fetch_offset <= machine.end_offset or next_fetch_offset < log_end_offset
+    if something:
+        led.note_unserved(now_ms)

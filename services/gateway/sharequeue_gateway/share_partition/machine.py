@@ -136,7 +136,7 @@ class SharePartition(PendingRecords):
         Raises: InvalidRecordState (121): a record is not held by this member. InvalidRequest (42): offsets that were
             never fetched.
         """
-        call = AcknowledgeCall(member_id, now_ms, StateWrite(self.start_offset), {}, [])
+        call = AcknowledgeCall(member_id, now_ms, StateWrite(self.start_offset, now_ms), {}, [])
         ignored = True
         try:
             for batch in batches:
@@ -266,11 +266,16 @@ class SharePartition(PendingRecords):
         if run.write is not None:
             call.joined[id(run.write)] = run.write
 
-    def complete_write(self, write: StateWrite, *, ok: bool, now_ms: int) -> Completed:
-        """Commit the changes of a durable write, or roll them back: to ACQUIRED, or further if the lock has ended."""
+    def complete_write(self, write: StateWrite, *, refused_at_ms: int | None) -> Completed:
+        """Commit the changes of a durable write, or roll them back: to ACQUIRED, or further if the lock has ended.
+
+        Args:
+            refused_at_ms: the present time, if the write was refused; None: it is durable.
+        """
+        ok = refused_at_ms is None
         if isinstance(write, Hold):
             return self.end_hold(write, ok=ok)
-        made_available = self.commit(write) if ok else self.roll_back(write, now_ms)
+        made_available = self.commit(write) if refused_at_ms is None else self.roll_back(write, refused_at_ms)
         if ok and not write.runs:
             self._note_durable(write)
         start_moved = self.advance()
@@ -325,7 +330,7 @@ class SharePartition(PendingRecords):
                     made_available = True
         if not changed:
             return Expired(None, records, made_available, dead_letters, members)
-        write = StateWrite(self.start_offset)
+        write = StateWrite(self.start_offset, now_ms)
         write.fill(changed, self.delivery_complete_count)
         return Expired(write, records, made_available, dead_letters, members)
 
@@ -354,7 +359,7 @@ class SharePartition(PendingRecords):
     def release_member(self, member_id: str, now_ms: int) -> StateWrite | None:
         """Make the records that a member holds AVAILABLE again. Delivery counts stay, and the delivery limit
         applies."""
-        write = StateWrite(self.start_offset)
+        write = StateWrite(self.start_offset, now_ms)
         for run in list(self.runs):
             if run.state is ACQUIRED and run.write is None and run.member_id == member_id:
                 part = run
@@ -402,7 +407,7 @@ class SharePartition(PendingRecords):
                 changed.append(part)
         if not changed:
             return None
-        write = StateWrite(self.start_offset)
+        write = StateWrite(self.start_offset, now_ms)
         write.fill(changed, self.delivery_complete_count)
         return write
 

@@ -132,7 +132,7 @@ class PendingRecords(Transitions):
         holds = [hold for hold in (self.holds or {}).get(transaction_id, ()) if hold.durable]
         if not holds:
             return None
-        write = DecidedWrite(self.start_offset)
+        write = DecidedWrite(self.start_offset, now_ms)
         counts: dict[AcknowledgeType, int] = {}
         ready = frozenset(holds)
         for batch in settled:
@@ -186,7 +186,7 @@ class PendingRecords(Transitions):
     @property
     def pending_since_ms(self) -> int | None:
         """When this leader has first seen the oldest pending records; None: nothing is pending."""
-        return min((hold.since_ms for holds in (self.holds or {}).values() for hold in holds), default=None)
+        return min((hold.at_ms for holds in (self.holds or {}).values() for hold in holds), default=None)
 
     # `SharePartition` implements these: how a record is settled is the same with and without a transaction
 

@@ -67,17 +67,18 @@ class StateWrite:
     """The state to persist after one event. Until `complete_write`, the changed runs are flagged and refuse other
     events.
 
-    `start_offset`: the start offset when the event happened. `runs`: those to commit or roll back. `pends`: it is a
-    Hold. `decided`: it is a DecidedWrite.
+    `start_offset`, `at_ms`: the start offset and the time of the event. `runs`: those to commit or roll back. `pends`:
+    it is a Hold. `decided`: it is a DecidedWrite.
     """
 
     pends: ClassVar[bool] = False
     decided: ClassVar[bool] = False
 
-    __slots__ = ("annotations", "delivery_complete_count", "runs", "start_offset", "state_batches")
+    __slots__ = ("annotations", "at_ms", "delivery_complete_count", "runs", "start_offset", "state_batches")
 
-    def __init__(self, start_offset: int) -> None:
+    def __init__(self, start_offset: int, at_ms: int) -> None:
         self.start_offset = start_offset
+        self.at_ms = at_ms
         self.delivery_complete_count = 0
         self.state_batches: list[StateBatch] = []
         self.annotations: list[StateAnnotation] = []
@@ -106,17 +107,16 @@ class Hold(StateWrite):
     """A write after which records are pending on a transaction. They stay flagged until it has ended.
 
     `ranges`: the offsets of these records. It has no `runs`, because it lives for longer than a write: see Run.
-    `durable`: the write is. `since_ms`: when this leader has first seen them pending.
+    `durable`: the write is. `at_ms`: when this leader has first seen them pending.
     """
 
     pends = True
 
-    __slots__ = ("durable", "ranges", "since_ms", "transaction_id")
+    __slots__ = ("durable", "ranges", "transaction_id")
 
-    def __init__(self, start_offset: int, transaction_id: str, since_ms: int, *, durable: bool = False) -> None:
-        super().__init__(start_offset)
+    def __init__(self, start_offset: int, transaction_id: str, at_ms: int, *, durable: bool = False) -> None:
+        super().__init__(start_offset, at_ms)
         self.transaction_id = transaction_id
-        self.since_ms = since_ms
         self.durable = durable
         self.ranges: list[OffsetRange] = []
 

@@ -164,8 +164,11 @@ class Activity:
             counters.totals.delivered += records
             deliveries[delivery_count] = deliveries.get(delivery_count, 0) + records
 
-    def settled(self, led: LedSharePartition, write: StateWrite, now_ms: int) -> None:
-        """A write is durable: count its acknowledgements. Call this before the machine completes the write."""
+    def settled(self, led: LedSharePartition, write: StateWrite) -> None:
+        """A write is durable: count its acknowledgements. Call this before the machine completes the write.
+
+        The time to accept ends when the acknowledgement was applied, not when its write was durable.
+        """
         if not write.runs:
             return
         counters = self._of(led.key)
@@ -179,7 +182,7 @@ class Activity:
                 totals.accepted += run.size
                 if times is not None:
                     for records, timestamp_ms in times.parts(run.first, run.last):
-                        took_ms = now_ms - timestamp_ms
+                        took_ms = write.at_ms - timestamp_ms
                         bucket = BUCKETS[took_ms] if 0 <= took_ms < SHORT_MS else bucket_of(took_ms)
                         counters.times_to_accept[bucket] = counters.times_to_accept.get(bucket, 0) + records
             elif run.cause == REJECTED and run.state is not AVAILABLE:
