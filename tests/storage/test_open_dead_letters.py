@@ -12,7 +12,7 @@ from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCount, OpenCounts
 from sharequeue_gateway.record_log.log import DeadLetterRow
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.removing import purging
+from sharequeue_gateway.record_log.removing import compacting, purging
 from sharequeue_gateway.record_log.removing.compacting import Replacement
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
@@ -181,6 +181,21 @@ async def test_od_108_compaction_closes_what_it_removes(module_database: str, na
         assert (await it.open(), await it.ranges()) == (2, [(3, 4)])
         await it.log.compaction.replace(it.queue, 0, [Replacement(0, 0, [(0, 2)])])
         assert await it.open() == 2
+
+
+async def test_od_108_compaction_closes_as_many_ranges_as_it_removes(
+    module_database: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ranges of a replacement are closed a few at a time, and one open range lies in several of these."""
+    monkeypatch.setattr(compacting, "CLOSED_AT_ONCE", 2)
+    async with scene(module_database, name) as it:
+        await it.write(*range(11))
+        await it.write(20)
+        await it.log.compaction.replace(
+            it.queue, 0, [Replacement(0, 0, [(0, 0), (2, 2), (4, 5), (7, 7), (8, 8), (10, 10)])]
+        )
+        assert await it.open() == 5
+        assert await it.ranges() == [(1, 1), (3, 3), (6, 6), (9, 9), (11, 11)]
 
 
 async def test_od_109_a_crash_before_the_commit_counts_nothing(module_database: str, name: str) -> None:

@@ -115,6 +115,8 @@ async def close(
         [last_offset for _, last_offset in closed],
         group_id,
     )
+    if not rows:
+        return Counter()
     found = [OpenRange(row[0], row[1], SharePartitionKey(row[2], str(row[3]), row[4])) for row in rows]
     fewer: Counter[SharePartitionKey] = Counter()
     left: list[OpenRange] = []

@@ -31,8 +31,9 @@ of it."""
 
 Query = Callable[..., Awaitable[Any]]
 
-CLOSED_AT_ONCE: Final = 10_000
-"""About as many removed ranges are closed as dead letters by one statement: they are lists of ints for it."""
+CLOSED_AT_ONCE: Final = 1_000
+"""So many removed ranges are closed as dead letters by one statement: they are tuples and lists of ints for it, about
+150 bytes each."""
 
 
 class Ranges(Iterable[tuple[int, int]]):
