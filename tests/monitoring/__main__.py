@@ -2,7 +2,8 @@
 
 promtool    checks the rules, and runs alerts_test.yml: each alert fires when it should, and not before
 Prometheus  scrapes two gateways and the coordinators while records are produced, accepted, rejected and left alone;
-            every query of the rules and of the board must be one that it can run, over metrics that are there
+            every query of the rules, of the board and in a sentence of docs/ must be one that it can run, over metrics
+            that are there
 """
 
 import json
@@ -23,6 +24,7 @@ import yaml
 from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.debian import programs
+from tests.shown.kinds import of_kind
 
 MONITORING: Final = Path(__file__).parents[2] / "monitoring"
 UNIT_TESTS: Final = Path(__file__).with_name("alerts_test.yml")
@@ -141,8 +143,15 @@ def check_queries(client: httpx.Client) -> None:
             while not ask(client, query) and panel["title"] not in OFTEN_EMPTY:
                 assert time.monotonic() < deadline, f"the panel {panel['title']!r} is empty: {query}"
                 time.sleep(0.5)
+    shown = of_kind("promql")
+    for query in shown:
+        ask(client, query)
     names = set(client.get("/api/v1/label/__name__/values").json()["data"])
-    texts = [rule["expr"] for rule in rules()] + [target["expr"] for panel in panels() for target in panel["targets"]]
+    texts = (
+        shown
+        + [rule["expr"] for rule in rules()]
+        + [target["expr"] for panel in panels() for target in panel["targets"]]
+    )
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     used = {name for text in texts for name in re.findall(r"\bsharequeue[_:][a-z_:]+", text)} - recorded
     seldom = {"sharequeue_removed_unfinished_records_total", "sharequeue_share_partition_unserved_seconds"}

@@ -23,6 +23,7 @@ from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.debian import programs
 from tests.http.calls import wait_until
+from tests.proxy.haproxy import check_health_checks
 from tests.system.test_readme import blocks
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "proxy.md"
@@ -182,7 +183,10 @@ def main() -> int:
             check_bodies(client)
             check_pages(client)
             check_hang_up(client, stack)
-    print("proxy: nginx passes on fetches, streams, bodies, names and a hang-up, as docs/proxy.md says")
+            check_health_checks(home, stack)
+    print(
+        "proxy: nginx passes on fetches, streams, bodies, names and a hang-up, as docs/proxy.md says; HAProxy checks health"
+    )
     return 0
 
 

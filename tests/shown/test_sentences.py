@@ -1,0 +1,125 @@
+"""What a page shows works as it is shown: each block has a test that runs it, each code in a sentence a kind."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.shown import BLOCK, PAGES, ROOT, Wrong, sentences
+from tests.shown.kinds import FOREIGN, OF_OTHERS, kind_of, of_kind
+
+RUN_BY = {
+    ("README.md", "sh"): "tests/system/test_readme.py",
+    ("README.md", "json"): "tests/system/test_readme.py",
+    ("README.md", "python"): "tests/system/test_readme.py",
+    ("docs/client.md", "python"): "tests/system/test_client_page.py",
+    ("docs/dead-letters.md", "sh"): "tests/system/test_pages.py",
+    ("docs/dead-letters.md", "json"): "tests/system/test_pages.py",
+    ("docs/migrating.md", "python"): "tests/system/test_pages.py",
+    ("docs/pipeline-recipes.md", "sh"): "tests/pipeline/test_recipes.py",
+    ("docs/pipeline-recipes.md", "python"): "tests/pipeline/test_recipes.py",
+    ("docs/pipeline.md", "sh"): "tests/pipeline/test_documents.py",
+    ("docs/pipeline.md", "python"): "tests/pipeline/test_documents.py",
+    ("docs/production.md", "sh"): "tests/system/test_production_page.py",
+    ("docs/production.md", "ini"): "tests/system/test_production_page.py",
+    ("docs/production.md", "systemd"): "tests/system/test_production_page.py",
+    ("docs/production.md", "restore"): "tests/system/test_production_page.py",
+    ("docs/production.md", "compose"): "tests/system/test_compose_file.py",
+    ("docs/proxy.md", "nginx"): "tests/proxy/__main__.py",
+    ("docs/recipes.md", "sh"): "tests/system/test_pages.py",
+    ("docs/recipes.md", "python"): "tests/system/test_pages.py",
+    ("docs/sdks.md", "sh"): "tests/system/test_pages.py",
+    **{("docs/sdks.md", language): "sdks/page.py" for language in ("python", "ts", "go", "java")},
+    ("docs/start.md", "sh"): "tests/system/test_pages.py",
+    ("docs/start.md", "json"): "tests/system/test_pages.py",
+    ("docs/start.md", "python"): "tests/system/test_pages.py",
+    ("docs/streams.md", "sh"): "tests/system/test_pages.py",
+    ("docs/streams.md", "js"): "tests/browser/__main__.py",
+    ("docs/streams.md", "python"): "tests/system/test_pages.py",
+    ("docs/transactions.md", "sh"): "tests/system/test_pages.py",
+    ("docs/transactions.md", "python"): "tests/system/test_pages.py",
+    ("docs/worker.md", "sh"): "tests/system/test_pages.py",
+    ("docs/worker.md", "python"): "tests/system/test_pages.py",
+}
+"""Who runs the blocks of a language on a page. A block of text, or without a language, is a picture or what is printed:
+of its commands those of ours are read by click (test_commands.py)."""
+RUN_BY_NOBODY = {("docs/proxy.md", "yaml")}
+"""Traefik's configuration."""
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def test_each_block_has_a_test_that_runs_it() -> None:
+    shown = {(name_of(page), language) for page in PAGES for language, _ in BLOCK.findall(page.read_text())}
+    assert {place for place in shown if place[1] not in ("", "text")} == {*RUN_BY, *RUN_BY_NOBODY}
+    for (page, _), test in RUN_BY.items():
+        assert Path(page).name in (ROOT / test).read_text(), f"{test} does not name {page}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_code_in_a_sentence_has_a_kind_and_passes_its_check(page: Path) -> None:
+    faults = []
+    for code in sentences(page.read_text()):
+        try:
+            kind_of(code)[1](code)
+        except Wrong as fault:
+            faults.append(f"{code}: {fault}")
+    assert faults == []
+
+
+def test_the_names_of_others_are_still_on_a_page() -> None:
+    shown = {code for page in PAGES for code in sentences(page.read_text()) if FOREIGN.fullmatch(code)}
+    listed = {name for names in OF_OTHERS.values() for name in names.split()}
+    assert {
+        name for name in listed if not any(re.fullmatch(re.escape(name).replace(r"\.", "[. ]"), code) for code in shown)
+    } == set()
+
+
+@pytest.mark.parametrize("kind", ["sql", "spark", "registry", "promql", "haproxy"])
+def test_the_kinds_that_other_tests_check_are_on_the_pages(kind: str) -> None:
+    assert of_kind(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("ours", "sharequeue groups forget GROUP"),
+        ("make", "make tests"),
+        ("make", "SED=7 make soak"),
+        ("docker", "docker compose up --scale gateways=3"),
+        ("docker", "docker compose restart"),
+        ("docker", "docker compose down --rmi"),
+        ("docker", "SHAREQUEUE_PORT=8080-8082 docker compose up --scale gateway=3"),
+        ("docker", "--scale redis=2"),
+        ("call", "POST /v1/share-groups/{group}/stream"),
+        ("call", "GET /v1/topic"),
+        ("call", "GET /readyz?strictly=true"),
+        ("query", "?offset=0&most=500"),
+        ("body", '{"topic","partition","from_offset"}'),
+        ("header", "Acknowledge-All: N"),
+        ("curl", 'curl -sSf "$SHAREQUEUE_URL/v1/topics" -d \'{"names":"orders"}\''),
+        ("curl", "curl --http4"),
+        ("option", "--older-then SECONDS"),
+        ("option", "--max-records many"),
+        ("fragment", "consume --max-records many"),
+        ("fragment", "topics read --fallow"),
+        ("pip", "pip install 'sharequeue[sparks]'"),
+        ("module", ".venv/bin/python -m sdk python"),
+        ("unit", "systemctl enable --now sharequeue@gateways"),
+        ("setting", "cleanup.settled=yes"),
+        ("setting", "mode=logs"),
+        ("setting", "SHAREQUEUE_GATEWAY_ALLOW_HOST=queue.example.org"),
+        ("name", "sharequeue_gateway_backlog_rows"),
+        ("name", "StateWrite.fulfil"),
+        ("program", "producer.send_all(records)"),
+        ("program", "orphaned states"),
+        ("program", "psql -c 'SELECT 1'"),
+    ],
+)
+def test_what_is_wrong_is_noticed(kind: str, code: str) -> None:
+    found, checking = kind_of(code)
+    assert found == kind
+    with pytest.raises(Wrong):
+        checking(code)
