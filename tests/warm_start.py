@@ -164,6 +164,7 @@ def serve(channel: socket.socket) -> str:
 
 
 def main() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the worker holds signals back while it starts a process
     gc.disable()
     for package in PACKAGES:
         importlib.import_module(package)

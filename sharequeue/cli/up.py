@@ -74,8 +74,13 @@ def up(
         tell=lambda sentence: click.echo(sentence, err=True),
     )
 
+    ended = False
+
     def interrupt(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        nonlocal ended
+        if not ended:  # a second exception would interrupt the stop
+            ended = True
+            raise KeyboardInterrupt
 
     ends = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it outlives the terminal
@@ -88,6 +93,8 @@ def up(
         ready = True
         _say_ready(stack, data_dir.absolute(), as_json=as_json)
         for looks in itertools.count():
+            if ended:  # Python drops an exception that the handler raises in a finalizer
+                raise KeyboardInterrupt
             time.sleep(0.3)
             stack.check()
             if looks % LOOKS_PER_ROTATION == 0:

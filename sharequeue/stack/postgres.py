@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from sharequeue.stack import postgres_upgrade
-from sharequeue.stack.process import ROOT, Process, as_user, die_with_parent, free_port
+from sharequeue.stack.process import ROOT, Process, as_user, die_with_parent, free_port, signals_held
 from sharequeue.stack.system_user import (
     EmbeddedError,
     Shelter,
@@ -206,20 +206,29 @@ class Postgres(Process):
         With a `password` the program starts servers that may outlive it, so it does not inherit our locks.
         """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        done = subprocess.run(
-            [program, *arguments],
-            input=text,
-            capture_output=True,
-            check=False,
-            cwd=cwd or ROOT,
-            env=environment if password is None else environment | {"PGPASSWORD": password},
-            pass_fds=self._inherited if password is None else (),
-            preexec_fn=die_with_parent(signal.SIGKILL),  # before any thread starts
-            **as_user(self._user),
-        )
-        printed: str = done.stdout.decode(errors="replace")
-        if done.returncode:
-            raise EmbeddedError(f"{program.name} failed: {printed[-2000:]}{done.stderr.decode(errors='replace')}")
+        printed: str
+        with (
+            signals_held() as let_through,
+            subprocess.Popen(
+                [program, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=cwd or ROOT,
+                env=environment if password is None else environment | {"PGPASSWORD": password},
+                pass_fds=self._inherited if password is None else (),
+                preexec_fn=die_with_parent(signal.SIGKILL),  # noqa: PLW1509 - before any thread starts
+                **as_user(self._user),
+            ) as process,
+        ):
+            try:
+                let_through()
+                printed, complaints = (out.decode(errors="replace") for out in process.communicate(text))
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            raise EmbeddedError(f"{program.name} failed: {printed[-2000:]}{complaints}")
         return printed
 
     def _accepts(self) -> bool:

@@ -6,12 +6,13 @@ import errno
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -20,6 +21,8 @@ from sharequeue.stack.system_user import EmbeddedError, system_user
 START_SECONDS: Final = 60
 STOP_SECONDS: Final = 20
 PR_SET_PDEATHSIG: Final = 1
+ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end this program."""
 ROOT: Final = Path("/")
 FULL_DISK: Final = os.strerror(errno.ENOSPC)
 MOST_LOG_BYTES: Final = 64 << 20
@@ -43,12 +46,35 @@ def free_port(server: object = None) -> int:
         return port
 
 
+@contextlib.contextmanager
+def signals_held() -> Iterator[Callable[[], None]]:
+    """Hold back the signals that end this program while it starts a child process. Returns: lets them through again.
+
+    Python starts a child with a fork, and runs hooks before and after it. It drops an exception that a signal handler
+    raises in such a hook, so Ctrl-C at that moment would be lost. An exception a moment later would come before the
+    child is known here, so nothing would stop the child.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+
+    def let_through() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        yield let_through
+    finally:
+        let_through()
+
+
 def die_with_parent(signal_number: int) -> Callable[[], None]:
-    """Returns: what a child runs before it executes the program.
+    """Returns: what a child runs before it executes the program. No signal is held back in the child.
     The kernel then signals it when its parent dies (Linux)."""
     parent = os.getpid()
 
     def prepare() -> None:
+        for number in ENDS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)  # the parent's handler is not for the child
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal_number)
             if os.getppid() != parent:  # it died before we asked
@@ -102,7 +128,7 @@ class Process:
 
     def _spawn(self, command: list[str], death_signal: int, cwd: Path = ROOT, stdin: int = subprocess.DEVNULL) -> None:
         """Start it. It enters `cwd` before it changes its user, so its user need not be able to reach `cwd`."""
-        with open_log(self._log_file) as log:
+        with open_log(self._log_file) as log, signals_held():
             self._process = subprocess.Popen(
                 command,
                 stdin=stdin,

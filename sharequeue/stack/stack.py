@@ -18,7 +18,7 @@ from typing import IO, Any, ClassVar, Final, NamedTuple
 
 from sharequeue.stack.open_url import open_url
 from sharequeue.stack.postgres import Postgres
-from sharequeue.stack.process import die_with_parent, free_port, open_log, rotate_log
+from sharequeue.stack.process import die_with_parent, free_port, open_log, rotate_log, signals_held
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.system_user import EmbeddedError, make_private
 
@@ -56,7 +56,7 @@ class ServiceProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        with open_log(self._log_file) as log:
+        with open_log(self._log_file) as log, signals_held():
             self.process = ServiceProcess.popen(
                 [sys.executable, "-P", "-m", self._module],  # -P: do not import from the current directory
                 env={**os.environ, **self.environment},

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import asyncpg
 import httpx
@@ -251,6 +253,41 @@ def test_an_ordinary_user_without_a_home_can_run_up(tmp_path: Path) -> None:
             assert "belongs to the user nobody" in refused(data_dir=data_dir)
     finally:
         shutil.rmtree(place)
+
+
+def locked(file: IO[str]) -> bool:
+    """Lock a file. Returns: whether no other process holds it."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+INTERRUPTED_AT_A_FORK = """
+import os, signal, sys
+from sharequeue.cli import main
+left = [int(sys.argv.pop(1))]
+def forked():
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGINT)
+os.register_at_fork(after_in_parent=forked)
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "fork", [pytest.param(1, id="Redis"), pytest.param(2, id="initdb"), pytest.param(4, id="PostgreSQL"), 6]
+)
+def test_an_interrupt_while_a_process_starts_ends_up(tmp_path: Path, data_dir: Path, fork: int) -> None:
+    """The signal comes while a hook of Python's fork runs, where Python drops the exception of a handler. The process
+    that was being started is ended too: each of them holds the lock."""
+    script = tmp_path / "up.py"
+    script.write_text(INTERRUPTED_AT_A_FORK)
+    with Up(tmp_path, data_dir, command=(sys.executable, str(script), str(fork))) as up:
+        assert (up.exit_code(), up.stdout, up.stderr) == (0, "", "stopping\n")
+    with (data_dir / "processes.lock").open() as lock:
+        until(lambda: locked(lock), "no process is left")
 
 
 def test_the_number_of_coordinators_can_shrink(
