@@ -49,6 +49,27 @@ def test_ak_009_a_batch_of_another_member_is_refused() -> None:
     assert d.states() == "5-19 AQ×1"
 
 
+@pytest.mark.parametrize("kind", ["Acc", "Gap", "Rej", "Ren"])
+def test_equal_neighbours_of_one_run_stay_one_run(kind: str) -> None:
+    d = fetched("[0-999]", "[1000-1999]", partition_max_record_locks=5000, dead_letter_topic_name="dlq")
+    d.hold_writes = True
+    d.ack(*(f"{offset} {kind}" for offset in range(500, 1500)))
+    assert [(run.first, run.last) for run in d.machine.runs] == [(0, 499), (500, 999), (1000, 1499), (1500, 1999)]
+
+
+def test_equal_neighbours_with_a_hole_between_them_are_refused_as_each_alone() -> None:
+    d = fetched("[0-4]", "[6-10]")
+    refused(d, "3 Acc", "4 Acc", "5 Acc", "6 Acc", error=InvalidRequest)
+    refused(d, "4 Acc", "4 Acc")
+
+
+def test_neighbours_that_differ_are_settled_one_by_one() -> None:
+    d = fetched("[0-9]")
+    d.ack("1 Acc", "2 Gap", "4 Gap", "5 Rel", "6 Rel")
+    assert d.states() == "0-0 AQ×1 | 1-1 AK×1 | 2-2 AR×1 | 3-3 AQ×1 | 4-4 AR×1 | 5-6 AV×1 | 7-9 AQ×1"
+    assert {5, 6} <= {run.first for run in d.machine.runs}, "each release has a backoff of its own"
+
+
 def test_ak_011_each_offset_has_its_own_type() -> None:
     d = fetched("[5-6]", "[10-20]", start=5)
     d.ack("6-18 Acc Acc Acc Acc Acc Acc Gap Gap Acc Gap Acc Gap Acc")

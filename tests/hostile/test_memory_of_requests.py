@@ -19,7 +19,7 @@ from tests.http.calls import Gateway, Json, good, wait_until
 JSON = {"Content-Type": "application/json"}
 MOST = 6
 """How many times its size a request may cost."""
-FIXED = 256 * 1024
+FIXED = 64 * 1024
 """Bytes that a request of any size may cost beside that: pages of the heap, a thread, buffers of connections."""
 MOST_OF_REPLACEMENTS = 5.5
 """Of a replacement, without FIXED."""

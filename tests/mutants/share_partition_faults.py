@@ -70,6 +70,21 @@ MUTANTS = [
             "        run.lock_expires_at_ms += 1\n",
         ),
         (
+            "8.6 acknowledgements are joined within one run alone",
+            "            while position < len(batches) and batches[position].last_offset <= end:\n",
+            "            while position < len(batches):\n",
+        ),
+        (
+            "8.6 acknowledgements are joined if they are equal",
+            "                if not last.continued_by(batches[position]):\n                    break\n",
+            "",
+        ),
+        (
+            "8.6 neighbours in one run stay one run",
+            "            end = self.runs[index].last if index >= 0 else -1\n",
+            "            end = -1\n",
+        ),
+        (
             "8.6 a failing request undoes its changes",
             "        except (InvalidRecordState, InvalidRequest):\n            self.roll_back(call.write, now_ms)\n",
             "        except (InvalidRecordState, InvalidRequest):\n",

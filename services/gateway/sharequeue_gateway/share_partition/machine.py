@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState, InvalidRequest
 from sharequeue.protocol.types import (
@@ -139,7 +141,7 @@ class SharePartition(PendingRecords):
         call = AcknowledgeCall(member_id, now_ms, StateWrite(self.start_offset, now_ms), {}, [])
         ignored = True
         try:
-            for batch in batches:
+            for batch in self._joined(batches):
                 if batch.last_offset >= self.start_offset:
                     ignored = False
                     self._acknowledge(call, batch)
@@ -151,6 +153,22 @@ class SharePartition(PendingRecords):
             write.fill(write.runs, self.delivery_complete_count)
             call.joined[id(write)] = write
         return Acknowledged(tuple(call.joined.values()), ignored, call.renewed)
+
+    def _joined(self, batches: Sequence[AcknowledgementBatch]) -> Iterator[AcknowledgementBatch]:
+        """The batches, with equal neighbours of one run as one: 10,000 of them would make as many runs."""
+        position = 0
+        while position < len(batches):
+            batch = batches[position]
+            position += 1
+            index = self.index_of(batch.first_offset)
+            end = self.runs[index].last if index >= 0 else -1
+            last = batch
+            while position < len(batches) and batches[position].last_offset <= end:
+                if not last.continued_by(batches[position]):
+                    break
+                last = batches[position]
+                position += 1
+            yield batch if last is batch else structs.replace(batch, last_offset=last.last_offset)
 
     def _acknowledge(self, call: AcknowledgeCall, batch: AcknowledgementBatch) -> None:
         """Apply one batch, above the start offset. Source: KIP-932."""

@@ -32,6 +32,16 @@ class AcknowledgementBatch(msgspec.Struct, frozen=True, gc=False):
     lock_duration_ms: int | None = None
     """For renewals: the length of the lock from now on; None: it keeps its own."""
 
+    def continued_by(self, other: "AcknowledgementBatch") -> bool:
+        """Whether one acknowledgement of both ranges does the same as the two, if all records are one run. Releases
+        differ: the backoff of each may end at another time."""
+        return (
+            other.first_offset == self.last_offset + 1
+            and len(self.types) == 1
+            and self.types[0] is not AcknowledgeType.RELEASE
+            and other == msgspec.structs.replace(self, first_offset=other.first_offset, last_offset=other.last_offset)
+        )
+
 
 class Acknowledged(msgspec.Struct, frozen=True):
     """The result of an acknowledgement. `writes`: await all of them; one may be the write of an earlier
