@@ -132,17 +132,22 @@ MUTANTS = [
         ),
         (
             "memory does not answer behind the last stable offset that it knows",
-            "            if offset >= known.stable_offset and not known.settled:\n                return None\n",
+            "            elif offset >= stable_offset:\n                return None\n",
             "",
         ),
         (
             "a committed read ends at the last stable offset",
-            "            batches = below(batches, known.stable_offset)\n",
+            "    batches = below(batches, stable_offset)\n",
             "",
         ),
         (
             "memory does not answer with a batch whose transaction it does not know",
-            "            if not all(map(_decided, batches)):\n                return None\n",
+            "batches if all(map(_decided, batches)) else None",
+            "batches",
+        ),
+        (
+            "memory notes that it has met a transaction",
+            "        known.transactional |= batch.transaction_id is not None\n",
             "",
         ),
     ),

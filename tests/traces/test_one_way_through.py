@@ -23,17 +23,18 @@ from tests.traces import traced_gateway
 WARM = 3
 REPEATS = 12
 READY_S = 30
+LEVELS = ("read_uncommitted", "read_committed")
 UNCOUNTED = ("sharequeue/http/", "sharequeue/distribution.py")
 
 
 class Trace(NamedTuple):
     """What one request ran, and in which order."""
 
-    calls: list[tuple[str, str, int]]
+    calls: list[tuple[str, str, int, int]]
     clock_reads: list[str]
 
     @property
-    def counted(self) -> list[tuple[str, str, int]]:
+    def counted(self) -> list[tuple[str, str, int, int]]:
         return [call for call in self.calls if not call[0].startswith(UNCOUNTED)]
 
     @property
@@ -42,16 +43,22 @@ class Trace(NamedTuple):
 
     @property
     def files(self) -> int:
-        return len({place for place, _, _ in self.counted})
+        return len({place for place, *_ in self.counted})
 
     @property
     def depth(self) -> int:
-        return max(depth for _, _, depth in self.counted)
+        return max(depth for _, _, depth, _ in self.counted)
+
+    @property
+    def times(self) -> int:
+        """How many calls there were, those of uncounted functions included."""
+        return sum(times for *_, times in self.calls)
 
     def __str__(self) -> str:
         counts = f"{self.functions} functions, {self.files} files, {self.depth} deep"
         readers = f"the clock is read by {', '.join(self.clock_reads) or 'nobody'}"
-        return "\n".join([counts, readers, *(f"{'  ' * depth}{place}: {name}" for place, name, depth in self.calls)])
+        calls = [f"{'  ' * depth}{place}: {name} × {times}" for place, name, depth, times in self.calls]
+        return "\n".join([counts, readers, *calls])
 
 
 class TracedGateway:
@@ -67,11 +74,17 @@ class TracedGateway:
         answered: dict = answer.json()
         return answered
 
+    def configure(self, group: str, level: str) -> None:
+        config = {"config": {"share.isolation.level": level}}
+        answer = self._client.patch(f"/v1/share-groups/{group}/config", json=config)
+        assert answer.status_code == 200, answer.text
+
     def produce(self, topic: str) -> dict:
         return self.post(f"/v1/topics/{topic}/records", {"records": [{"value": n} for n in range(3)]})
 
     def fetch(self, group: str, topic: str) -> dict:
-        answer = self.post(f"/v1/share-groups/{group}/fetch", {"topics": [topic], "member_id": "m", "max_wait_ms": 0})
+        body = {"topics": [topic], "member_id": "m", "max_wait_ms": 0, "max_records": 3}
+        answer = self.post(f"/v1/share-groups/{group}/fetch", body)
         assert [len(batch["records"]) for batch in answer["batches"]] == [3]
         return answer
 
@@ -84,20 +97,22 @@ class TracedGateway:
 
     def shortest(self, path: str, *, after: int = WARM, every: int = 1) -> Trace:
         """The shortest trace of the requests to a path so far, of every `every`-th one `after` the first ones."""
+        return min(self.traces(path)[after::every], key=lambda trace: (trace.functions, trace.depth))
+
+    def traces(self, path: str) -> list[Trace]:
+        """The traces of the requests to a path so far, in their order."""
         self._client.get("/livez")  # ends the last trace
         lines = [json.loads(line) for line in self._file.read_text().splitlines()]
-        traces = [
-            Trace([(place, name, depth) for place, name, depth in line["calls"]], line["clock_reads"])
+        return [
+            Trace([*map(tuple, line["calls"])], line["clock_reads"])
             for line in lines
             if line["request"] == f"POST {path}"
         ]
-        return min(traces[after::every], key=lambda trace: (trace.functions, trace.depth))
 
 
 @pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[dict[str, Trace]]:
-    """Traces by the stack's gateway, run under the tracer. One group accepts at once, another one at the second
-    delivery."""
+def gateway(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[TracedGateway]:
+    """The stack's gateway, run under the tracer."""
     folder = tmp_path_factory.mktemp("traces")
     service = stack.service("gateway")
     service.stop()
@@ -110,21 +125,26 @@ def traces(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[d
             assert process.poll() is None, (folder / "gateway.log").read_text()
             assert time.monotonic() < deadline, "the traced gateway is not ready"
             time.sleep(0.05)
-        gateway = TracedGateway(service.url, folder / "traces")
-        for _ in range(WARM + REPEATS):
-            gateway.produce("orders")
-            gateway.acknowledge("billing", gateway.fetch("billing", "orders"), "accept")
-            gateway.acknowledge("retries", gateway.fetch("retries", "orders"), "release")
-            gateway.acknowledge("retries", gateway.fetch("retries", "orders"), "accept")
-        yield {
-            "produce": gateway.shortest("/v1/topics/orders/records"),
-            "fetch": gateway.shortest("/v1/share-groups/billing/fetch"),
-            "acknowledge": gateway.shortest("/v1/share-groups/billing/acknowledge"),
-            "release": gateway.shortest("/v1/share-groups/retries/acknowledge", after=2 * WARM, every=2),
-        }
+        yield TracedGateway(service.url, folder / "traces")
     finally:
         process.terminate()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def traces(gateway: TracedGateway) -> dict[str, Trace]:
+    """Traces of requests. One group accepts at once, another one at the second delivery."""
+    for _ in range(WARM + REPEATS):
+        gateway.produce("orders")
+        gateway.acknowledge("billing", gateway.fetch("billing", "orders"), "accept")
+        gateway.acknowledge("retries", gateway.fetch("retries", "orders"), "release")
+        gateway.acknowledge("retries", gateway.fetch("retries", "orders"), "accept")
+    return {
+        "produce": gateway.shortest("/v1/topics/orders/records"),
+        "fetch": gateway.shortest("/v1/share-groups/billing/fetch"),
+        "acknowledge": gateway.shortest("/v1/share-groups/billing/acknowledge"),
+        "release": gateway.shortest("/v1/share-groups/retries/acknowledge", after=2 * WARM, every=2),
+    }
 
 
 @pytest.mark.parametrize(
@@ -145,3 +165,35 @@ def test_a_request_reads_the_clock_once(traces: dict[str, Trace], request_name: 
     """Until the answer, all that is decided and reported about a request has one time, also behind the answers of
     PostgreSQL, Redis and the share coordinator. Stop-watches of metrics and timeouts are not this clock."""
     assert len(traces[request_name].clock_reads) == 1, str(traces[request_name])
+
+
+def test_a_read_committed_group_without_transactions_costs_no_call_more(gateway: TracedGateway) -> None:
+    """Neither a function nor a statement: a statement is several functions. The first of two fetches leaves records."""
+    least: dict[str, dict[str, Trace]] = {}
+    for level in LEVELS:
+        gateway.configure(level, level)
+    for _ in range(WARM + REPEATS):
+        for level in LEVELS:
+            gateway.produce(level)
+            gateway.produce(level)
+            for _ in range(2):
+                gateway.acknowledge(level, gateway.fetch(level, level), "accept")
+    for level in LEVELS:
+        produces = gateway.traces(f"/v1/topics/{level}/records")[2 * WARM :]
+        fetches = gateway.traces(f"/v1/share-groups/{level}/fetch")[2 * WARM :]
+        acknowledges = gateway.traces(f"/v1/share-groups/{level}/acknowledge")[2 * WARM :]
+        of_level = {
+            "produce": produces[::2],
+            "produce behind a record": produces[1::2],
+            "fetch that leaves records": fetches[::2],
+            "fetch of the last records": fetches[1::2],
+            "acknowledge": acknowledges[::2],
+            "acknowledge of the last records": acknowledges[1::2],
+        }
+        least[level] = {what: min(found, key=lambda trace: trace.times) for what, found in of_level.items()}
+    for what, uncommitted in least["read_uncommitted"].items():
+        committed = least["read_committed"][what]
+        names = {call[:2] for call in uncommitted.calls}
+        more = [f"{place}: {name}" for place, name, *_ in committed.calls if (place, name) not in names]
+        assert not more, f"{what}: {more}"
+        assert committed.times <= uncommitted.times, f"{what}: {uncommitted}\n{committed}"

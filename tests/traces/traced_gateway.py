@@ -2,17 +2,19 @@
 
 Each line of TRACE_FILE is one trace as JSON: what ran from one request to the next.
 
-    {"request": "POST /v1/…", "calls": [["sharequeue_gateway/routing/fetch.py", "RoutedFetch.fetch", 7], …],
+    {"request": "POST /v1/…", "calls": [["sharequeue_gateway/routing/fetch.py", "RoutedFetch.fetch", 7, 1], …],
     "clock_reads": ["FetchApi._asked", …]}
 
 `calls`: our functions in the order of their first call, with the number of our frames on the stack by then, those
-that run the service not counted. `clock_reads`: the functions that read the clock.
+that run the service not counted, and how often each was called or resumed. `clock_reads`: the functions that read the
+clock.
 Comprehensions are part of the function around them. Work of the gateway's own loops may fall into a trace: of many
 equal requests the shortest trace is the request's own.
 """
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -46,7 +48,8 @@ class Tracer:
         self._file = file
         self._places: dict[CodeType, str] = {}
         self._request = ""
-        self._calls: dict[CodeType, int] = {}
+        self._depths: dict[CodeType, int] = {}
+        self._times: Counter[CodeType] = Counter()
         self._clock_reads: list[str] = []
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
@@ -62,8 +65,9 @@ class Tracer:
                 self._begin(data)
         if place == "sharequeue/clock.py" and frame.f_back is not None:
             self._clock_reads.append(frame.f_back.f_code.co_qualname)
-        if code not in self._calls:
-            self._calls[code] = self._depth(frame)
+        self._times[code] += 1
+        if code not in self._depths:
+            self._depths[code] = self._depth(frame)
 
     def _place(self, code: CodeType) -> str:
         place = self._places.get(code)
@@ -81,12 +85,15 @@ class Tracer:
 
     def _begin(self, data: bytes) -> None:
         if self._request:
-            calls = [[self._place(code), code.co_qualname, depth] for code, depth in self._calls.items()]
+            calls = [
+                [self._place(code), code.co_qualname, depth, self._times[code]] for code, depth in self._depths.items()
+            ]
             trace = {"request": self._request, "calls": calls, "clock_reads": self._clock_reads}
             with self._file.open("a") as lines:
                 lines.write(json.dumps(trace) + "\n")
         self._request = data.partition(b" HTTP")[0].decode()
-        self._calls = {}
+        self._depths = {}
+        self._times = Counter()
         self._clock_reads = []
 
 

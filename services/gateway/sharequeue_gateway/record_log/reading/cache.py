@@ -36,6 +36,7 @@ class CachedPartition:
         "log_start_offset",
         "replacements",
         "stable_offset",
+        "transactional",
         "used",
     )
 
@@ -48,6 +49,8 @@ class CachedPartition:
         """The last known number of replacements. Batches in memory are not older than it."""
         self.bases: list[int] = []
         self.batches: list[RecordBatch] = []
+        self.transactional = False
+        """Whether a batch of a transaction, or a marker, was ever in memory."""
         self.used = True
         """Whether the partition was used since the last `forget_unused`."""
 
@@ -166,6 +169,7 @@ class BatchCache:
             return known.batches[index - 1]
         known.bases.insert(index, batch.base_offset)
         known.batches.insert(index, batch)
+        known.transactional |= batch.transaction_id is not None
         ahead = batch
         while ahead.base_offset <= known.judged_offset <= ahead.last_offset and known.judge(ahead):
             index += 1
@@ -211,19 +215,20 @@ class BatchCache:
             return None
         if offset < log_start_offset:
             raise below_log_start(offset, log_start_offset)
-        end_offset = log_end_offset
-        if committed:
-            end_offset = known.stable_end
-            if offset >= known.stable_offset and not known.settled:
+        end_offset, stable_offset = log_end_offset, known.stable_offset
+        if committed:  # without calls: a group that meets no transaction pays next to nothing
+            if known.judged_offset >= log_end_offset:
+                end_offset = stable_offset
+            elif offset >= stable_offset:
                 return None
         if offset >= end_offset:
             return ReadResult((), log_start_offset, log_end_offset, end_offset)
         batches = self.read(place, offset, max_bytes, max_records)
         if batches is None:
             return None
-        if committed:
-            batches = below(batches, known.stable_offset)
-            if not all(map(_decided, batches)):
+        if committed and (known.transactional or batches[-1].last_offset >= stable_offset):
+            batches = decided_below(batches, stable_offset)
+            if batches is None:
                 return None
         return ReadResult(batches, log_start_offset, log_end_offset, end_offset)
 
@@ -247,6 +252,12 @@ class BatchCache:
             self._order.move_to_end((*place, known.bases[index]))
             size += found[-1].size
         return found
+
+
+def decided_below(batches: Sequence[RecordBatch], stable_offset: int) -> Sequence[RecordBatch] | None:
+    """As `below`. None if memory does not know what became of the transaction of one of them."""
+    batches = below(batches, stable_offset)
+    return batches if all(map(_decided, batches)) else None
 
 
 def below(batches: Sequence[RecordBatch], stable_offset: int) -> Sequence[RecordBatch]:

@@ -8,7 +8,6 @@ appends a batch and ending it appends a marker. A partition that meets no transa
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from operator import attrgetter
 from typing import Any
 
 from msgspec import structs
@@ -16,11 +15,9 @@ from msgspec import structs
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import ReadResult, below_log_start
-from sharequeue_gateway.record_log.reading.cache import below
+from sharequeue_gateway.record_log.reading.cache import below, decided_below
 from sharequeue_gateway.record_log.reading.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-
-_decided = attrgetter("decided")
 
 Query = Callable[..., Awaitable[Any]]
 
@@ -46,8 +43,8 @@ class CommittedReads:
         while True:
             known = self._known.cache.partition(place)
             if known is not None and (known.settled or offset < known.stable_offset):
-                batches = below(read.batches, known.stable_offset)
-                if all(map(_decided, batches)):
+                batches = decided_below(read.batches, known.stable_offset)
+                if batches is not None:
                     return structs.replace(read, batches=batches, end_offset=known.stable_end)
             answered = self._asked.get(place)
             if answered is None:
