@@ -3,7 +3,8 @@
     produce     10 requests of 100 records each, in a transaction and without one, in turns
     commit      appends to other topics, while transactions over 1,000 partitions commit one after another without a
                 pause, and while nothing else happens
-    W2, W3      of a read_committed and of a read_uncommitted group, without any transaction, in turns
+    W2, W3      of a read_committed and of a read_uncommitted group, without any transaction, in turns; the control
+                compares two read_uncommitted groups in the same turns
     settle      10 records settled and 10 produced: `acknowledge` with `produce`, and in two calls, in turns
     many        a commit that settles 10,000 records, each by an acknowledgement of its own
 
@@ -23,21 +24,18 @@ import click
 import msgspec
 import uvloop
 
-from bench.processes import cpu_seconds
-from bench.queues import ShareQueue, new_name
+from bench.levels import VALUE, Compared, Ratio, levels
+from bench.queues import new_name
 from bench.settling import ACKNOWLEDGEMENTS, settle_many, steps
 from bench.settling import RECORDS as STEP
-from bench.workloads import end_to_end
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.groups import UpdateShareGroupConfigRequest
 from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue.protocol.messages.transactions import BeginTransactionRequest, CommitTransactionRequest
-from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue.stack.stack import temporary_stack
 
 REQUESTS: Final = 10
 RECORDS: Final = 100
-VALUE: Final = "v" * 98
 APPENDERS: Final = 4
 PACE_S: Final = 0.02
 """From the end of an append to the next one of the same client: the machine is not busy with appends alone."""
@@ -46,7 +44,6 @@ COMMITS: Final = 8
 run one at a time."""
 CALM_S: Final = 0.5
 """How long appends are measured alone, before the commits of each round."""
-LEVELS: Final = ("read_uncommitted", "read_committed")
 
 
 class Report:
@@ -59,8 +56,12 @@ class Report:
     def at_most(self, what: str, without: float, with_it: float, most: float) -> None:
         self._row(what, without, with_it, with_it / without, f"at most {most:g}", with_it / without <= most)
 
-    def at_least(self, what: str, without: float, with_it: float, ratio: float, least: float) -> None:
-        self._row(what, without, with_it, ratio, f"at least {least:g}", ratio >= least)
+    def compared(self, what: str, found: Compared, least: float | None = None) -> None:
+        """`least`: the smallest median ratio that is right; None: any is."""
+        bar = "" if least is None else f"at least {least:g}"
+        held = least is None or found.ratio.median >= least
+        self._row(what, found.without, found.with_it, found.ratio, bar, held)
+        click.echo(f"| the same, control | | | {found.control} | |")
 
     def told(self, what: str, without: float, with_it: float) -> None:
         self._row(what, without, with_it, with_it / without, "", held=True)
@@ -72,12 +73,12 @@ class Report:
         bar = "" if most is None else f"at most {most:g}"
         click.echo(f"| {what} | | {value:,.2f} | | {bar}{'' if held else ' **missed**'} |")
 
-    def _row(self, what: str, without: float, with_it: float, ratio: float, bar: str, held: bool) -> None:
+    def _row(self, what: str, without: float, with_it: float, ratio: float | Ratio, bar: str, held: bool) -> None:
         self.held &= held
         digits = 0 if without > 1000 else 2
         missed = "" if held else " **missed**"
-        row = f"| {what} | {without:,.{digits}f} | {with_it:,.{digits}f} | {ratio:.3f} | {bar}{missed} |"
-        click.echo(row)
+        shown = f"{ratio:.3f}" if isinstance(ratio, float) else str(ratio)
+        click.echo(f"| {what} | {without:,.{digits}f} | {with_it:,.{digits}f} | {shown} | {bar}{missed} |")
 
 
 def body(values: Sequence[str], partitions: int = 0) -> bytes:
@@ -210,60 +211,12 @@ async def append_for_ever(url: str, appends: list[tuple[float, float]]) -> None:
         await client.close()
 
 
-# Groups that meet no transaction
-
-
-class Rates(NamedTuple):
-    """Records per second, CPU microseconds of the gateway for a record,
-    and the median ratio of two turns side by side."""
-
-    rates: tuple[float, float]
-    cpu: tuple[float, float]
-    ratio: float
-
-
-async def groups(stack: Stack, name: str, rounds: int, scale: float) -> Rates:
-    """W2 or W3, for each of LEVELS in turns; each round begins with the other one."""
-    found: dict[str, list[tuple[float, float]]] = {level: [] for level in LEVELS}
-    for turn in range(rounds + 1):
-        for level in LEVELS if turn % 2 else reversed(LEVELS):
-            measured = await cycle(stack, name, level, scale)
-            if turn:  # the first round warms up
-                found[level].append(measured)
-    rates = [median(rate for rate, _ in found[level]) for level in LEVELS]
-    cpu = [median(cpu for _, cpu in found[level]) for level in LEVELS]
-    ratio = median(with_it[0] / without[0] for without, with_it in zip(*found.values(), strict=True))
-    return Rates((rates[0], rates[1]), (cpu[0], cpu[1]), ratio)
-
-
-async def cycle(stack: Stack, name: str, level: str, scale: float) -> tuple[float, float]:
-    """One run with a new topic and group. Returns: records per second, and CPU microseconds for a record."""
-    topic = new_name()
-    client = Client(stack.url, deadline_s=60)
-    settings = UpdateShareGroupConfigRequest(config={"share.isolation.level": level})
-    await client.call(apis.UPDATE_SHARE_GROUP_CONFIG, settings, path={"group": topic})
-    await client.close()
-
-    async def connect() -> ShareQueue:
-        return await ShareQueue.connect(stack.url, topic)
-
-    pid = stack.service("gateway").pid
-    used = cpu_seconds(pid)
-    if name == "W3":
-        records = round(20_000 * scale)
-        rate = await end_to_end(connect, VALUE, records, batch=10, producers=4, consumers=8)
-    else:
-        records = round(60_000 * scale)
-        rate = await end_to_end(connect, VALUE, records, batch=100)
-    return rate, 1e6 * (cpu_seconds(pid) - used) / records
-
-
 @click.command()
 @click.option("--rounds", default=100, show_default=True, help="Of produce, each way.")
 @click.option("--commits", "commit_rounds", default=20, show_default=True, help=f"Rounds of {COMMITS} commits.")
 @click.option("--partitions", default=1000, show_default=True)
-@click.option("--turns", default=12, show_default=True, help="Of W2 and W3, each level.")
-@click.option("--scale", default=1.0, show_default=True, help="Of W2 and W3: 1 is 60,000 and 20,000 records.")
+@click.option("--turns", default=60, show_default=True, help="Of W2 and W3: three runs each.")
+@click.option("--scale", default=1.0, show_default=True, help="Of a run of W2 and W3: 1 is 10,000 and 3,000 records.")
 @click.option(
     "--only", type=click.Choice(["produce", "commit", "W2", "W3", "settle", "many"]), help="One measurement alone."
 )
@@ -282,17 +235,17 @@ def main(rounds: int, commit_rounds: int, partitions: int, turns: int, scale: fl
                 report.at_most(what, found.alone, found.beside, 1.5)
             for name in ("W2", "W3"):
                 if only in (None, name):
-                    rates = uvloop.run(groups(stack, name, turns, scale))
+                    costs = uvloop.run(levels(stack, name, turns, scale))
                     what = f"{name} of a read_committed group, no transaction"
-                    report.at_least(f"{what}, records/s", *rates.rates, rates.ratio, 0.98)
-                    report.told(f"{what}, gateway's CPU for a record, µs", *rates.cpu)
+                    report.compared(f"{what}, records/s", costs.rates, 0.98)
+                    report.compared(f"{what}, gateway's CPU for a record, µs", costs.cpu)
             if only in (None, "settle"):
                 apart, together = uvloop.run(steps(stack, rounds))
                 what = f"{STEP} records settled and {STEP} produced, in two calls and in one"
                 report.told(f"{what}, ms", apart.ms, together.ms)
                 report.told(f"{what}, CPU of the gateway, ms", apart.cpu_ms, together.cpu_ms)
             if only in (None, "many"):
-                settled = settle_many(stack, max(turns // 3, 1))
+                settled = settle_many(stack, 4)
                 what = f"a commit that settles {ACKNOWLEDGEMENTS:,} records one by one"
                 report.alone(f"{what}, ms", settled.ms)
                 report.alone(f"{what}, longest stop of the gateway, CPU, ms", settled.stop_ms, 100)
