@@ -1,17 +1,14 @@
 """The programs of the project, in which code of a sentence stands: files that run, and the blocks of the pages."""
 
+import os
 import re
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from tests.shown import BLOCK, PAGES, ROOT
 
-FILES: Final = tuple(
-    path.relative_to(ROOT).as_posix()
-    for path in ROOT.rglob("*")
-    if not {".git", ".venv", "node_modules"} & {*path.parts}
-)
 PROGRAMS: Final = (
     "sharequeue",
     "services",
@@ -23,7 +20,19 @@ PROGRAMS: Final = (
     "monitoring",
     "migrations",
 )
+PLAIN: Final = {"Makefile", "Dockerfile", "docker-compose.yml", "mkdocs.yml", "pyproject.toml"}
+MADE: Final = {"node_modules", "generated", "__pycache__", "dist"}
 ENDINGS: Final = {".py", ".sql", ".ts", ".mjs", ".go", ".java", ".yml", ".yaml", ".json", ".toml", ".mod", ".sh"}
+
+
+def _files() -> Iterator[str]:
+    """The paths of all files of the project, none that a tool has made."""
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in MADE]
+        yield from (Path(folder, name).relative_to(ROOT).as_posix() for name in names)
+
+
+FILES: Final = tuple(_files())
 
 
 def stands_in_a_program(code: str) -> bool:
@@ -36,13 +45,10 @@ def stands_in_a_program(code: str) -> bool:
 @cache
 def _programs() -> str:
     """All programs, without spaces."""
-    files = [path for folder in PROGRAMS for path in (ROOT / folder).rglob("*") if _is_program(path)]
-    files += [ROOT / name for name in ("Makefile", "Dockerfile", "docker-compose.yml", "mkdocs.yml", "pyproject.toml")]
+    files = [name for name in FILES if name in PLAIN or _is_program(PurePosixPath(name))]
     blocks = [block for page in PAGES for _, block in BLOCK.findall(page.read_text())]
-    return "".join("".join(text.split()) + "\n" for text in [*(file.read_text() for file in files), *blocks])
+    return "".join("".join(text.split()) + "\n" for text in [*((ROOT / name).read_text() for name in files), *blocks])
 
 
-def _is_program(path: Path) -> bool:
-    parts = path.relative_to(ROOT).parts
-    ours = parts[:2] != ("tests", "shown") and not {"node_modules", "generated", "__pycache__"} & {*parts}
-    return ours and path.suffix in ENDINGS and path.is_file()
+def _is_program(path: PurePosixPath) -> bool:
+    return path.parts[0] in PROGRAMS and path.parts[:2] != ("tests", "shown") and path.suffix in ENDINGS
