@@ -25,6 +25,8 @@ from sharequeue.protocol.types import (
 HOUR_MS: Final = 3_600_000
 SHORTEST_HOLD_MS: Final = 60_000
 """A shorter time would end between two notes that a group is in use."""
+DEAD_LETTER_PREFIX: Final = "dlq."
+"""Of the default dead-letter topic of each group."""
 LONGEST_HOLD_MS: Final = 100 * 365 * 24 * HOUR_MS  # PostgreSQL subtracts it from a time
 
 
@@ -410,7 +412,7 @@ def dead_letter_topic_name(group_id: str) -> str:
         else "".join(f"_{byte:02x}" for byte in character.encode())
         for character in group_id
     )
-    name = f"dlq.{safe}"
+    name = f"{DEAD_LETTER_PREFIX}{safe}"
     if len(name) <= MAX_NAME_LENGTH:
         return name
     return f"{name[:200]}.{hashlib.sha256(group_id.encode()).hexdigest()[:16]}"

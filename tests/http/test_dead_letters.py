@@ -69,6 +69,13 @@ def test_idempotency_keys_of_dead_letters_are_removed_after_archiving(
     wait_until(lambda: sql(shared_database, keys, name) == [(0,)])
 
 
+def test_a_dead_letter_topic_that_is_not_there_yet_says_when_it_is_made(gateway: Gateway, name: str) -> None:
+    answer = gateway.http.get(f"/v1/topics/dlq.{name}/partitions/0/records")
+    assert (answer.status_code, answer.json()["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+    made = "a group's dead-letter topic is made with its first dead letter"
+    assert answer.json()["detail"] == f"there is no topic 'dlq.{name}'; {made}"
+
+
 def test_dead_letters_carry_the_record_and_the_reason(gateway: Gateway, name: str) -> None:
     records = [{"key": "größe", "value": {"n": 1.10}}, {"key_base64": "/w==", "value_base64": "AQI="}, {"value": None}]
     good(gateway.http.post(f"/v1/topics/{name}/records", json={"records": records}))

@@ -16,7 +16,7 @@ import msgspec
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.configs import ShareGroupConfig, share_group_config
+from sharequeue.protocol.configs import DEAD_LETTER_PREFIX, ShareGroupConfig, share_group_config
 from sharequeue.protocol.errors import ApiError, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from sharequeue.protocol.messages import topics as topic_messages
 from sharequeue.protocol.messages.cluster import (
@@ -165,6 +165,8 @@ class Metadata:
         fault = topic_name_fault(name)
         if fault:
             return InvalidTopic(fault)
+        if name.startswith(DEAD_LETTER_PREFIX):
+            hint = "; a group's dead-letter topic is made with its first dead letter"
         return UnknownTopicOrPartition(f"there is no topic {name!r}{hint}")
 
     async def topic_to_produce(self, name: str) -> KnownTopic:
