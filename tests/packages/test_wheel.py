@@ -12,6 +12,8 @@ import pytest
 from tests.packages import wheels
 from tests.packages.wheels import Environment
 from tests.system import test_client_page as client_page
+from tests.system.test_pages import DOCS
+from tests.system.test_readme import README, blocks
 
 LIBRARIES = {"click", "httptools", "msgspec", "rich"}
 PROGRAMS = Path(__file__).parent / "programs"
@@ -135,3 +137,16 @@ def test_type_checker_passes_the_programs_of_the_page(mypy: Callable[..., list[s
     for file, program in zip(files, client_page.programs(), strict=True):
         file.write_text(program)
     assert mypy(*map(str, files)) == []
+
+
+def test_type_checker_passes_each_program_of_the_other_pages(mypy: Callable[..., list[str]], tmp_path: Path) -> None:
+    """Those that stand alone. The blocks of the pipeline's pages are cells of one notebook."""
+    files: list[str] = []
+    for page in (README, *DOCS.glob("*.md")):
+        if page.stem not in ("client", "pipeline", "pipeline-recipes", "sdks"):  # sdks: `make sdks` checks it
+            for number, (_, program) in enumerate(block for block in blocks(page.read_text()) if block[0] == "python"):
+                file = tmp_path / f"{page.stem}_{number}.py"
+                file.write_text(program)
+                files.append(str(file))
+    assert len(files) > 12
+    assert mypy(*files) == []
