@@ -315,6 +315,13 @@ final class Contract {
       if (!Thread.interrupted() || System.nanoTime() - started > 5_000_000_000L) {
         throw new Unexpected("a worker that waits goes on after an interrupt");
       }
+      Worker idle = new Worker(URL, name, List.of(name + "-empty"), null, handler);
+      CompletableFuture.delayedExecutor(500, TimeUnit.MILLISECONDS).execute(idle::stop);
+      started = System.nanoTime();
+      idle.run();
+      if (Thread.interrupted() || System.nanoTime() - started > 5_000_000_000L) {
+        throw new Unexpected("a worker that waits goes on after a stop");
+      }
     }
   }
 

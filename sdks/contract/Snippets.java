@@ -1,3 +1,4 @@
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -100,7 +101,8 @@ final class Snippets {
           }
         };
     Runtime.getRuntime().addShutdownHook(new Thread(hook));
-    new Producer(URL, Duration.ofSeconds(30)).send("orders", List.of(new ProduceRecord().value("carol")));
+    var carol = new ProduceRecord().valueBase64("carol".getBytes(StandardCharsets.UTF_8));
+    new Producer(URL, Duration.ofSeconds(30)).send("orders", List.of(carol));
     running.start();
     running.join();
   }
@@ -110,7 +112,7 @@ final class Snippets {
     if (!STOPPED.await(20, TimeUnit.SECONDS)) {
       Runtime.getRuntime().halt(1);
     }
-    HANDLED.add(record.getValue().toString());
+    HANDLED.add(new String(record.getValueBase64(), StandardCharsets.UTF_8));
   }
 
   private static void expect(Object expected, Object found) {

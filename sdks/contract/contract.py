@@ -4,6 +4,7 @@ Prints one line for each case, and `N passed, N failed`.
 """
 
 import base64
+import functools
 import json
 import os
 import re
@@ -29,7 +30,7 @@ from sharequeue_api import (
     ProduceRecord,
 )
 from urllib3.exceptions import HTTPError
-from worker import Release, Worker
+from worker import Handler, Release, Worker
 
 Json = dict[str, Any]
 BODIES = {
@@ -214,12 +215,18 @@ class Player:
         if (handled, lost, interrupted) != (spec["handled"], spec.get("lost", []), spec.get("interrupted", False)):
             raise Unexpected(f"handled: {handled}, lost: {lost}, interrupted: {interrupted}")
         if interrupted:
-            waiting = Worker(sharequeue_api.RecordsApi(self._api), group, [f"{topic}-empty"], handle)
-            main_thread = threading.main_thread().ident or 0
-            threading.Timer(0.5, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
-            started = time.monotonic()
-            if not run(waiting) or time.monotonic() - started > 5:
-                raise Unexpected("a worker that waits goes on after an interrupt")
+            end_idle_workers(sharequeue_api.RecordsApi(self._api), group, f"{topic}-empty", handle)
+
+
+def end_idle_workers(records: sharequeue_api.RecordsApi, group: str, topic: str, handle: Handler) -> None:
+    """A worker that waits for records ends at once: by an interrupt, and by a stop."""
+    interrupt = functools.partial(signal.pthread_kill, threading.main_thread().ident or 0, signal.SIGINT)
+    for by_interrupt in (True, False):
+        worker = Worker(records, group, [topic], handle)
+        threading.Timer(0.5, interrupt if by_interrupt else worker.stop).start()
+        started = time.monotonic()
+        if run(worker) != by_interrupt or time.monotonic() - started > 5:
+            raise Unexpected(f"a worker that waits goes on; by an interrupt: {by_interrupt}")
 
 
 def run(worker: Worker) -> bool:

@@ -71,7 +71,7 @@ func readDeadLetters(ctx context.Context, client *api.ClientWithResponses) error
 		if err != nil {
 			return err
 		}
-		if answer.JSON200 == nil {
+		if answer.ApplicationproblemJSON404 != nil {
 			continue // the topic does not exist yet
 		}
 		for _, letter := range answer.JSON200.Records {

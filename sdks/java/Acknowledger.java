@@ -106,6 +106,21 @@ final class Acknowledger {
     return records.acknowledgeRecords(group, request, null, null).getResults();
   }
 
+  /** Renews the locks of all records of the batches. If it fails, the next third of the lock tries again. */
+  void renew(List<FetchedBatch> held) {
+    try {
+      send(all(held, AcknowledgeType.RENEW, null));
+    } catch (ApiException fault) {
+      // the locks last for two more tries
+    }
+  }
+
+  static List<Acknowledgement> all(List<FetchedBatch> held, AcknowledgeType type, Boolean begun) {
+    List<Acknowledgement> all = new ArrayList<>();
+    held.forEach(batch -> all.add(one(batch, batch.getFirstOffset(), batch.getLastOffset(), type).begun(begun)));
+    return all;
+  }
+
   /** An acknowledgement of some records of a batch. */
   static Acknowledgement one(FetchedBatch batch, long first, long last, AcknowledgeType type) {
     Acknowledgement one = new Acknowledgement().topic(batch.getTopic()).partition(batch.getPartition()).type(type);

@@ -57,6 +57,7 @@ final class Worker implements Runnable {
   private int maxRecords = 100;
   private Consumer<Acknowledger.NotAcknowledged> onError = fault -> LOG.log(Level.WARNING, fault.toString());
   private volatile boolean stopped;
+  private Thread fetching;
 
   /** {@code url}: of a gateway. {@code lock}: how long the locks last; null: as long as the group says. */
   Worker(String url, String group, List<String> topics, Duration lock, Handler handler) {
@@ -83,34 +84,60 @@ final class Worker implements Runnable {
     return this;
   }
 
-  /** Ends {@link #run} after the record in hand, or the wait of a fetch, up to 10 s. The other records are released. */
-  void stop() {
+  /** Ends {@link #run} at once, or after the record in hand. The other records are released. */
+  synchronized void stop() {
     stopped = true;
+    if (fetching != null) {
+      fetching.interrupt();
+    }
   }
 
   private boolean ending() {
     return stopped || Thread.currentThread().isInterrupted();
   }
 
-  /** An interrupt ends it like {@link #stop}, without the wait; the thread is interrupted then, too. */
+  /** An interrupt ends it like {@link #stop}; the thread is interrupted then, too. */
   @Override
   public void run() {
     long pauseMs = Producer.FIRST_PAUSE_MS;
     String fetchId = UUID.randomUUID().toString();
     while (!ending()) {
       try {
-        settle(records.fetchRecords(group, request(fetchId)).getBatches());
+        settle(fetch(fetchId));
         pauseMs = Producer.FIRST_PAUSE_MS;
         fetchId = UUID.randomUUID().toString();
       } catch (ApiException fault) {
+        if (ending()) {
+          return;
+        }
         if (!Producer.mayHelp(fault)) {
           throw new IllegalStateException(Producer.said(fault), fault);
         }
-        if (pauseMs == Producer.FIRST_PAUSE_MS && !ending()) {
+        if (pauseMs == Producer.FIRST_PAUSE_MS) {
           LOG.log(Level.WARNING, "no records for the group " + group + ", trying again: " + Producer.said(fault));
         }
         Producer.sleep(Math.max(Producer.retryAfterMs(fault), pauseMs));
         pauseMs = Math.min(2 * pauseMs, WAIT_MS);
+      }
+    }
+  }
+
+  /** Waits for records. {@link #stop} interrupts the wait, which closes the connection, so the service gives it nothing. */
+  private List<FetchedBatch> fetch(String fetchId) throws ApiException {
+    synchronized (this) {
+      fetching = Thread.currentThread();
+      if (stopped) {
+        fetching.interrupt();
+      }
+    }
+    try {
+      return records.fetchRecords(group, request(fetchId)).getBatches();
+    } finally {
+      synchronized (this) {
+        fetching = null;
+        if (stopped) {
+          Thread.interrupted(); // it was for the fetch
+        }
       }
     }
   }
@@ -130,7 +157,7 @@ final class Worker implements Runnable {
     List<FetchedBatch> held = new CopyOnWriteArrayList<>(batches);
     var renewing = Executors.newSingleThreadScheduledExecutor();
     long third = batches.get(0).getLockDurationMs() / 3;
-    renewing.scheduleAtFixedRate(() -> renew(held), third, third, TimeUnit.MILLISECONDS);
+    renewing.scheduleAtFixedRate(() -> acknowledger.renew(held), third, third, TimeUnit.MILLISECONDS);
     try {
       for (FetchedBatch batch : batches) {
         List<Acknowledgement> outcomes = new ArrayList<>();
@@ -145,7 +172,7 @@ final class Worker implements Runnable {
       }
     } finally { // something is held after an Error, and if onError threw
       renewing.shutdown();
-      acknowledger.acknowledge(all(held, AcknowledgeType.RELEASE, false));
+      acknowledger.acknowledge(Acknowledger.all(held, AcknowledgeType.RELEASE, false));
     }
   }
 
@@ -172,19 +199,5 @@ final class Worker implements Runnable {
       }
       outcomes.add(outcome);
     }
-  }
-
-  private void renew(List<FetchedBatch> held) {
-    try {
-      acknowledger.send(all(held, AcknowledgeType.RENEW, null));
-    } catch (ApiException fault) {
-      // the next third of the lock tries again
-    }
-  }
-
-  private static List<Acknowledgement> all(List<FetchedBatch> held, AcknowledgeType type, Boolean begun) {
-    List<Acknowledgement> all = new ArrayList<>();
-    held.forEach(batch -> all.add(Acknowledger.one(batch, batch.getFirstOffset(), batch.getLastOffset(), type).begun(begun)));
-    return all;
   }
 }

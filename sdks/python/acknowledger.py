@@ -109,3 +109,15 @@ def one(
         delay_ms=delay_ms if delay_ms is None else min(max(delay_ms, 0), 43_200_000),
         begun=begun,
     )
+
+
+def releases(held: list[FetchedBatch], outcomes: list[Acknowledgement]) -> list[Acknowledgement]:
+    """Releases of the records that were never begun: `outcomes` are of the first batch."""
+    done = [outcomes[-1].last_offset + 1] if outcomes else []
+    firsts = [*done, *(batch.first_offset for batch in held[len(done) :])]
+    both = zip(held, firsts, strict=True)
+    return [
+        one(b, first, b.last_offset, AcknowledgeType.RELEASE, begun=False)
+        for b, first in both
+        if first <= b.last_offset
+    ]

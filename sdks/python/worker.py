@@ -10,8 +10,9 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 
-from acknowledger import Acknowledger, NotAcknowledged, one
+from acknowledger import Acknowledger, NotAcknowledged, one, releases
 from producer import FIRST_PAUSE_S, MOST_PAUSE_S, may_help, retry_after_s, said
 from sharequeue_api import (
     Acknowledgement,
@@ -78,10 +79,12 @@ class Worker:
         self._on_error = on_error
         self._acknowledger = Acknowledger(records, group, self._member_id)
         self._stopped = threading.Event()
+        self._answer: Future[FetchResponse] = Future()
 
     def stop(self) -> None:
-        """End `run` after the record in hand, or the wait of a fetch, up to 10 s. The other records are released."""
+        """End `run` at once, or after the record in hand. The other records are released."""
         self._stopped.set()
+        self._answer.cancel()
 
     def run(self) -> None:
         """Raises: ApiException: the service refused a fetch, and no repeat helps. KeyboardInterrupt: at Ctrl-C, when
@@ -91,6 +94,8 @@ class Worker:
         while not self._stopped.is_set():
             try:
                 fetched = self._fetch(fetch_id)
+            except CancelledError:
+                return
             except (ApiException, HTTPError) as fault:
                 if not may_help(fault):
                     raise
@@ -103,7 +108,11 @@ class Worker:
             self._settle(fetched.batches)
 
     def _fetch(self, fetch_id: str) -> FetchResponse:
-        """Wait for records. A repeat with the same id, because an answer was lost, gets the same ones."""
+        """Wait for records. A repeat with the same id, because an answer was lost, gets the same ones.
+
+        The request has a thread of its own, so that a stop does not wait for it. If the process ends, the service gives
+        it nothing; if the process goes on, the thread gives back at once what it still gets.
+        """
         request = FetchRequest(
             topics=self._topics,
             member_id=self._member_id,
@@ -112,7 +121,26 @@ class Worker:
             max_wait_ms=WAIT_MS,
             lock_duration_ms=self._lock_duration_ms,
         )
-        return self._records.fetch_records(self._group, request, _request_timeout=WAIT_MS / 1000 + 10)
+        answer = self._answer = Future()
+        threading.Thread(target=self._ask, args=(request, answer), daemon=True).start()
+        try:
+            if self._stopped.is_set():
+                answer.cancel()
+            return answer.result()
+        finally:  # nobody waits for it any more after a stop, and after Ctrl-C
+            answer.cancel()
+
+    def _ask(self, request: FetchRequest, answer: Future[FetchResponse]) -> None:
+        try:
+            fetched = self._records.fetch_records(self._group, request, _request_timeout=WAIT_MS / 1000 + 10)
+        except Exception as fault:
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(fault)
+        else:
+            if answer.set_running_or_notify_cancel():
+                answer.set_result(fetched)
+            else:
+                self._acknowledger.acknowledge(releases(fetched.batches, []))
 
     def _settle(self, batches: list[FetchedBatch]) -> None:
         """Handle all records, one after another, while a thread renews the locks of those that are not settled."""
@@ -130,7 +158,7 @@ class Worker:
                 outcomes.clear()
         finally:  # something is left after a stop, after Ctrl-C, or if on_error raised; a repeat changes nothing
             try:
-                for fault in self._acknowledger.acknowledge([*outcomes, *_rest(held, outcomes)]):
+                for fault in self._acknowledger.acknowledge([*outcomes, *releases(held, outcomes)]):
                     warn(fault)
             finally:
                 done.set()
@@ -166,15 +194,3 @@ class Worker:
                 self._acknowledger.send(renewals)
             except (ApiException, HTTPError):
                 continue  # the next third of the lock tries again
-
-
-def _rest(held: list[FetchedBatch], outcomes: list[Acknowledgement]) -> list[Acknowledgement]:
-    """Releases of the records that were never begun: `outcomes` are of the first batch."""
-    done = [outcomes[-1].last_offset + 1] if outcomes else []
-    firsts = [*done, *(batch.first_offset for batch in held[len(done) :])]
-    both = zip(held, firsts, strict=True)
-    return [
-        one(b, first, b.last_offset, AcknowledgeType.RELEASE, begun=False)
-        for b, first in both
-        if first <= b.last_offset
-    ]

