@@ -46,7 +46,7 @@ class GatewayCluster:
     def known_to(gateway: ServiceProcess) -> list[str]:
         """Node ids of the gateways that a gateway knows; none while it does not answer."""
         try:
-            answer = httpx.get(f"{gateway.url}/readyz", timeout=5, verify=False).json()
+            answer = httpx.get(f"{gateway.url}/readyz", timeout=30, verify=False).json()
         except (httpx.HTTPError, ValueError):
             return []
         known: list[str] = answer.get("gateways", [])
@@ -79,7 +79,7 @@ class GatewayCluster:
 
     @staticmethod
     def _waiting_at(gateway: ServiceProcess) -> int:
-        text = httpx.get(f"{gateway.url}/metrics", timeout=5, verify=False).text
+        text = httpx.get(f"{gateway.url}/metrics", timeout=30, verify=False).text
         return sum(int(float(number)) for number in WAITING.findall(text))
 
     def leader_of(self, group: str, topic_id: str, partition: int) -> ServiceProcess:

@@ -10,6 +10,7 @@ import httpx
 
 from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
+from tests.http.calls import LONG_MS, WOKEN_S
 
 PARTITIONS = 6
 
@@ -51,10 +52,10 @@ def test_a_poll_through_any_gateway_wakes_for_a_record_of_any_leader(
         fetch(client, name, topics=[name], max_wait_ms=0)
     for partition in range(PARTITIONS):
         with ThreadPoolExecutor(1) as pool:
-            poll = pool.submit(fetch, clients[partition % 3], name, topics=[name], max_wait_ms=20_000)
+            poll = pool.submit(fetch, clients[partition % 3], name, topics=[name], max_wait_ms=LONG_MS)
             cluster.wait_until_waiting()
             produce(clients[(partition + 1) % 3], name, partition, 1)
-            answer = poll.result(15)
+            answer = poll.result(WOKEN_S)
         assert places(answer) == {(partition, 0)}
 
 
@@ -65,10 +66,10 @@ def test_a_poll_of_one_partition_wakes_through_every_gateway(
     fetch(clients[0], name, topics=[name], max_wait_ms=0)
     for turn, client in enumerate(clients):
         with ThreadPoolExecutor(1) as pool:
-            poll = pool.submit(fetch, client, name, topics=[name], max_wait_ms=20_000, member_id="m")
+            poll = pool.submit(fetch, client, name, topics=[name], max_wait_ms=LONG_MS, member_id="m")
             cluster.wait_until_waiting()
             produce(clients[(turn + 1) % 3], name, 0, 1)
-            answer = poll.result(10)
+            answer = poll.result(WOKEN_S)
         assert places(answer) == {(0, turn)}
         acknowledge(clients[(turn + 2) % 3], name, answer)
 
@@ -82,7 +83,7 @@ def test_a_client_that_hangs_up_at_one_gateway_holds_nothing_at_another(
     elsewhere = next(gateway for gateway in cluster.gateways if gateway is not leader)
     with httpx.Client(base_url=elsewhere.url, timeout=1) as impatient:
         try:
-            impatient.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 20_000})
+            impatient.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": LONG_MS})
         except httpx.ReadTimeout:
             pass
         else:
@@ -198,7 +199,7 @@ def test_a_client_that_hangs_up_at_once_uses_no_deliveries(
     """
     make_topic(clients[0], name, 1)
     produce(clients[0], name, 0, 200)
-    body = json.dumps({"topics": [name], "member_id": "m", "max_records": 10, "max_wait_ms": 20_000}).encode()
+    body = json.dumps({"topics": [name], "member_id": "m", "max_records": 10, "max_wait_ms": LONG_MS}).encode()
     head = f"HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     groups = {f"{name}-{turn}": cluster.gateways[turn % 3] for turn in range(9)}
     for turn, (group, gateway) in enumerate(groups.items()):
@@ -231,8 +232,8 @@ def test_a_fetch_of_no_records_does_not_wait(clients: list[httpx.Client], name: 
     for partition in range(PARTITIONS):
         produce(clients[0], name, partition, 1)
     started = time.monotonic()
-    assert fetch(clients[0], name, topics=[name], max_records=0, max_wait_ms=20_000)["batches"] == []
-    assert time.monotonic() - started < 10
+    assert fetch(clients[0], name, topics=[name], max_records=0, max_wait_ms=LONG_MS)["batches"] == []
+    assert time.monotonic() - started < WOKEN_S
 
 
 def attempts(clients: list[httpx.Client]) -> float:

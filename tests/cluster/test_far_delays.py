@@ -78,7 +78,7 @@ class Delayed:
 
 def led(gateway: ServiceProcess) -> float:
     """The share-partitions that a gateway has loaded."""
-    lines = httpx.get(f"{gateway.url}/metrics", timeout=5).text.splitlines()
+    lines = httpx.get(f"{gateway.url}/metrics", timeout=30).text.splitlines()
     return float(next(line for line in lines if line.startswith(LED)).removeprefix(LED))
 
 

@@ -11,7 +11,7 @@ from sharequeue.stack.stack import ServiceProcess
 from tests.cluster.calls import fetch, make_topic
 from tests.cluster.gateways import GatewayCluster
 
-SOON_S = 10
+SOON_S = 20
 
 
 def leaders_of(cluster: GatewayCluster, group: str, topic_id: str, partitions: int) -> list[ServiceProcess]:

@@ -23,7 +23,7 @@ def stack(new_cluster: NewCluster) -> Iterator[Stack]:
 
 
 def readiness(url: str, *, strict: bool = False) -> dict[str, Any]:
-    answer = httpx.get(f"{url}/readyz", params={"strict": strict}, timeout=10, verify=False)
+    answer = httpx.get(f"{url}/readyz", params={"strict": strict}, timeout=30, verify=False)
     found: dict[str, Any] = answer.json()
     assert answer.status_code == (503 if found["status"] == "unavailable" else 200)
     return found

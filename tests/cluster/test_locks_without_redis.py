@@ -52,7 +52,7 @@ def lose_redis(stack: Stack, cluster: GatewayCluster) -> None:
     deadline = time.monotonic() + READY_S
     for gateway in cluster.gateways:
         while gateway.alive():
-            dependencies = httpx.get(f"{gateway.url}/readyz", timeout=5, verify=False).json()["dependencies"]
+            dependencies = httpx.get(f"{gateway.url}/readyz", timeout=30, verify=False).json()["dependencies"]
             if dependencies["redis"] != "ok":
                 break
             assert time.monotonic() < deadline, f"{gateway.name} has not missed Redis"

@@ -142,7 +142,7 @@ def test_no_lock_is_lost_or_doubled_beside_a_slow_redis(
 
 
 def ready(service: ServiceProcess) -> bool:
-    return httpx.get(f"{service.url}/readyz", timeout=5).json()["dependencies"]["redis"] == "ok"
+    return httpx.get(f"{service.url}/readyz", timeout=30).json()["dependencies"]["redis"] == "ok"
 
 
 def lead_elsewhere(cluster: GatewayCluster, led: SharePartitionKey, leader: ServiceProcess) -> ServiceProcess:

@@ -44,7 +44,7 @@ def pair(stack: Stack, kind: str) -> tuple[ServiceProcess, ServiceProcess]:
 
 def owners(at: ServiceProcess) -> dict[int, str]:
     """URL by shard, as one instance tells it."""
-    answer = httpx.get(f"{at.url}/v1/shards", headers=HEADERS, timeout=5, verify=False).raise_for_status().json()
+    answer = httpx.get(f"{at.url}/v1/shards", headers=HEADERS, timeout=30, verify=False).raise_for_status().json()
     assert answer["count"] == 16
     return {entry["shard"]: entry["url"] for entry in answer["shards"]}
 
@@ -85,7 +85,7 @@ def test_every_instance_finds_the_owner_of_every_key(stack: Stack) -> None:
 
 def find(at: ServiceProcess, key_type: str, key: str) -> httpx.Response:
     query = {"key_type": key_type, "key": key}
-    return httpx.get(f"{at.url}/v1/coordinators", params=query, headers=HEADERS, timeout=5, verify=False)
+    return httpx.get(f"{at.url}/v1/coordinators", params=query, headers=HEADERS, timeout=30, verify=False)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_invalid_key_is_refused(stack: Stack, key_type: str, key: str) -> Non
 
 def test_only_services_may_look_up_owners(stack: Stack) -> None:
     for path in ("/v1/shards", "/v1/coordinators?key_type=group&key=g"):
-        assert httpx.get(stack.service("group coordinator").url + path, timeout=5, verify=False).status_code == 401
+        assert httpx.get(stack.service("group coordinator").url + path, timeout=30, verify=False).status_code == 401
 
 
 def test_a_call_at_the_wrong_instance_gets_the_owners_address(stack: Stack, name: str) -> None:
@@ -106,17 +106,17 @@ def test_a_call_at_the_wrong_instance_gets_the_owners_address(stack: Stack, name
     first, second = pair(stack, "group coordinator")
     owner = owners(first)[shard_of(CLUSTER, 16)]
     wrong = second if owner == first.url else first
-    answer = httpx.post(f"{wrong.url}/v1/topics", json={"name": name}, headers=HEADERS, timeout=5, verify=False)
+    answer = httpx.post(f"{wrong.url}/v1/topics", json={"name": name}, headers=HEADERS, timeout=30, verify=False)
     document = answer.json()
     assert (answer.status_code, document["kafka_code"]) == (421, 16)
     assert (document["retriable"], document["definite"], document["owner_url"]) == (True, True, owner)
     group = group_at(stack, owner, name)
-    refused = httpx.get(f"{wrong.url}/v1/share-groups/{group}/config", headers=HEADERS, timeout=5, verify=False)
+    refused = httpx.get(f"{wrong.url}/v1/share-groups/{group}/config", headers=HEADERS, timeout=30, verify=False)
     assert (refused.status_code, refused.json()["owner_url"]) == (421, owner)
     state = {"group_id": group, "topics": [{"topic_id": str(uuid.uuid4()), "partitions": [{"partition": 0}]}]}
     codes = [
         httpx.post(
-            f"{at.url}/v1/share-state/read-summary", json=state, headers=HEADERS, timeout=5, verify=False
+            f"{at.url}/v1/share-state/read-summary", json=state, headers=HEADERS, timeout=30, verify=False
         ).status_code
         for at in pair(stack, "share coordinator")
     ]
@@ -238,7 +238,7 @@ def test_a_groups_settings_reach_the_gateway_from_any_owner(stack: Stack, client
         assert fetched(client, group, name) == [0]
         config = {"share.record.lock.duration.ms": 4_321_000}
         url = f"{at.url}/v1/share-groups/{group}/config"
-        assert httpx.patch(url, json=config, headers=HEADERS, timeout=5, verify=False).status_code == 200
+        assert httpx.patch(url, json=config, headers=HEADERS, timeout=30, verify=False).status_code == 200
 
         def lock_ms(group: str = group) -> float:
             fetched(client, group, name)

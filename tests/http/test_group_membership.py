@@ -9,7 +9,7 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway, Json, good, problem, wait_until
+from tests.http.calls import LONG_MS, Gateway, Json, good, problem, wait_until
 from tests.http.membership import NO_ASSIGNMENT, Member, describe, settle
 
 # Joining and leaving
@@ -284,7 +284,7 @@ def test_ee_009_a_dead_member_leaves_at_the_session_timeout_and_its_records_at_l
     wait_until(lambda: not describe(gateway, groups[0])["members"])
     assert gateway.window(groups[0], name) == (0, ["0-2 ACQUIRED×1"])
     assert gateway.settle(groups[0], name, 0, 2, "accept") == "applied"
-    assert gateway.acquire(groups[1], name, member="m2", max_wait_ms=20_000) == ["0-2×2"]
+    assert gateway.acquire(groups[1], name, member="m2", max_wait_ms=LONG_MS) == ["0-2×2"]
     assert [member["member_id"] for member in describe(gateway, groups[1])["members"]] == ["m1"]
 
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from sharequeue.protocol.apis import ARROW_STREAM
-from tests.http.calls import Gateway, good, ranges, wait_until
+from tests.http.calls import LONG_MS, WOKEN_S, Gateway, good, ranges, wait_until
 from tests.http.transactions_of_a_topic import Transactions
 
-LONG_MS = 600_000
+LOCK_MS = 600_000
 """A lock that does not end while a test runs."""
 
 
@@ -71,13 +71,13 @@ def test_the_end_of_a_transaction_wakes_a_waiting_fetch(
     transaction = producer.begin()
     producer.send("xy", transaction)
     gateway.produce(name, *"fg")
-    waiting = background.submit(gateway.fetch, name, name, max_wait_ms=20_000)
+    waiting = background.submit(gateway.fetch, name, name, max_wait_ms=LONG_MS)
     time.sleep(0.5)  # so that it waits
     assert not waiting.done()
     started = time.monotonic()
     producer.end(transaction, commit=commit)
-    batches = waiting.result(15)["batches"]
-    assert time.monotonic() - started < 10
+    batches = waiting.result(WOKEN_S)["batches"]
+    assert time.monotonic() - started < WOKEN_S
     received = values(batches)
     while len(received) < len(rest):
         received += values(gateway.fetch(name, name, max_wait_ms=5000)["batches"])
@@ -108,7 +108,7 @@ def test_tx_003_aborted_records_and_markers_are_archived(gateway: Gateway, produ
 def test_a_marker_behind_a_held_record_is_not_lag(gateway: Gateway, producer: Transactions, name: str) -> None:
     transaction = producer.begin()
     producer.send("ab", transaction)
-    fetched(gateway, name, "ab", lock_duration_ms=LONG_MS)
+    fetched(gateway, name, "ab", lock_duration_ms=LOCK_MS)
     assert gateway.settle(name, name, 1, 1, "accept") == "applied"
     producer.end(transaction, commit=True)
     assert gateway.acquire(name, name, max_wait_ms=700) == []
@@ -120,7 +120,7 @@ def test_a_marker_behind_a_held_record_is_not_lag(gateway: Gateway, producer: Tr
 def test_aborted_records_behind_a_held_record_are_not_lag(gateway: Gateway, producer: Transactions, name: str) -> None:
     read_committed(gateway, name)
     producer.send("a")
-    fetched(gateway, name, "a", lock_duration_ms=LONG_MS)
+    fetched(gateway, name, "a", lock_duration_ms=LOCK_MS)
     producer.whole("bcd", commit=False)
     assert gateway.acquire(name, name, max_wait_ms=700) == []
     wait_until(lambda: gateway.offsets(name)[name, 0] == (0, 1), 30)

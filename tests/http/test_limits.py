@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway, good, outcomes, problem, wait_until
+from tests.http.calls import LONG_MS, WOKEN_S, Gateway, good, outcomes, problem, wait_until
 from tests.http.database import refused_dead_letters
 
 SETTINGS = {
@@ -122,13 +122,13 @@ def test_the_number_of_waiting_fetches_is_limited(
     gateway = own_gateway
     gateway.create_topic(name)
     gateway.acquire(name, name)
-    waiting = background.submit(gateway.acquire, name, name, max_wait_ms=20_000)
+    waiting = background.submit(gateway.acquire, name, name, max_wait_ms=LONG_MS)
     wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-    response = gateway.try_fetch(name, name, member="m2", max_wait_ms=20_000)
+    response = gateway.try_fetch(name, name, member="m2", max_wait_ms=LONG_MS)
     refused(response, 429, "THROTTLING_QUOTA_EXCEEDED", 89)
     assert response.json()["limit"] == 1
     gateway.produce_batches(name, 1)
-    assert waiting.result(12) == ["0-0×1"]
+    assert waiting.result(WOKEN_S) == ["0-0×1"]
 
 
 def test_the_request_limit_is_a_setting(own_gateway: Gateway, name: str) -> None:

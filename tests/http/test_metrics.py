@@ -12,7 +12,7 @@ from sharequeue_share_coordinator.share_state.row_format import decode_row
 
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway, acknowledge_range, outcomes, wait_until
+from tests.http.calls import LONG_MS, WOKEN_S, Gateway, acknowledge_range, outcomes, wait_until
 from tests.storage.database import session
 
 Changes = Callable[[str], float]
@@ -161,12 +161,12 @@ def test_deleted_groups_and_topics_leave_no_series(gateway: Gateway, background:
     assert gateway.settle(group, topic, 0, 0, "reject") == "applied"
     assert gateway.settle(group, topic, 0, 9, "accept") != "applied"
     wait_until(lambda: f'sharequeue_dead_letter_records_total{{group="{group}"}}' in gateway.metrics())
-    waiting = background.submit(gateway.acquire, group, topic, max_wait_ms=20_000)
+    waiting = background.submit(gateway.acquire, group, topic, max_wait_ms=LONG_MS)
     wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
     assert len(of(group)) >= 2
     assert len(of(topic)) >= 4
     assert gateway.try_delete_group(group, force=True).status_code == 204
-    assert waiting.result(12) == []
+    assert waiting.result(WOKEN_S) == []
     wait_until(lambda: not of(group))
     assert gateway.http.delete(f"/v1/topics/{topic}").status_code == 204
     wait_until(lambda: not of(topic))
@@ -204,7 +204,7 @@ def test_a_group_deleted_during_a_redis_call_leaves_no_series(
         assert not fetching.done()
     finally:
         os.kill(redis_server.pid, signal.SIGCONT)
-    assert fetching.result(12) == []
+    assert fetching.result(WOKEN_S) == []
     assert not of_group()
 
 

@@ -7,7 +7,7 @@ import pytest
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, good, offsets, ranges, wait_until
 
-AT_ONCE_S = 10
+AT_ONCE_S = 25
 """`At once` on a busy machine; the fetches would wait for longer."""
 
 

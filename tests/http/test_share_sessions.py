@@ -5,7 +5,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.http.calls import CLOCKS_APART_MS, Gateway, acknowledge_range, good, outcomes, problem, ranges
+from tests.http.calls import (
+    CLOCKS_APART_MS,
+    LONG_MS,
+    WOKEN_S,
+    Gateway,
+    acknowledge_range,
+    good,
+    outcomes,
+    problem,
+    ranges,
+)
 
 NO_LIMITS = {"max_records": 0, "max_bytes": 0, "min_bytes": 0, "max_wait_ms": 0}
 
@@ -182,12 +192,12 @@ def test_sr_011_closing_wakes_a_waiting_fetch(gateway: Gateway, name: str, backg
     assert len(gateway.acquire(name, name, share_session_epoch=0)) == 2
     waiting = [
         background.submit(
-            gateway.acquire, name, member=f"m{number}", topic_partitions=only(name, number), max_wait_ms=20_000
+            gateway.acquire, name, member=f"m{number}", topic_partitions=only(name, number), max_wait_ms=LONG_MS
         )
         for number in (0, 1)
     ]
     gateway.fetch(name, share_session_epoch=-1, member="m1")
-    assert [answer.result(10) for answer in waiting] == [["0-9×2"], ["1:0-9×2"]]
+    assert [answer.result(WOKEN_S) for answer in waiting] == [["0-9×2"], ["1:0-9×2"]]
 
 
 def test_sr_013_closing_releases_nothing_of_forgotten_partitions(gateway: Gateway, name: str) -> None:

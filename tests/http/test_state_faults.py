@@ -13,13 +13,13 @@ import pytest
 import redis
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway, acknowledge_range, good, offsets, outcomes, problem, ranges, wait_until
+from tests.http.calls import LONG_MS, Gateway, acknowledge_range, good, offsets, outcomes, problem, ranges, wait_until
 from tests.http.database import locked, refused_state_writes, sql
 
 NEWER = 1_000_000
 """An epoch that no gateway and no group of these tests comes to."""
 TOKEN = secrets.token_hex(16)
-MOST_S = 10.0
+MOST_S = 25.0
 """`At once`, on a machine that does much else; the fetches would wait for 30 s."""
 
 
@@ -92,7 +92,7 @@ def test_settings_changed_during_a_load_apply_after_it(
     gateway.produce_batches(name, 3)
     initialised(gateway, name)
     with locked(database, "log.record_batches") as waits:  # its start offset is looked up there
-        fetching = background.submit(gateway.acquire, name, name, max_wait_ms=20_000)
+        fetching = background.submit(gateway.acquire, name, name, max_wait_ms=LONG_MS)
         wait_until(waits)
         gateway.configure(name, share_delivery_count_limit=1)
         caught_up()

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.http.calls import Gateway, good, problem, ranges, wait_until
+from tests.http.calls import LONG_MS, WOKEN_S, Gateway, good, problem, ranges, wait_until
 
 DEFAULTS = {
     "retention.ms": "-1",
@@ -102,10 +102,10 @@ def test_a_deleted_topic_is_gone_for_every_group(gateway: Gateway, name: str, ba
         gateway.produce_batches(topic, 3)
     gateway.acquire(name, topics=[name, other])
     one, other_id = (gateway.describe_topic(topic)["topic_id"] for topic in (name, other))
-    waiting = background.submit(gateway.try_fetch, name, name, member="m2", max_wait_ms=20_000)
+    waiting = background.submit(gateway.try_fetch, name, name, member="m2", max_wait_ms=LONG_MS)
     wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
     assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
-    problem(waiting.result(12), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    problem(waiting.result(WOKEN_S), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     for call in (
         gateway.http.get(f"/v1/topics/{name}"),
         gateway.http.delete(f"/v1/topics/{name}"),

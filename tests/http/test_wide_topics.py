@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sharequeue_gateway.delivery.delayed_fetch import LOADED_AT_ONCE
 
-from tests.http.calls import Gateway, ranges, wait_until
+from tests.http.calls import LONG_MS, WOKEN_S, Gateway, ranges, wait_until
 
 PARTITIONS = 2 * LOADED_AT_ONCE + 200
 LAST = PARTITIONS - 1
@@ -50,7 +50,7 @@ def test_a_fetch_without_wait_loads_some_partitions_and_the_next_fetch_more(
 
 
 def test_a_waiting_fetch_loads_partitions_until_it_finds_records(gateway: Gateway, wide: str, name: str) -> None:
-    answer = gateway.fetch(name, wide, max_wait_ms=20_000)
+    answer = gateway.fetch(name, wide, max_wait_ms=LONG_MS)
     assert ranges(answer) == [f"{LAST}:0-0×1"]
 
 
@@ -65,10 +65,10 @@ def test_an_append_is_found_without_reading_other_partitions(
     gateway: Gateway, wide: str, loaded: str, background: ThreadPoolExecutor
 ) -> None:
     before = looks(gateway)
-    waiting = background.submit(gateway.fetch, loaded, wide, max_wait_ms=20_000)
+    waiting = background.submit(gateway.fetch, loaded, wide, max_wait_ms=LONG_MS)
     wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
     gateway.produce(wide, "new", partition=LOADED_AT_ONCE)
-    answer = waiting.result(12)
+    answer = waiting.result(WOKEN_S)
     assert [batch["partition"] for batch in answer["batches"]] == [LOADED_AT_ONCE]
     assert looks(gateway) - before <= 2
 

@@ -68,6 +68,6 @@ def check_health_checks(home: Path, stack: Stack) -> None:
 
 def _status(port: int) -> int:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/livez", timeout=5).status_code
+        return httpx.get(f"http://127.0.0.1:{port}/livez", timeout=30).status_code
     except httpx.TransportError:
         return 0

@@ -25,6 +25,8 @@ from sharequeue.protocol.types import SharePartitionKey, StateBatch
 from tests.storage.record_logs import new_topic
 
 SHARDS = 4
+COMMAND_S = 60
+"""No statement takes so long, even on a busy machine."""
 
 
 class Running:
@@ -40,11 +42,11 @@ class Running:
         async def connect() -> Any:
             self.connections += 1
             settings = {"application_name": "share-coordinator-test"}
-            return await asyncpg.connect(self.database_url, command_timeout=10, server_settings=settings)
+            return await asyncpg.connect(self.database_url, command_timeout=COMMAND_S, server_settings=settings)
 
         async def connect_owner() -> Any:
             settings = {"application_name": "share-coordinator-owner"}
-            return await asyncpg.connect(self.database_url, command_timeout=10, server_settings=settings)
+            return await asyncpg.connect(self.database_url, command_timeout=COMMAND_S, server_settings=settings)
 
         self.ownership = Ownership(
             connect_owner,

@@ -16,7 +16,7 @@ from tests.system.load import Load
 
 KINDS = {"group coordinator": 17, "share coordinator": 16}
 """How many shards each kind has, the cluster's one among them."""
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ class Map:
 
     def __init__(self, stack: Stack, data_dir: Path) -> None:
         token = (data_dir / "cluster.token").read_text().strip()
-        self._http = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=5)
+        self._http = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30)
         self._stack = stack
 
     def owners(self, of: ServiceProcess) -> dict[int, str]:

@@ -101,7 +101,7 @@ class Machines:
 
     def _ready(self) -> bool:
         try:
-            return all(len(httpx.get(f"{url}/readyz", timeout=5).json()["gateways"]) == 2 for url in self.urls)
+            return all(len(httpx.get(f"{url}/readyz", timeout=30).json()["gateways"]) == 2 for url in self.urls)
         except httpx.TransportError:
             assert all(process.poll() is None for process in self._running.values()), (
                 "a service ended; its log says why"
@@ -125,7 +125,7 @@ class Machines:
 
 def _status(url: str) -> str:
     try:
-        found: str = httpx.get(url, timeout=5).json()["status"]
+        found: str = httpx.get(url, timeout=30).json()["status"]
     except httpx.TransportError:
         return "away"
     return found

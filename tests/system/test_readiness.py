@@ -20,7 +20,10 @@ from tests.http.database import sql
 
 ANSWER_S = 1.0
 SLACK_S = 1.0
-"""The delay that a busy machine may add."""
+"""The delay that a busy machine may add to the quickest of ASKED answers."""
+ASKED = 5
+MOST_S = 20
+"""Every answer comes in this time, even from a busy machine."""
 SERVICES = ("gateway", "group coordinator", "share coordinator")
 SECRETS = ("base/", "record_batches", "extend", "HINT")
 
@@ -57,10 +60,7 @@ def paused(pids: Sequence[int]) -> Iterator[None]:
 
 
 def readiness(stack: Stack, service: str) -> dict[str, Any]:
-    """The answer, which must come in time."""
-    started = time.monotonic()
-    answer = httpx.get(f"{stack.service(service).url}/readyz", timeout=20, verify=False)
-    assert time.monotonic() - started < ANSWER_S + SLACK_S
+    answer = httpx.get(f"{stack.service(service).url}/readyz", timeout=MOST_S, verify=False)
     found: dict[str, Any] = answer.json()
     assert (answer.status_code == 503) is (found["status"] == "unavailable")
     return found
@@ -68,6 +68,16 @@ def readiness(stack: Stack, service: str) -> dict[str, Any]:
 
 def statuses(stack: Stack, without: str = "") -> dict[str, str]:
     return {service: readiness(stack, service)["status"] for service in SERVICES if service != without}
+
+
+def seconds_to_answer(stack: Stack, service: str) -> float:
+    """Of the quickest of some answers: a busy machine delays some, and a wait of the service's own delays all."""
+    taken = []
+    for _ in range(ASKED):
+        started = time.monotonic()
+        readiness(stack, service)
+        taken.append(time.monotonic() - started)
+    return min(taken)
 
 
 def until_ready(stack: Stack) -> None:
@@ -89,6 +99,8 @@ def test_readyz_answers_within_a_second_while_a_dependency_hangs(
     until_ready(stack)
     with paused(pids_of(stack, part)):
         wait_until(lambda: statuses(stack, without=part) == expected)
+        for service in expected:
+            assert seconds_to_answer(stack, service) < ANSWER_S + SLACK_S
     until_ready(stack)
 
 
@@ -165,7 +177,7 @@ def test_without_disk_space_every_call_is_refused_as_retriable_and_readyz_says_s
         (result,) = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "accept")]).json()["results"]
         assert (result["status"], result["code"], result["retriable"]) == ("failed", "KAFKA_STORAGE_ERROR", True)
         assert "no disk space" in result["detail"]
-        wait_until(lambda: set(statuses(stack, without="gateway").values()) == {"unavailable"}, 5)
+        wait_until(lambda: set(statuses(stack, without="gateway").values()) == {"unavailable"})
         found = readiness(stack, "gateway")
         assert (found["status"], found["works"]) == ("degraded", ["manage"])
         words = found["dependencies"]
