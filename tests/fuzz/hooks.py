@@ -2,7 +2,11 @@
 
 from typing import Any, Final
 
+import pyarrow as pa
 import schemathesis
+from hypothesis import strategies as st
+
+from sharequeue.protocol.apis import ARROW_STREAM
 
 SHORT_WAIT_MS: Final = 10
 RULES: Final = (
@@ -48,6 +52,20 @@ NOT_ASKED_FOR: Final = 406
 """A stream never ends, so no request asks for one: without `Accept: text/event-stream` it is refused."""
 ANY_HEADER: Final = "in header - object with unexpected properties"
 """HTTP lets a request have headers of any name."""
+
+
+def _stream(texts: list[str]) -> bytes:
+    """An Arrow stream with a record for each text."""
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch({"value": pa.array(texts, pa.string())})
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+_TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+schemathesis.openapi.media_type(ARROW_STREAM, st.lists(_TEXTS, min_size=1, max_size=5).map(_stream))
 
 
 @schemathesis.hook

@@ -24,6 +24,7 @@ from tests.http.calls import wait_until
 BODIES = {
     apis.PRODUCE_RECORDS: b'{"records":[{"value":1}]}',
     apis.PRODUCE_RAW_RECORD: b"bytes",
+    apis.PRODUCE_ARROW: b"bytes",
     apis.FETCH_RECORDS: b'{"topics":["a"]}',
     apis.ACKNOWLEDGE_RECORDS: b'{"member_id":"m","acknowledgements":[]}',
     apis.LIVEZ: b"",

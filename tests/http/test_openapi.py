@@ -21,6 +21,7 @@ from openapi_spec_validator import OpenAPIV30SpecValidator, OpenAPIV31SpecValida
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from tests.http.calls import Gateway, Json, acknowledge_range, good
+from tests.http.test_produce_arrow import body as arrow_body
 
 SNAPSHOT = Path(__file__).parent / "openapi.json"
 PUBLIC = [value for value in vars(apis).values() if isinstance(value, Api) and not value.internal]
@@ -98,7 +99,7 @@ def test_operations_have_the_fields_that_code_generators_need(document: Json) ->
         in_path = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
         assert in_path == set(re.findall(r"{(\w+)}", path)), where
         body = operation.get("requestBody", {}).get("content", {})
-        assert body.keys() <= {"application/json", "application/octet-stream"}, where
+        assert body.keys() <= {"application/json", "application/octet-stream", apis.ARROW_STREAM}, where
         if "application/json" in body:
             assert body["application/json"]["schema"].keys() == {"$ref"}, where
 
@@ -354,8 +355,10 @@ class Tour:
     def call(
         self, api: Api, status: int, *, query: Json | None = None, body: Any = None, token: str = "", **path: Any
     ) -> Any:
-        raw = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
+        raw: Json = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if api.raw_body:
+            headers["Content-Type"] = api.media_type
         response = self._http.request(api.method, apis.path_of(api, **path), params=query, headers=headers, **raw)
         assert response.status_code == status, response.text
         responses = self._document["paths"][api.path][api.method.lower()]["responses"]
@@ -405,6 +408,8 @@ def test_every_answer_of_a_tour_fits_its_schema(
     call(apis.PRODUCE_RECORDS, 200, **topic, body={"records": records})
     call(apis.PRODUCE_RECORDS, 413, **topic, body={"records": [{"value": "x" * 1_100_000}]})
     call(apis.PRODUCE_RAW_RECORD, 200, **topic, body=b"\xff")
+    call(apis.PRODUCE_ARROW, 200, **topic, body=arrow_body(value=["a"]))
+    call(apis.PRODUCE_ARROW, 400, **topic, body=b"\xff")
     assert len(call(apis.READ_RECORDS, 200, **topic, partition=0, query={"offset": 0})["records"]) >= 4
     call(apis.READ_RECORDS, 422, **topic, partition=0, query={"offset": 99})
     call(apis.UPDATE_SHARE_GROUP_CONFIG, 200, **group, body={"share.delivery.count.limit": 3, "reset": []})

@@ -81,6 +81,7 @@ from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing import transaction_metrics
 from sharequeue_gateway.producing.admission import ProduceAdmission
+from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -415,7 +416,7 @@ def _apis(
             sessions,
             SettleApi(delivering.commits, producer, metadata, admission),
         ),
-        ProduceApi(producer),
+        ProduceApi(producer, ArrowProducer(metadata, record_log.appender, clock, settings.max_value_depth)),
         TransactionsApi(
             record_log.transactions,
             delivering.commits,

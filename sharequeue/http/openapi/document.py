@@ -93,7 +93,7 @@ def _operation(api: Api, schemas: Schemas) -> dict[str, Any]:
         if example.body is not None and example.answered < 300
     }
     if api.raw_body:
-        content: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        content: dict[str, Any] = {api.media_type: {"schema": {"type": "string", "format": "binary"}}}
         operation["requestBody"] = {"required": True, "content": content}
     elif api.takes_body:
         content = {"application/json": {"schema": schemas.reference(api.documented), "examples": shown}}

@@ -4,8 +4,10 @@ The requests are written here. The answers are those of a real stack, in example
 the story and compares (`tests/http/test_examples.py`).
 """
 
+import base64
 import functools
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from importlib.resources import files
@@ -50,6 +52,15 @@ RECORDS: Final = [
     {"key": "cyd", "value": {"id": 3, "total": 7.25}},
 ]
 
+ARROW: Final = zlib.decompress(
+    base64.b64decode(
+        "eNp1UEEOgjAQHKFgQ3rogRie4IkgiXe/AgknDZ40MfEhPsoH8Js6rUskVSfZ7k6Z2e3inHMPABYeBQxyZNCsiJUiB5nmqeQEEsZB6ol+CjPvr+"
+        "TOI2Ncu9NlYH5SY1HSn2MdOlqZ9+1LGcfhRq7CHa1uYi7lu8FGXmhCJ6Qq+BvMKMhNeK3f4S67Jfggx38YyTbSVpGuivRbyXqhSaK5+MHnnec5"
+        "3Tj25/5dq0W/dlfv27ZuXPjfwAuDqyAp"
+    )
+)
+"""An Arrow stream with the columns `key` and `value` and two rows."""
+
 
 def _settled(first_offset: int, word: str, **more: Any) -> dict[str, Any]:
     place = {"topic": "orders", "partition": 0, "first_offset": first_offset, "last_offset": first_offset}
@@ -93,6 +104,14 @@ STORY: Final = (
         path={"topic": "scans"},
         headers={"Record-Key": "ann", "Content-Type": "application/octet-stream"},
         body=b"any bytes",
+    ),
+    Example(
+        "produce-arrow",
+        apis.PRODUCE_ARROW,
+        "The rows of an Arrow stream",
+        path={"topic": "scans"},
+        headers={"Content-Type": apis.ARROW_STREAM},
+        body=ARROW,
     ),
     Example(
         "stream",

@@ -62,6 +62,7 @@ from sharequeue.protocol.apis.operations import AUDIT_LOG, AUDIT_SHARE_STATE, LI
 from sharequeue.protocol.apis.records import (
     ACKNOWLEDGE_RECORDS,
     FETCH_RECORDS,
+    PRODUCE_ARROW,
     PRODUCE_RAW_RECORD,
     PRODUCE_RECORDS,
     READ_RECORDS,
@@ -148,6 +149,7 @@ __all__ = [
     "METADATA_CHANGES",
     "METRICS",
     "NEXT_LEADER_EPOCH",
+    "PRODUCE_ARROW",
     "PRODUCE_RAW_RECORD",
     "PRODUCE_RECORDS",
     "READYZ",

@@ -41,7 +41,9 @@ class Api:
     streams: bool = False
     """Whether the answer is a stream of Server-Sent Events that ends with its connection alone."""
     raw_body: bool = False
-    """Whether the body is bytes of any content type and not JSON."""
+    """Whether the body is bytes and not JSON."""
+    media_type: str = "application/octet-stream"
+    """Of such a body: what the document says, and what a client sends."""
     headers: tuple[tuple[str, str], ...] = ()
     """Request headers this call understands, as (name, meaning)."""
     also: tuple[int, ...] = ()

@@ -1,12 +1,13 @@
 """Produce, fetch and acknowledge records, and read them by offset: calls of a gateway."""
 
 from sharequeue.protocol import bounds
-from sharequeue.protocol.apis.api import GROUP_ERRORS, TOPIC_ERRORS, Api
+from sharequeue.protocol.apis.api import ARROW_STREAM, GROUP_ERRORS, TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.records import (
     AcknowledgeRequest,
     AcknowledgeResponse,
     FetchRequest,
     FetchResponse,
+    ProducedBatches,
     ProduceRequest,
     ProduceResponse,
     ReadRecordsQuery,
@@ -40,6 +41,23 @@ PRODUCE_RECORDS = Api(
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     check_body=bounds.check_records,
+)
+PRODUCE_ARROW = Api(
+    "produceArrow",
+    "POST",
+    "/v1/topics/{topic}/records/arrow",
+    "Append records that are rows of an Arrow stream, all or none; answered when they are durable.",
+    description="As produceRecords, for many records: their cost is that of their bytes. Columns: `value` (string or binary; "
+    "null is a tombstone), and optionally `key` (string or binary), `value_is_json` (bool; true: `value` is JSON, kept byte "
+    "for byte), `headers` (map of string to string), `partition` and `timestamp_ms` (integers). A string becomes "
+    "`key` or `value` of a JSON record, and a binary `key_base64` or `value_base64`. One request has 1 to 10,000 rows. A "
+    "gateway without the package pyarrow answers 415.",
+    response=ProducedBatches,
+    tag="Records",
+    errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
+    headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
+    raw_body=True,
+    media_type=ARROW_STREAM,
 )
 PRODUCE_RAW_RECORD = Api(
     "produceRawRecord",

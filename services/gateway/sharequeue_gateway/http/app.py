@@ -31,7 +31,7 @@ from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
 from sharequeue_gateway.producing.admission import ProduceAdmission
 
-BOUNDED = (apis.PRODUCE_RECORDS, apis.PRODUCE_RAW_RECORD, apis.COMMIT_TRANSACTION)
+BOUNDED = (apis.PRODUCE_RECORDS, apis.PRODUCE_ARROW, apis.PRODUCE_RAW_RECORD, apis.COMMIT_TRANSACTION)
 """The calls whose bytes in hand are bounded together. A commit may have 10,000 acknowledgements."""
 DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
 
@@ -67,6 +67,7 @@ class GatewayApis(NamedTuple):
             (apis.PRODUCE_RECORDS, self.produce.produce_records),
             (apis.FETCH_FROM_LEADER, self.leader.fetch),
             (apis.ACKNOWLEDGE_AT_LEADER, self.leader.acknowledge),
+            (apis.PRODUCE_ARROW, self.produce.produce_arrow),
             (apis.PRODUCE_RAW_RECORD, self.produce.produce_raw_record),
             (apis.BEGIN_TRANSACTION, self.transactions.begin),
             (apis.COMMIT_TRANSACTION, self.transactions.commit),

@@ -6,9 +6,12 @@ import msgspec
 
 from sharequeue.http.answer import Answer
 from sharequeue.http.application.endpoint import Call
+from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32, whole_number
+from sharequeue_gateway.producing.arrow_columns import check_available
+from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record
 
@@ -16,10 +19,11 @@ RECORD_HEADER_PREFIX: Final = "record-header-"
 
 
 class ProduceApi:
-    """The handlers of produceRecords and produceRawRecord."""
+    """The handlers of produceRecords, produceArrow and produceRawRecord."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, arrow_producer: ArrowProducer) -> None:
         self._producer = producer
+        self._arrow_producer = arrow_producer
 
     async def produce_records(self, call: Call) -> Answer:
         request: ProduceRequest = call.request
@@ -34,6 +38,24 @@ class ProduceApi:
         )
         call.raw, call.request = b"", None  # a large request is not kept until it is durable
         del request
+        return await producing
+
+    async def produce_arrow(self, call: Call) -> Answer:
+        media_type = (call.header("content-type") or "").partition(";")[0].strip().lower()
+        if media_type != ARROW_STREAM:
+            raise InvalidRequest(
+                f"send an Arrow stream with the header Content-Type: {ARROW_STREAM}, not {media_type!r}", status=415
+            )
+        check_available()
+        producing = self._arrow_producer.produce(
+            call.path["topic"],
+            call.raw,
+            call.exchange.path,
+            call.header("idempotency-key"),
+            call.header("idempotency-retention-ms"),
+            call.header("transaction-id"),
+        )
+        call.raw = b""  # a large request is not kept until it is durable
         return await producing
 
     async def produce_raw_record(self, call: Call) -> Answer:

@@ -78,10 +78,10 @@ class Producer:
         timestamp_ms = time.time_ns() // 1_000_000
         if transaction_id is not None:
             check_transaction_id(transaction_id)
-        fingerprint = b"" if idempotency_key is None else _fingerprint(body, raw_value, transaction_id)
+        fingerprint = b"" if idempotency_key is None else fingerprint_of(body, raw_value, transaction_id)
         large = len(body if raw_value is None else raw_value) > LARGE_BYTES
         if raw_value is not None:
-            tails, plain = await _aside(large, raw_tails, records[0], raw_value, timestamp_ms), False
+            tails, plain = await aside(large, raw_tails, records[0], raw_value, timestamp_ms), False
         elif large:
             tails, plain = await asyncio.to_thread(record_tails, records, timestamp_ms)
         else:
@@ -91,7 +91,7 @@ class Producer:
             await self._check_depths(records, tails)
         topic = self._metadata.known_topic(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if largest > topic.max_message_bytes:
-            raise _too_large(topic, tails)
+            raise too_large(topic, tails)
         places: Places = None
         if plain:
             partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
@@ -126,13 +126,13 @@ class Producer:
         """The appends of records that another commit appends. `size`: of the request. Raises: as `produce`."""
         timestamp_ms = time.time_ns() // 1_000_000
         large = size > LARGE_BYTES
-        tails, plain = await _aside(large, record_tails, records, timestamp_ms)
+        tails, plain = await aside(large, record_tails, records, timestamp_ms)
         largest = max(map(len, tails))
         if largest > 2 * self._max_value_depth + AROUND_VALUE:
             await self._check_depths(records, tails)
         topic = self._metadata.known_topic(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if largest > topic.max_message_bytes:
-            raise _too_large(topic, tails)
+            raise too_large(topic, tails)
         if plain:
             partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
             return Prepared(topic, [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms)], None)
@@ -145,7 +145,7 @@ class Producer:
         if not suspects:
             return
         large = sum(len(tails[index]) for index in suspects) > LARGE_BYTES
-        index = await _aside(large, _first_too_deep, records, suspects, most)
+        index = await aside(large, _first_too_deep, records, suspects, most)
         if index is not None:
             detail = f"nested deeper than {most} levels (max_value_depth)"
             raise InvalidRequest(
@@ -173,8 +173,8 @@ class Producer:
         partitions: list[int] | int = 0
         if topic.partitions > 1:
             turn = next(self._turns) % topic.partitions
-            partitions = await _aside(large, _choose, records, topic.partitions, turn)
-        appends, places = await _aside(
+            partitions = await aside(large, _choose, records, topic.partitions, turn)
+        appends, places = await aside(
             large, _group, topic.topic_id, partitions, tails, records, timestamp_ms, transaction_id
         )
         if len(appends) > MOST_PARTITIONS:
@@ -201,12 +201,12 @@ class Producer:
                 raise unfit(f"/records/{index}/timestamp_ms", f"{record.timestamp_ms} is more than {limit}")
 
 
-async def _aside(large: bool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def aside(large: bool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function. For a large request, call it in a thread, so that it does not block the event loop."""
     return await asyncio.to_thread(function, *args, **kwargs) if large else function(*args, **kwargs)
 
 
-def _too_large(topic: KnownTopic, tails: Sequence[bytes]) -> TooLarge:
+def too_large(topic: KnownTopic, tails: Sequence[bytes]) -> TooLarge:
     limit = topic.max_message_bytes
     index = next(index for index, tail in enumerate(tails) if len(tail) > limit)
     return TooLarge(
@@ -289,7 +289,7 @@ def produced_by(prepared: Prepared, base_offsets: Sequence[int]) -> bytes:
     return _answer(base_offsets, prepared.appends, prepared.places)
 
 
-def _fingerprint(body: bytes, raw_value: bytes | None, transaction_id: str | None) -> bytes:
+def fingerprint_of(body: bytes, raw_value: bytes | None, transaction_id: str | None) -> bytes:
     digest = hashlib.sha256()
     if transaction_id is not None:
         digest.update(f"{transaction_id}\0".encode())

@@ -1,0 +1,277 @@
+"""Records of an Arrow stream: the bytes that the same records have in JSON, and what is refused."""
+
+import struct
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sharequeue_gateway.producing import arrow_columns
+from sharequeue_gateway.producing.arrow_producer import choose
+from sharequeue_gateway.producing.arrow_tails import ArrowRecords, arrow_records, text_json
+from sharequeue_gateway.producing.partitioner import key_hash
+from sharequeue_gateway.producing.record_tails import record_tails
+
+from sharequeue.protocol.errors import ApiError, InvalidRequest
+from sharequeue.protocol.messages.records import ProduceRequest
+
+NOW_MS = 1_800_000_000_000
+DEPTH = 64
+SCHEMA = pa.schema(
+    {
+        "key": pa.string(),
+        "value": pa.string(),
+        "value_is_json": pa.bool_(),
+        "headers": pa.map_(pa.string(), pa.string()),
+        "partition": pa.int32(),
+        "timestamp_ms": pa.int64(),
+    }
+)
+
+
+def stream(*batches: pa.RecordBatch, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def body(**columns: Any) -> bytes:
+    return stream(pa.record_batch({name: pa.array(*each) for name, each in columns.items()}))
+
+
+def values(*texts: str) -> bytes:
+    return body(value=(texts, pa.string()))
+
+
+def read(body: bytes) -> ArrowRecords:
+    return arrow_records(body, NOW_MS, DEPTH)
+
+
+def refused(body: bytes, status: int, words: str) -> ApiError:
+    with pytest.raises(ApiError) as found:
+        read(body)
+    assert found.value.status == status, found.value
+    assert words in str(found.value)
+    return found.value
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
+    ["plain", '"', "\\", "\x1f", "\x7f", "ä😀"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    """The body of produceArrow with some records, in batches, and that of produceRecords with the same."""
+    count = draw(st.integers(1, 6))
+
+    def column(entries: Any) -> list[Any]:
+        return draw(st.lists(entries, min_size=count, max_size=count))
+
+    columns: dict[str, Any] = {}
+    records: list[dict[str, Any]] = [{} for _ in range(count)]
+    text_keys, text_values = draw(st.booleans()), draw(st.booleans())
+    simple = draw(st.booleans())
+    if draw(st.booleans()):
+        keys = column((st.just("k") | TEXTS) if simple else (st.none() | TEXTS))
+        columns["key"] = pa.array([None if key is None else key.encode() for key in keys], pa.binary())
+        if text_keys:
+            columns["key"] = columns["key"].cast(draw(st.sampled_from([pa.string(), pa.large_string()])))
+        for record, key in zip(records, keys, strict=True):
+            if key is not None:
+                record["key" if text_keys else "key_base64"] = key if text_keys else key.encode()
+    flags = [False] * count if simple else column(st.booleans())
+    if any(flags) or draw(st.booleans()):
+        columns["value_is_json"] = pa.array(flags, pa.bool_())
+    given_values: list[bytes | None] = []
+    for record, flag in zip(records, flags, strict=True):
+        value = draw(JSON if flag else TEXTS if simple else st.none() | TEXTS)
+        if flag:
+            text = msgspec.json.encode(value)
+            given_values.append(draw(st.sampled_from([b"", b" ", b"\n"])) + text + draw(st.sampled_from([b"", b"\t "])))
+            record["value"] = msgspec.Raw(text)
+        elif value is None:
+            given_values.append(None)
+            record["tombstone"] = True
+        else:
+            given_values.append(value.encode())
+            record["value" if text_values else "value_base64"] = value if text_values else value.encode()
+    columns["value"] = pa.array(given_values, pa.binary()).cast(pa.string() if text_values else pa.large_binary())
+    if not simple and draw(st.booleans()):
+        headers = column(st.none() | st.dictionaries(TEXTS, TEXTS, max_size=2))
+        columns["headers"] = pa.array(
+            [None if each is None else list(each.items()) for each in headers], SCHEMA.field("headers").type
+        )
+        for record, each in zip(records, headers, strict=True):
+            if each:
+                record["headers"] = each
+    for name, kind, most in (("partition", pa.int16(), 5), ("timestamp_ms", pa.int64(), NOW_MS)):
+        if draw(st.booleans()):
+            numbers = column(st.none() | st.integers(0, most))
+            columns[name] = pa.array(numbers, kind)
+            for record, number in zip(records, numbers, strict=True):
+                if number is not None:
+                    record[name] = number
+    table = pa.table(columns)
+    batches = table.to_batches(max_chunksize=draw(st.integers(1, 6)))
+    return stream(*batches), msgspec.json.encode({"records": records})
+
+
+@given(rows())
+@settings(max_examples=400, deadline=None)
+def test_records_are_those_of_the_same_json(pair: tuple[bytes, bytes]) -> None:
+    as_arrow, as_json = pair
+    records = msgspec.json.decode(as_json, type=ProduceRequest).records
+    expected, _ = record_tails(records, NOW_MS)
+    found = read(as_arrow)
+    assert found.tails == expected
+    assert (found.partitions or [None] * len(records)) == [record.partition for record in records]
+    assert (found.timestamps or [None] * len(records)) == [record.timestamp_ms for record in records]
+
+
+@given(st.text(max_size=40), st.sampled_from([0, 30_000, 70_000]))
+@example('\x00\x1f\x7f"\\/\u2028😀', 70_000)
+@settings(deadline=None)
+def test_a_text_of_any_length_has_one_json(text: str, more: int) -> None:
+    text = text.encode(errors="replace").decode() + "é" * more
+    assert text_json(text.encode()) == msgspec.json.encode(text)
+
+
+def test_keys_choose_partitions_as_in_json() -> None:
+    keys: list[bytes | None] = [b"%d" % number for number in range(100)]
+    keys[7] = None
+    records = ArrowRecords([b""] * 100, keys, None, None)
+    expected = [3 if key is None else key_hash(key) % 6 for key in keys]
+    assert choose(records, 6, 3) == expected
+    own = records._replace(partitions=[5, *[None] * 99])
+    assert choose(own, 6, 3) == [5, *expected[1:]]
+
+
+def test_plain_texts_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_by_one(*_: Any) -> None:
+        raise AssertionError("the records were made one by one")
+
+    monkeypatch.setattr("sharequeue_gateway.producing.arrow_tails._each", one_by_one)
+    plain = {"key": (["k", "ä"], pa.string()), "value": (["v", "😀"], pa.string()), "timestamp_ms": ([5, None],)}
+    assert len(read(body(**plain)).tails) == 2
+    for odd in ('"', "\\", "\n"):
+        with pytest.raises(AssertionError, match="one by one"):
+            read(values("v", odd))
+
+
+# Refused
+
+
+@pytest.mark.parametrize("deep", ["[" * 65 + "]" * 65, '{"a":' * 5000 + "1" + "}" * 5000])
+def test_a_value_nests_as_deep_as_in_json(deep: str) -> None:
+    flags = ([True, True], pa.bool_())
+    assert len(read(body(value=(["1", "[" * 64 + "]" * 64],), value_is_json=flags)).tails) == 2
+    fault = refused(body(value=(["1", deep],), value_is_json=flags), 422, "max_value_depth")
+    assert fault.pointers == (("/records/1/value", "nested deeper than 64 levels (max_value_depth)"),)
+
+
+@pytest.mark.parametrize("text", [b"", b"1,2", b"nul", b'{"a":', b'"\x01"', b'"\xff"', b"1}", b"[1] [2]"])
+def test_a_value_that_is_not_json_is_refused(text: bytes) -> None:
+    columns = {"value": ([b"1", text], pa.binary()), "value_is_json": ([True, True],)}
+    refused(body(**columns), 422, "/records/1/value: value_is_json is true, and the value is not JSON")
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    split = pa.array([b"\xc3", b"\xa4"], pa.binary()).view(pa.string())  # together they are one character
+    refused(stream(pa.record_batch({"value": split})), 400, "not an Arrow stream of records")
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    refused(body(key=(["a"],)), 422, "one is value")
+    refused(body(value=(["a"],), other=([1],)), 422, "the column 'other' is unknown")
+    refused(body(value=([1],)), 422, "the column value must be string or binary, not int64")
+    refused(body(value=(["a"], pa.dictionary(pa.int8(), pa.string()))), 422, "must be string or binary")
+    refused(body(value=(["a"],), headers=(["a"],)), 422, "the column headers must be map of string to string")
+    refused(body(value=(["a"],), value_is_json=([None], pa.bool_())), 422, "value_is_json has a null")
+    refused(body(value=(["a"],), partition=([-1],)), 422, "the column partition has -1")
+    refused(body(value=(["a"],), partition=([2**31],)), 422, "the column partition has 2147483648")
+    refused(body(value=(["a"],), timestamp_ms=([2**64 - 1], pa.uint64())), 422, "the column timestamp_ms has 184")
+    batch = pa.record_batch([pa.array(["a"]), pa.array(["b"])], names=["value", "value"])
+    refused(stream(batch), 422, "different names")
+
+
+def test_counts_are_bounded() -> None:
+    none = pa.record_batch({"value": pa.array([], pa.string())})
+    refused(stream(none), 422, "this one has none")
+    assert len(read(stream(none, pa.record_batch({"value": pa.array(["a"] * 10_000)}))).tails) == 10_000
+    refused(values(*["a"] * 10_001), 422, "more than 10000 entries")
+    refused(stream(*[none] * 1001), 422, "more than 1000 record batches")
+    kind = SCHEMA.field("headers").type
+    many = [(f"{number}", "") for number in range(1001)]
+    refused(
+        body(value=(["a", "b"],), headers=([[], many], kind)), 422, "`/records/1/headers` has more than 1000 entries"
+    )
+    large = [("h", "x" * (256 * 1024))]
+    refused(body(value=(["a"],), headers=([large], kind)), 422, "more than 262144 bytes")
+    refused(body(value=(["a"],), headers=([[("h", None)]], kind)), 422, "a header is null")
+
+
+def test_compressed_buffers_are_refused_before_they_grow() -> None:
+    batch = pa.record_batch({"value": pa.array(["x" * 1_000_000])})
+    for codec in ("zstd", "lz4"):
+        refused(stream(batch, compression=codec), 400, "compressed")
+
+
+def test_only_a_whole_stream_is_read() -> None:
+    whole = values("a", "b")
+    refused(b"", 400, "it is empty")
+    refused(whole + whole, 400, "bytes behind its end")
+    refused(whole + b"\0", 400, "bytes behind its end")
+    refused(whole[: -len(arrow_columns.END)], 400, "has no end")
+    file = pa.BufferOutputStream()
+    with pa.ipc.new_file(file, pa.schema({"value": pa.string()})) as writer:
+        writer.write_batch(pa.record_batch({"value": pa.array(["a"])}))
+    refused(file.getvalue().to_pybytes(), 400, "not an Arrow stream")
+
+
+@given(st.data())
+@settings(max_examples=1500, deadline=None)
+def test_damaged_bytes_are_refused_or_read(data: st.DataObject) -> None:
+    """Any bytes give records that can be stored, or a refusal, and no other exception."""
+    whole = bytearray(
+        stream(
+            pa.record_batch(
+                {
+                    "key": pa.array(["k1", None, "k3"]),
+                    "value": pa.array(["a", "b" * 20, None]),
+                    "headers": pa.array([[("h", "x")], [], None], SCHEMA.field("headers").type),
+                    "partition": pa.array([1, None, 2], pa.int32()),
+                }
+            )
+        )
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(whole) - 1))
+        if data.draw(st.booleans()):
+            whole[place] = data.draw(st.integers(0, 255))
+        else:
+            word = struct.pack("<i", data.draw(st.sampled_from([-1, 0, 1, 2**31 - 1, -(2**31), 4096])))
+            whole[place : place + 4] = word[: len(whole) - place]
+    try:
+        found = read(bytes(whole))
+    except InvalidRequest:
+        return
+    for tail in found.tails:
+        msgspec.json.decode(b'{"offset":0' + tail)
+
+
+def test_without_pyarrow_arrow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InvalidRequest, match="without pyarrow") as fault:
+        arrow_columns.check_available()
+    assert fault.value.status == 415

@@ -1,0 +1,159 @@
+"""Produce of an Arrow stream, as a client sees it: the records, their places, repeats, transactions and refusals."""
+
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sharequeue.protocol.apis import ARROW_STREAM
+from tests.http.calls import Gateway, good, problem
+from tests.http.test_transactions import begin, bounds, end
+
+HEADERS = pa.map_(pa.string(), pa.string())
+
+
+def body(**columns: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch(
+        {name: each if isinstance(each, pa.Array) else pa.array(each) for name, each in columns.items()}
+    )
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def produce(gateway: Gateway, topic: str, content: bytes, **headers: str) -> Any:
+    all_headers = {"Content-Type": ARROW_STREAM, **{name.replace("_", "-"): text for name, text in headers.items()}}
+    return gateway.http.post(f"/v1/topics/{topic}/records/arrow", content=content, headers=all_headers)
+
+
+def values(gateway: Gateway, topic: str, partition: int = 0) -> list[Any]:
+    return [record["value"] for record in gateway.read(topic, partition)["records"]]
+
+
+def test_every_kind_of_record_is_stored_as_in_json(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    mixed = body(
+        key=["schlüssel", None, ""],
+        value=pa.array([b' {"kept" : 1.10} ', b"null", b"\x00\xff"], pa.binary()),
+        value_is_json=[True, True, False],
+        headers=pa.array([[("h", "x")], None, []], HEADERS),
+        timestamp_ms=[5, 6, 7],
+    )
+    assert good(produce(gateway, name, mixed)) == {"batches": [{"partition": 0, "first_offset": 0, "last_offset": 2}]}
+    keys = body(key=pa.array([b"\x00\xff", None], pa.binary()), value=["tab\t", None], timestamp_ms=[8, 9])
+    good(produce(gateway, name, keys))
+    assert gateway.read(name)["records"] == [
+        {"offset": 0, "timestamp_ms": 5, "key": "schlüssel", "value": {"kept": 1.10}, "headers": {"h": "x"}},
+        {"offset": 1, "timestamp_ms": 6, "key": None, "value": None},
+        {"offset": 2, "timestamp_ms": 7, "key": "", "value_base64": "AP8="},
+        {"offset": 3, "timestamp_ms": 8, "key_base64": "AP8=", "value": "tab\t"},
+        {"offset": 4, "timestamp_ms": 9, "key": None, "value": None},
+    ]
+
+
+def test_records_go_where_the_same_json_goes(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, 5)
+    numbers = [*range(200)]
+    own = [number % 5 if number < 20 else None for number in numbers]
+    columns = {
+        "key": [f"k{number}" for number in numbers],
+        "value": [str(number) for number in numbers],
+        "partition": pa.array(own, pa.int32()),
+    }
+    answer = good(produce(gateway, name, body(**columns)))["batches"]
+    assert sorted(each["partition"] for each in answer) == [*range(5)]
+    assert [each["last_offset"] + 1 for each in sorted(answer, key=lambda each: each["partition"])] == gateway.log_ends(
+        name
+    )
+    records = [
+        {"key": f"k{number}", "value": str(number), **({} if partition is None else {"partition": partition})}
+        for number, partition in zip(numbers, own, strict=True)
+    ]
+    other = f"{name}-json"
+    gateway.create_topic(other, 5)
+    good(gateway.http.post(f"/v1/topics/{other}/records", json={"records": records}))
+    assert [values(gateway, name, each) for each in range(5)] == [values(gateway, other, each) for each in range(5)]
+
+
+def test_records_without_keys_take_the_partitions_in_turn(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, 3)
+    for _ in range(3):
+        (batch,) = good(produce(gateway, name, body(value=["a", "b"])))["batches"]
+        assert (batch["first_offset"], batch["last_offset"]) == (0, 1)
+    assert gateway.log_ends(name) == [2, 2, 2]
+
+
+def test_a_repeat_with_a_key_is_stored_once(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, 2)
+    content = body(key=["a", "b", "c", "d"], value=["1", "2", "3", "4"])
+    first = produce(gateway, name, content, Idempotency_Key="k")
+    assert good(produce(gateway, name, content, Idempotency_Key="k")) == good(first)
+    assert sum(gateway.log_ends(name)) == 4
+    other = produce(gateway, name, body(value=["other"]), Idempotency_Key="k")
+    problem(other, 422, "INVALID_REQUEST", 42)
+    retention = {"Idempotency_Retention_Ms": "60000"}
+    problem(produce(gateway, name, content, **retention), 422, "INVALID_REQUEST", 42)
+    problem(produce(gateway, name, content, Idempotency_Key="x" * 129), 422, "INVALID_REQUEST", 42)
+    assert sum(gateway.log_ends(name)) == 4
+
+
+def test_records_of_a_transaction_are_visible_after_its_commit(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    transaction = begin(gateway)["transaction_id"]
+    answer = produce(gateway, name, body(value=["a", "b"]), Transaction_Id=transaction)
+    assert good(answer)["batches"] == [{"partition": 0, "first_offset": 0, "last_offset": 1}]
+    assert answer.headers["transaction-id"] == transaction
+    assert bounds(gateway, name) == (0, 2)
+    good(end(gateway, transaction, "commit"))
+    assert bounds(gateway, name) == (3, 3)
+    late = produce(gateway, name, body(value=["late"]), Transaction_Id=transaction)
+    problem(late, 409, "INVALID_TXN_STATE", 48)
+    assert values(gateway, name) == ["a", "b"]
+
+
+def test_a_group_gets_the_records(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    gateway.fetch(f"{name}-g", name)
+    good(produce(gateway, name, body(value=[f"{number}" for number in range(3)])))
+    assert gateway.acquire(f"{name}-g", name) == ["0-2×1"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no", b"\xff" * 2000, b'{"records":[{"value":1}]}', body(value=["a"])[:-8]])
+def test_bytes_that_are_no_stream_change_nothing(gateway: Gateway, name: str, content: bytes) -> None:
+    refused = problem(produce(gateway, name, content), 400, "INVALID_REQUEST", 42)
+    assert refused["definite"]
+    problem(gateway.http.get(f"/v1/topics/{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+
+
+def test_a_refused_record_refuses_all(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, max_message_bytes=1000)
+    large = problem(produce(gateway, name, body(value=["a", "x" * 1001])), 413, "MESSAGE_TOO_LARGE", 10)
+    assert large["errors"][0]["pointer"] == "/records/1"
+    ahead = body(value=["a", "b"], timestamp_ms=[1, int(time.time() * 1000) + 7_200_000])
+    late = problem(produce(gateway, name, ahead), 422, "INVALID_REQUEST", 42)
+    assert late["errors"][0]["pointer"] == "/records/1/timestamp_ms"
+    away = body(value=["a"], partition=[1])
+    problem(produce(gateway, name, away), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    deep = body(value=["[" * 65 + "]" * 65], value_is_json=[True])
+    problem(produce(gateway, name, deep), 422, "INVALID_REQUEST", 42)
+    problem(produce(gateway, "no topic", body(value=["a"])), 422, "INVALID_TOPIC_EXCEPTION", 17)
+    assert gateway.log_ends(name) == [0]
+
+
+def test_another_media_type_is_refused(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    for media_type in ("application/json", "application/octet-stream", ""):
+        answer = produce(gateway, name, body(value=["a"]), Content_Type=media_type)
+        problem(answer, 415, "INVALID_REQUEST", 42)
+    good(produce(gateway, name, body(value=["a"]), Content_Type=f"{ARROW_STREAM.upper()}; version=1"))
+    assert gateway.log_ends(name) == [1]
+
+
+def test_a_full_request_is_stored(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, 4)
+    content = body(key=[f"{number}" for number in range(10_000)], value=["x" * 1000] * 10_000)
+    good(produce(gateway, name, content))
+    assert sum(gateway.log_ends(name)) == 10_000
