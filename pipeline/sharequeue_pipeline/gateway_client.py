@@ -8,7 +8,7 @@ key.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self
 
@@ -16,7 +16,7 @@ import msgspec
 
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import ARROW_STREAM, Api
+from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS, Api
 from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.fields import IsolationLevel
@@ -56,6 +56,8 @@ BEGIN: Final = replace(apis.BEGIN_TRANSACTION, idempotent=True)
 """Without an epoch a second begin ends the first, whose answer was lost; a lost part ends with its whole."""
 MAX_ACKNOWLEDGEMENTS: Final = 1000
 """Of one call."""
+ACCEPT: Final = {"Accept": f"{RECORD_RUNS}, {ARROW_STREAM};q=0.9"}
+"""Gateways of earlier releases answer Arrow."""
 READ_RECORDS: Final = 10_000
 READ_BYTES: Final = 16 * 1024 * 1024
 KEY_RETENTION_MS: Final = 7 * 86_400_000
@@ -112,7 +114,12 @@ class GatewayClient:
     def _exchange(
         self, api: Api, request: Any = None, headers: dict[str, str] | None = None, wait_s: float = 0.0, **path: Any
     ) -> bytes:
-        answer, _ = self._loop.run_until_complete(
+        return self._relay(api, request, headers, wait_s, **path)[0]
+
+    def _relay(
+        self, api: Api, request: Any, headers: dict[str, str] | None = None, wait_s: float = 0.0, **path: Any
+    ) -> tuple[bytes, Mapping[str, str]]:
+        return self._loop.run_until_complete(
             self._client.relay(
                 api,
                 request,
@@ -121,7 +128,6 @@ class GatewayClient:
                 deadline_s=self._options.timeout_ms / 1000 + wait_s,
             )
         )
-        return answer
 
     def _call(self, api: Api, request: Any = None, wait_s: float = 0.0, **path: Any) -> Any:
         return decoder_of(api.response).decode(self._exchange(api, request, None, wait_s, **path))
@@ -354,11 +360,13 @@ class GatewayClient:
             results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
         return results
 
-    def read(self, entry: Range, isolation: IsolationLevel, *, skip_deleted: bool = True) -> Iterator[bytes]:
-        """The records of a range, as Arrow streams.
+    def read(self, entry: Range, isolation: IsolationLevel, *, skip_deleted: bool = True) -> Iterator[Any]:
+        """The records of a range, as record batches of `sharequeue.arrow_records`; none is empty.
 
         `skip_deleted`: skip offsets that retention or delete-records has removed; otherwise they are a fault.
         """
+        from sharequeue_pipeline import record_answers  # noqa: PLC0415 - heavy, and not needed where nothing is read
+
         offset = entry.first_offset
         while offset <= entry.last_offset:
             query = ReadRecordsQuery(
@@ -367,9 +375,10 @@ class GatewayClient:
                 max_bytes=READ_BYTES,
                 isolation_level=isolation,
             )
-            accept = {"Accept": ARROW_STREAM}
             try:
-                body = self._exchange(apis.READ_RECORDS, query, accept, topic=entry.topic, partition=entry.partition)
+                body, headers = self._relay(
+                    apis.READ_RECORDS, query, ACCEPT, topic=entry.topic, partition=entry.partition
+                )
             except ApiError as error:
                 start = self._log_start(entry) if error.error.code == "OFFSET_OUT_OF_RANGE" else -1
                 if start <= offset:
@@ -385,8 +394,10 @@ class GatewayClient:
                 )
                 offset = start
                 continue
-            yield body
-            following = next_offset(body)
+            stored = headers.get("content-type") == RECORD_RUNS
+            batch, following = record_answers.of_runs(body) if stored else record_answers.of_arrow(body)
+            if batch.num_rows:
+                yield batch
             if following <= offset:
                 raise PipelineError(
                     f"{entry.topic}-{entry.partition} ends at offset {offset}, before {entry.last_offset}"
@@ -438,11 +449,3 @@ def _delay(delay_ms: int | None) -> dict[str, Any]:
 
 def _range(entry: InFlightPartition, batch: InFlightBatch) -> Range:
     return Range(entry.topic, entry.partition, batch.first_offset, batch.last_offset, batch.delivery_count)
-
-
-def next_offset(arrow: bytes) -> int:
-    """The offset to read next after an Arrow answer of readRecords."""
-    import pyarrow as pa  # noqa: PLC0415 - not needed where nothing is read
-
-    with pa.ipc.open_stream(arrow) as reader:
-        return int(reader.schema.metadata[b"next_offset"])

@@ -1,14 +1,16 @@
-"""readRecords as Arrow: the same records as JSON answers, column by column; which media type is answered when."""
+"""readRecords as Arrow and as stored: the same records as JSON answers; which media type is answered when."""
 
 import base64
 import json
+import struct
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from sharequeue_gateway.http.answers import arrow_answer
 
-from sharequeue.protocol.apis import ARROW_STREAM
+from sharequeue.protocol import record_runs
+from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
 from sharequeue.protocol.errors import InvalidRequest
 from tests.http.calls import Gateway, good, problem
 
@@ -94,6 +96,12 @@ def test_problems_are_json_with_arrow_accepted(gateway: Gateway, name: str) -> N
         (f"{ARROW_STREAM};q=0.5, application/json;q=0.5", "application/json"),
         (f"{ARROW_STREAM}, */*", ARROW_STREAM),
         (f"{ARROW_STREAM};q=0", "application/json"),
+        (f"{RECORD_RUNS}, {ARROW_STREAM};q=0.9", RECORD_RUNS),
+        (f"{RECORD_RUNS.upper()};q=0.5, application/json;q=0.4", RECORD_RUNS),
+        (f"{RECORD_RUNS};q=0.9, {ARROW_STREAM}", ARROW_STREAM),
+        (f"{RECORD_RUNS};q=0.5, application/json;q=0.5", "application/json"),
+        (f"application/json, {RECORD_RUNS}", "application/json"),
+        (f"{RECORD_RUNS};q=0", "application/json"),
         (f"{ARROW_STREAM};q=x", "application/json"),
     ],
 )
@@ -109,3 +117,44 @@ def test_without_pyarrow_arrow_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InvalidRequest, match="without pyarrow") as refused:
         arrow_answer.arrow_wanted(ARROW_STREAM)
     assert refused.value.status == 406
+
+
+def runs(response: Any) -> tuple[list[Any], dict[str, int]]:
+    """The records of an answer as stored, and its offsets. Each record is read at the places that the answer names."""
+    assert response.headers["content-type"] == RECORD_RUNS
+    body = response.content
+    records = []
+    for run in record_runs.runs_of(body):
+        ends = struct.unpack_from(f"<{run.record_count}I", body, run.ends_at)
+        offsets: Any = range(run.base_offset, run.base_offset + run.record_count)
+        if run.offsets_at >= 0:
+            offsets = struct.unpack_from(f"<{run.record_count}Q", body, run.offsets_at)
+        begin = run.records_at
+        for offset, end in zip(offsets, ends, strict=True):
+            record = json.loads(body[begin : run.records_at + end - run.before - 1])
+            assert record["offset"] == offset
+            records.append(record)
+            begin = run.records_at + end - run.before
+        assert begin == run.records_at + run.size + 1
+    return records, record_runs.bounds_of(body)._asdict()
+
+
+def test_an_answer_as_stored_has_the_records_of_the_json_answer(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, cleanup_policy="compact")
+    for first in range(0, 60, 20):
+        produce(gateway, name, [{"value": first + index, "key": f"k{index}"} for index in range(20)])
+    listed = good(gateway.http.get(f"/v1/topics/{name}/partitions/0/batches"))["batches"][0]
+    remove = [{"first_offset": 3, "last_offset": 8}]
+    batch = {"base_offset": 0, "generation": listed["generation"], "remove": remove}
+    good(gateway.http.post(f"/v1/topics/{name}/partitions/0/replace-batches", json={"batches": [batch]}))
+    for query in (
+        {},
+        {"offset": 5, "max_records": 30},
+        {"offset": 60},
+        {"offset": 1, "max_records": 4},
+        {"max_bytes": 200},
+    ):
+        as_json = good(read(gateway, name, None, **query))
+        records, offsets = runs(read(gateway, name, RECORD_RUNS, **query))
+        assert records == as_json.pop("records")
+        assert offsets == as_json

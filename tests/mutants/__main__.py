@@ -76,7 +76,7 @@ SCENARIOS = {
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "changes", "shard_replay"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
-    PIPELINE: ("bounded_read", "transactional_writes"),
+    PIPELINE: ("bounded_read", "transactional_writes", "record_answers"),
 }
 MODELS = {
     GATEWAY: ("share_partition_model", "pending_model"),

@@ -1,8 +1,17 @@
-"""Faults of the pipeline's pure rules: which records a bounded read of a group has."""
+"""Faults of the pipeline's pure rules."""
 
 from tests.mutants.mutant import pipeline
 
 MUTANTS = [
+    *pipeline(
+        "record_answers",
+        ("stored records: an escape in a key", 'pc.any(pc.match_substring(cut_keys, "\\\\")).as_py()', "False"),
+        ("stored records: headers end a record", "likely.any() and", "False and"),
+        ("stored records: a value in base64", """        and (data[key_ends + len(_VALUE)] == ord('"')).all()\n""", ""),
+        ("stored records: removed ones leave gaps", "if run.offsets_at >= 0:", "if False:"),
+        ("stored records: a part of a batch", "run.records_at - run.before for", "run.records_at for"),
+        ("stored records: null is a tombstone", """& (data[values] == ord("n"))""", """& (data[values] == ord("N"))"""),
+    ),
     *pipeline(
         "sink/transactions",
         (

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
-from sharequeue_gateway.http.answers.arrow_answer import arrow_stream
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import source_options
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.record_columns import RecordColumns
 from sharequeue_pipeline.source.schema import columns
+
+from sharequeue.arrow_records import SCHEMA, columns_of
 
 UTC = datetime.UTC
 TEXT = spark.StringType()
@@ -33,17 +34,17 @@ def table(
     **options: str,
 ) -> dict[str, list[Any]]:
     made = RecordColumns(source_options({"topics": "t", **options}), schema_of(value_type, key_type))
-    batches = list(made.batches(Range("t", 3, 10, 99, 2), stream_of(values)))
-    return pa.Table.from_batches(batches).to_pydict()
+    found: dict[str, list[Any]] = made.batch(Range("t", 3, 10, 99, 2), batch_of(values)).to_pydict()
+    return found
 
 
-def stream_of(values: list[str]) -> bytes:
-    """An answer with these values, from offset 10 on."""
+def batch_of(values: list[str]) -> Any:
+    """Records with these values as they are read, from offset 10 on."""
     records = ",".join(
         f'{{"offset":{offset},"timestamp_ms":{1000 + offset},"key":"k",{value},"headers":{{"h":"x"}}}}'
         for offset, value in enumerate(values, 10)
     )
-    return arrow_stream(f"[{records}]".encode(), 10 + len(values), 0, 99)
+    return pa.RecordBatch.from_arrays(columns_of(f"[{records}]".encode()), schema=SCHEMA)
 
 
 def schema_of(value_type: spark.DataType, key_type: spark.DataType = BINARY) -> spark.StructType:
@@ -156,7 +157,7 @@ def test_malformed_values_are_rejected_with_the_field_and_its_type() -> None:
     )
     made = RecordColumns(options, schema_of(NESTED))
     values = ['"value":{"id":1}', '"value":{"id":"x","day":5}', '"value":{"inner":{"x":"y"}}', '"value":{"id":2}']
-    (batch,) = made.batches(Range("t", 3, 10, 13, 2), stream_of(values))
+    batch = made.batch(Range("t", 3, 10, 13, 2), batch_of(values))
     assert [row["id"] for row in batch.column("value").to_pylist()] == [1, 2]
     assert batch.column("offset").to_pylist() == [10, 13]
     assert made.rejected == [

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +32,7 @@ from sharequeue_pipeline.source.record_columns import RecordColumns
 from sharequeue_pipeline.source.schema import check_columns, pinned
 
 from tests.pipeline import schemas
-from tests.pipeline.test_columns import raw, schema_of, stream_of
+from tests.pipeline.test_columns import batch_of, raw, schema_of
 from tests.pipeline.test_rows import records
 
 UTC = datetime.UTC
@@ -56,8 +55,8 @@ def read(
     made = source_options({**given, "valueSchema": schema, "onMalformed": "reject", **options})
     data_type = name_of(registry, value_format, schema, options.get("valueMessage")).open().data_type
     columns = RecordColumns(made, schema_of(data_type))
-    answer = stream_of(['"value":null' if value is None else raw(value) for value in values])
-    found = pa.Table.from_batches(columns.batches(Range("t", 3, 10, 99, 2), answer)).to_pydict()
+    records = batch_of(['"value":null' if value is None else raw(value) for value in values])
+    found = columns.batch(Range("t", 3, 10, 99, 2), records).to_pydict()
     return found["value"], {str(each.first_offset): why for each, why in columns.rejected}
 
 

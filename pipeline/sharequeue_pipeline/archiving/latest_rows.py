@@ -29,23 +29,16 @@ def latest_rows(task: TableTask) -> LatestRows:
     kept = schema.empty_table()
     records = 0
     with GatewayClient(task.options.gateway) as gateway:
-        for answer in gateway.read(task.entry, "read_committed"):
-            batches = list(columns.batches(task.entry, answer))
-            if not batches:
-                continue
-            made = pa.Table.from_batches(batches)
+        for batch in gateway.read(task.entry, "read_committed"):
+            made = pa.Table.from_batches([columns.batch(task.entry, batch)])
             records += made.num_rows
-            kept = _latest(pa.concat_tables([kept, made.append_column(TOMBSTONE, _tombstones(answer))]))
+            # a malformed value is null in a typed column, and no tombstone
+            tombstones = pc.is_null(batch.column("value"))
+            kept = _latest(pa.concat_tables([kept, made.append_column(TOMBSTONE, tombstones)]))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as stream:
         stream.write_table(kept)
     return LatestRows(task.entry, records, sink.getvalue().to_pybytes(), columns.malformed)
-
-
-def _tombstones(answer: bytes) -> pa.ChunkedArray:
-    """Which records of an answer have no value. A malformed value is null in a typed column, and no tombstone."""
-    with pa.ipc.open_stream(answer) as reader:
-        return pa.chunked_array([pc.is_null(batch.column("value")) for batch in reader if batch.num_rows], pa.bool_())
 
 
 def _latest(rows: pa.Table) -> pa.Table:

@@ -44,11 +44,8 @@ class SegmentTask:
 
 def log_batches(gateway: GatewayClient, entry: Range) -> Iterator[Any]:
     """The records of a range in the log, as record batches of the archive's schema."""
-    for answer in gateway.read(entry, "read_committed"):
-        with pa.ipc.open_stream(answer) as reader:
-            for batch in reader:
-                if batch.num_rows:
-                    yield _archived(batch)
+    for batch in gateway.read(entry, "read_committed"):
+        yield _archived(batch)
 
 
 def _archived(batch: Any) -> Any:

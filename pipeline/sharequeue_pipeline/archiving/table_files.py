@@ -107,8 +107,8 @@ def file_system(uri: str) -> tuple[Any, str]:
 
 def _batches(columns: RecordColumns, task: TableTask) -> Iterator[Any]:
     with GatewayClient(task.options.gateway) as gateway:
-        for answer in gateway.read(task.entry, "read_committed"):
-            yield from columns.batches(task.entry, answer)
+        for records in gateway.read(task.entry, "read_committed"):
+            yield columns.batch(task.entry, records)
 
 
 def write_segment(task: TableTask) -> WrittenSegment:

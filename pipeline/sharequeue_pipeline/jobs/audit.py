@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 import click
 import msgspec
-import pyarrow as pa
 
 from sharequeue.cli.output import show_table
 from sharequeue.protocol import apis
@@ -207,13 +206,11 @@ def _counted(reader: GatewayClient, stretch: Stretch, log: LogAudit) -> dict[int
     counted: dict[int, int] = {}
     if last < begin:
         return counted
-    for arrow in reader.read(Range(stretch.topic, stretch.partition, begin, last, 0), "read_uncommitted"):
-        with pa.ipc.open_stream(arrow) as stream:
-            for records in stream:
-                for offset in records.column("offset").to_pylist():
-                    place = bisect_right(bases, offset) - 1
-                    base = bases[place] if place >= 0 and log.batches[place].last_offset >= offset else -1
-                    counted[base] = counted.get(base, 0) + 1
+    for records in reader.read(Range(stretch.topic, stretch.partition, begin, last, 0), "read_uncommitted"):
+        for offset in records.column("offset").to_pylist():
+            place = bisect_right(bases, offset) - 1
+            base = bases[place] if place >= 0 and log.batches[place].last_offset >= offset else -1
+            counted[base] = counted.get(base, 0) + 1
     return counted
 
 

@@ -106,11 +106,11 @@ class GroupBatchReader(DataSourceReader):
             if renewal is not None:
                 renewal.hold(number, found, lock_ms)
             for entry in found:
-                for arrow in gateway.read(entry, "read_uncommitted"):
-                    for batch in columns.batches(entry, arrow):
-                        if columns.rejected:
-                            reject(gateway, self._group, member_id, columns)
-                        yield batch
+                for records in gateway.read(entry, "read_uncommitted"):
+                    batch = columns.batch(entry, records)
+                    if columns.rejected:
+                        reject(gateway, self._group, member_id, columns)
+                    yield batch
             if renewal is not None:
                 renewal.drop(number)
             lost = gateway.acknowledge_held(self._group, member_id, found, "accept").lost

@@ -42,19 +42,16 @@ def offsets_at(
 
 def first_at(gateway: GatewayClient, place: Place, bounds: tuple[int, int], time_ms: int) -> int | None:
     """The first offset in the bounds with this timestamp or a later one; None: there is none."""
-    import pyarrow as pa  # noqa: PLC0415 - most reads name no time
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415 - most reads name no time
 
     start, end = bounds
     for batch in _batches(gateway, place, start, end):
         if batch.record_count and batch.max_timestamp_ms >= time_ms:
             entry = Range(*place, max(start, batch.base_offset), min(end - 1, batch.last_offset))
-            for arrow in gateway.read(entry, "read_uncommitted"):
-                with pa.ipc.open_stream(arrow) as reader:
-                    for records in reader:
-                        late = records.filter(pc.greater_equal(records.column("timestamp_ms"), time_ms))
-                        if late.num_rows:
-                            return int(late.column("offset")[0].as_py())
+            for records in gateway.read(entry, "read_uncommitted"):
+                late = records.filter(pc.greater_equal(records.column("timestamp_ms"), time_ms))
+                if late.num_rows:
+                    return int(late.column("offset")[0].as_py())
     return None
 
 

@@ -45,16 +45,16 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     level = "read_uncommitted" if options.group is not None or options.isolation is None else options.isolation
     with GatewayClient(options.gateway) as gateway, GatewayClient(options.gateway) as rejecting:
         answers = (
-            (entry, arrow)
+            (entry, records)
             for entry in partition.ranges
-            for arrow in gateway.read(entry, level, skip_deleted=skip_deleted)
+            for records in gateway.read(entry, level, skip_deleted=skip_deleted)
         )
         with closing(one_ahead(answers)) as found:
-            for entry, arrow in found:
-                for batch in columns.batches(entry, arrow):
-                    if columns.rejected and options.group is not None and partition.member_id is not None:
-                        reject(rejecting, options.group, partition.member_id, columns)
-                    yield batch
+            for entry, records in found:
+                batch = columns.batch(entry, records)
+                if columns.rejected and options.group is not None and partition.member_id is not None:
+                    reject(rejecting, options.group, partition.member_id, columns)
+                yield batch
 
 
 def reject(gateway: GatewayClient, group: str, member_id: str, columns: "RecordColumns") -> None:

@@ -1,6 +1,6 @@
 """From the Arrow answers of readRecords to record batches of the source's schema."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -51,17 +51,14 @@ class RecordColumns:
             return _RegistryColumn(registered.open(), arrow_type, self._malformed)
         return _as_strings if options.value_format == "string" else lambda values, _: values
 
-    def batches(self, entry: Range, arrow: bytes) -> Iterator[Any]:
-        """The record batches of one answer. `entry`: the range that was read."""
-        with pa.ipc.open_stream(arrow) as reader:
-            for batch in reader:
-                if batch.num_rows:
-                    made = self._batch(entry, batch)
-                    if self._malformed and self._on_malformed != "null":
-                        made = self._without_malformed(entry, made)
-                    self.malformed += len(self._malformed)
-                    self._malformed.clear()
-                    yield made
+    def batch(self, entry: Range, records: Any) -> Any:
+        """A record batch of the schema. `records`: as a gateway client reads them; `entry`: the range that was read."""
+        made = self._batch(entry, records)
+        if self._malformed and self._on_malformed != "null":
+            made = self._without_malformed(entry, made)
+        self.malformed += len(self._malformed)
+        self._malformed.clear()
+        return made
 
     def _without_malformed(self, entry: Range, made: Any) -> Any:
         """The batch without its malformed records. Raises: PipelineError: they fail the read (`onMalformed=fail`)."""

@@ -9,7 +9,7 @@
 This module lists all rows, so that `apis.FETCH_RECORDS` names one. Any layer may import it; it knows no framework.
 """
 
-from sharequeue.protocol.apis.api import ARROW_STREAM, Api, path_of
+from sharequeue.protocol.apis.api import ARROW_STREAM, RECORD_RUNS, Api, path_of
 from sharequeue.protocol.apis.cluster import (
     ALTER_SHARE_GROUP_OFFSETS,
     DESCRIBE_TOPICS,
@@ -156,6 +156,7 @@ __all__ = [
     "READ_RECORDS",
     "READ_STATE",
     "READ_STATE_SUMMARY",
+    "RECORD_RUNS",
     "REDRIVE_DEAD_LETTERS",
     "REGISTER_GATEWAY",
     "RELEASE_AT_LEADER",

@@ -10,6 +10,8 @@ from sharequeue.protocol import bounds
 
 NO_BODY: Final = None
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+RECORD_RUNS: Final = "application/vnd.sharequeue.record-runs.v1"
+"""See `sharequeue.protocol.record_runs`."""
 TOPIC_ERRORS: Final = ("INVALID_TOPIC_EXCEPTION", "UNKNOWN_TOPIC_OR_PARTITION")
 GROUP_ERRORS: Final = ("INVALID_GROUP_ID",)
 

@@ -139,7 +139,8 @@ READ_RECORDS = Api(
     "/v1/topics/{topic}/partitions/{partition}/records",
     "Read records by offset, without a group and without locks.",
     description="It shows all records, also those that groups have finished. With `Accept: application/vnd.apache.arrow.stream` "
-    "alone, or preferred to JSON, the answer is an Arrow stream (docs/api.md).",
+    "alone, or preferred to JSON, the answer is an Arrow stream; with `Accept: application/vnd.sharequeue.record-runs.v1` it is "
+    "the records as stored (docs/api.md).",
     request=ReadRecordsQuery,
     response=RecordPage,
     tag="Records",

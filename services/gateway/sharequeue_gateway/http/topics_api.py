@@ -19,9 +19,10 @@ from sharequeue.protocol.messages.topics import (
     PartitionOffsets,
     TopicDescription,
 )
+from sharequeue.protocol.record_runs import Bounds
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.answers.arrow_answer import CONTENT_TYPE, arrow_stream, arrow_wanted
+from sharequeue_gateway.http.answers import arrow_answer, runs_answer
 from sharequeue_gateway.http.paths import partition_of
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -91,7 +92,9 @@ class TopicsApi:
     async def read_records(self, call: Call) -> Answer:
         query: ReadRecordsQuery = call.request
         topic, partition = await partition_of(call, self._metadata)
-        as_arrow = arrow_wanted(call.header("accept"))
+        accept = call.header("accept")
+        as_runs = runs_answer.runs_wanted(accept)
+        as_arrow = not as_runs and arrow_answer.arrow_wanted(accept)
         committed = query.isolation_level == "read_committed"
         read = await self._record_log.read(
             topic.topic_id, partition, query.offset, query.max_bytes, query.max_records, committed
@@ -100,12 +103,16 @@ class TopicsApi:
             raise OffsetOutOfRange(
                 f"offset {query.offset} is behind the log end {read.log_end_offset}", read.log_start_offset
             )
-        slices, next_offset = _slices(read.batches, query, committed)
-        offsets = (next_offset, read.log_start_offset, read.log_end_offset)
+        cuts, next_offset = _cuts(read.batches, query, committed)
+        bounds = Bounds(next_offset, read.log_start_offset, read.log_end_offset)
+        if as_runs:
+            return Answer(runs_answer.record_runs(cuts, bounds), headers=(runs_answer.CONTENT_TYPE,))
+        slices = [part for batch, first, last in cuts if (part := batch.view(first, last))]
         if as_arrow:
             records = _between(b"[", slices, b"]")
-            return Answer(await asyncio.to_thread(arrow_stream, records, *offsets), headers=(CONTENT_TYPE,))
-        end = b'],"next_offset":%d,"log_start_offset":%d,"log_end_offset":%d}' % offsets
+            body = await asyncio.to_thread(arrow_answer.arrow_stream, records, bounds)
+            return Answer(body, headers=(arrow_answer.CONTENT_TYPE,))
+        end = b'],"next_offset":%d,"log_start_offset":%d,"log_end_offset":%d}' % bounds
         return Answer(_between(b'{"records":[', slices, end))
 
     async def delete_topic_records(self, call: Call) -> Empty:
@@ -126,13 +133,15 @@ def _between(begin: bytes, slices: Sequence[memoryview], end: bytes) -> bytes:
     return b"".join((*parts, end))
 
 
-def _slices(batches: Sequence[RecordBatch], query: ReadRecordsQuery, committed: bool) -> tuple[list[memoryview], int]:
+def _cuts(
+    batches: Sequence[RecordBatch], query: ReadRecordsQuery, committed: bool
+) -> tuple[list[tuple[RecordBatch, int, int]], int]:
     """The records from the query's offset on, as parts of batches, within its limits; at least the first one.
 
     `committed`: without records of aborted transactions.
-    Returns: the parts that hold records, and the offset to read next.
+    Returns: batches, each with the first and the last offset of its part, and the offset to read next.
     """
-    slices: list[memoryview] = []
+    cuts: list[tuple[RecordBatch, int, int]] = []
     offset, max_bytes, max_records = query.offset, query.max_bytes, query.max_records
     for batch in batches:
         if committed and batch.aborted:
@@ -142,12 +151,12 @@ def _slices(batches: Sequence[RecordBatch], query: ReadRecordsQuery, committed: 
         last = min(batch.last_offset, first + max_records - 1)
         while last > first and batch.size_of(first, last) > max_bytes:
             last = first + (last - first) // 2
-        if slices and batch.size_of(first, last) > max_bytes:
+        if cuts and batch.size_of(first, last) > max_bytes:
             break
-        slices.append(batch.view(first, last))
+        cuts.append((batch, first, last))
         max_records -= last - first + 1
         max_bytes -= batch.size_of(first, last)
         offset = last + 1
         if max_records <= 0 or max_bytes <= 0 or last < batch.last_offset:
             break
-    return [part for part in slices if part], offset
+    return cuts, offset

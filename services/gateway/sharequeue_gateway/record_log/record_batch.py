@@ -185,6 +185,18 @@ class RecordBatch:
         first = start + self._ends[begin - 1] if begin else start
         return memoryview(self.stored)[first : start + self._ends[end - 1] - 1]
 
+    def run(
+        self, first_offset: int, last_offset: int
+    ) -> tuple[int, int, memoryview, memoryview | None, memoryview] | None:
+        """The records of first..last for `record_runs.run_parts`, without a copy; None if there is none."""
+        begin, end = self._indexes(first_offset, last_offset)
+        if begin >= end:
+            return None
+        before = self._ends[begin - 1] if begin else 0
+        offsets = None if self._offsets is None else memoryview(self._offsets)[begin:end]
+        records = memoryview(self.stored)[self._start + before : self._start + self._ends[end - 1] - 1]
+        return self.base_offset + begin, before, memoryview(self._ends)[begin:end], offsets, records
+
     def size_of(self, first_offset: int, last_offset: int) -> int:
         """Bytes of the records of first..last, with a comma behind each."""
         begin, end = self._indexes(first_offset, last_offset)

@@ -1,0 +1,67 @@
+"""The answer of readRecords as stored: the JSON of records, with the places where each one ends. Pure.
+
+    answer   next_offset i64, log_start_offset i64, log_end_offset i64, then runs until its end
+    run      base_offset i64, count u32, before u32, size u32, sparse u32,
+             ends u32 × count, offsets u64 × count if sparse is 1, then size bytes: the records, joined by commas
+
+Little endian. Record number n of a run begins where the one before it ended, the first one at 0. It ends at
+`ends[n] - before`, its comma included: the last one has none, and ends at size + 1. Its offset is base_offset + n, or
+`offsets[n]`. It has the members of a ConsumerRecord in the order offset, timestamp_ms, key or key_base64, value or
+value_base64, headers, without spaces between them; headers are left out if there are none.
+
+A gateway sends the bytes that it has stored, so such an answer costs it nothing for each record.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+BOUNDS: Final = struct.Struct("<qqq")
+RUN: Final = struct.Struct("<qIIII")
+
+
+class Bounds(NamedTuple):
+    """The offsets of an answer."""
+
+    next_offset: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+class Run(NamedTuple):
+    """A run of an answer. `ends_at`, `offsets_at` (-1: dense) and `records_at` are places in the answer."""
+
+    base_offset: int
+    record_count: int
+    before: int
+    size: int
+    ends_at: int
+    offsets_at: int
+    records_at: int
+
+
+def bounds_of(answer: bytes) -> Bounds:
+    """The offsets of an answer."""
+    return Bounds(*BOUNDS.unpack_from(answer))
+
+
+def runs_of(answer: bytes) -> Iterator[Run]:
+    """The runs of an answer. Raises: ValueError: it is cut, or no such answer."""
+    at, end = BOUNDS.size, len(answer)
+    while at < end:
+        try:
+            base_offset, count, before, size, sparse = RUN.unpack_from(answer, at)
+        except struct.error as fault:
+            raise ValueError(f"the run at byte {at} is cut") from fault
+        ends_at = at + RUN.size
+        records_at = ends_at + (12 if sparse else 4) * count
+        at = records_at + size
+        if at > end or sparse > 1 or not count:
+            raise ValueError(f"the answer of {end} bytes has no run that ends at byte {at}")
+        yield Run(base_offset, count, before, size, ends_at, ends_at + 4 * count if sparse else -1, records_at)
+
+
+def run_parts(base_offset: int, before: int, ends: Any, offsets: Any, records: Any) -> tuple[Any, ...]:
+    """The parts of a run, to be joined. `ends`, `offsets` (None: dense) and `records`: buffers; see above."""
+    head = RUN.pack(base_offset, len(ends), before, len(records), 0 if offsets is None else 1)
+    return (head, ends, records) if offsets is None else (head, ends, offsets, records)

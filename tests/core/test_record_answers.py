@@ -1,0 +1,173 @@
+"""Answers of readRecords as columns, without Spark: stored records in bulk give what each one gives alone."""
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sharequeue_gateway.http.answers.arrow_answer import arrow_stream, arrow_wanted
+from sharequeue_gateway.http.answers.runs_answer import record_runs, runs_wanted
+from sharequeue_gateway.producing.record_tails import raw_record, raw_tails, record_tails
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_pipeline import record_answers
+from sharequeue_pipeline.gateway_client import ACCEPT
+
+from sharequeue.arrow_records import SCHEMA, columns_of
+from sharequeue.protocol.codec import decoder_of
+from sharequeue.protocol.messages.records import ProduceRequest
+from sharequeue.protocol.record_runs import Bounds, runs_of
+
+NOW_MS = 1_700_000_000_123
+BOUNDS = Bounds(7, 2, 99)
+Cut = tuple[RecordBatch, int, int]
+
+
+def tails(*records: dict[str, Any]) -> list[bytes]:
+    request = decoder_of(ProduceRequest).decode(json.dumps({"records": records}, separators=(",", ":")))
+    return record_tails(request.records, NOW_MS)[0]
+
+
+def whole(batch: RecordBatch) -> Cut:
+    return batch, batch.base_offset, batch.last_offset
+
+
+def one_by_one(cuts: Sequence[Cut]) -> Any:
+    """The columns of the same records as JSON."""
+    records = b",".join(part for cut in cuts if (part := cut[0].view(*cut[1:])))
+    return pa.RecordBatch.from_arrays(columns_of(b"[%b]" % records), schema=SCHEMA)
+
+
+def in_bulk(cuts: Sequence[Cut]) -> bool:
+    """Whether the places of these records are computed together."""
+    answer = record_runs(cuts, BOUNDS)
+    return record_answers.together(answer, list(runs_of(answer))) is not None
+
+
+def check(cuts: Sequence[Cut]) -> None:
+    answer = record_runs(cuts, BOUNDS)
+    found, next_offset = record_answers.of_runs(answer)
+    found.validate(full=True)
+    assert found.equals(one_by_one(cuts))
+    assert next_offset == BOUNDS.next_offset
+
+
+texts = st.text(max_size=12) | st.sampled_from(
+    [',"value":1', '"', "\\", '","value":"x', "null", '"}}', ',"headers":{"a":"b"}}', "ä\x00", '{"offset":']
+)
+plain_keys = st.none() | st.text("abcä,:{}09", max_size=6)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(texts | st.sampled_from(["value", "headers", "key"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+plain = st.fixed_dictionaries({"value": values}, optional={"key": plain_keys})
+odd = st.fixed_dictionaries(
+    {},
+    optional={
+        "headers": st.dictionaries(texts | st.just("value"), texts, max_size=2),
+        "timestamp_ms": st.sampled_from([0, 5, 999_999_999_999, 10**12, 10**13 - 1, 10**13, 2**60]),
+    },
+)
+
+
+def with_odd(record: dict[str, Any], more: dict[str, Any], binary: bool) -> dict[str, Any]:
+    if binary:
+        encoded = base64.b64encode(json.dumps(record["value"]).encode()).decode()
+        return {"value_base64": encoded, "key_base64": encoded, **more}
+    return {**record, **more}
+
+
+any_record = plain | st.builds(with_odd, plain, odd, st.booleans())
+
+
+def cuts_of(records: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[list[Cut]]:
+    @st.composite
+    def drawn(draw: st.DrawFn) -> list[Cut]:
+        offset = draw(st.sampled_from([0, 7, 95, 99_990, 2**50]))
+        cuts: list[Cut] = []
+        for _ in range(draw(st.integers(1, 4))):
+            batch = RecordBatch.encode(offset, tails(*draw(st.lists(records, min_size=1, max_size=6))), NOW_MS)
+            offset = batch.last_offset + 1 + draw(st.integers(0, 3))
+            if draw(st.booleans()):  # as compaction leaves it
+                gone = sorted(draw(st.sets(st.integers(batch.base_offset, batch.last_offset))))
+                batch = batch.without([(each, each) for each in gone])
+            first = draw(st.integers(batch.base_offset, batch.last_offset))
+            cuts.append((batch, first, draw(st.integers(first, batch.last_offset))))
+        return cuts
+
+    return drawn()
+
+
+@given(cuts_of(plain))
+def test_plain_records_in_bulk_are_those_of_json(cuts: list[Cut]) -> None:
+    check(cuts)
+
+
+@given(cuts_of(any_record))
+def test_all_records_are_those_of_json(cuts: list[Cut]) -> None:
+    check(cuts)
+
+
+@pytest.mark.parametrize(
+    ("record", "bulk"),
+    [
+        ({"value": 1}, True),
+        ({"key": "k", "value": {"a": "b"}}, True),
+        ({"key": "", "value": None}, True),
+        ({"key": ",value", "tombstone": True}, True),
+        ({"value": {"value": 1, "key": 2}}, True),
+        ({"key": 'a"b', "value": 1}, False),
+        ({"key": "k", "value": 1, "headers": {"value": "x"}}, False),
+        ({"value": {"a": 1}, "headers": {"h": "x"}}, False),
+        ({"value": {"headers": {"h": "x"}}}, True),
+        ({"value": {"a": 1, "headers": {"h": "x"}, "b": "y"}}, False),  # it could be a record with headers
+        ({"value": 1, "timestamp_ms": 5}, False),
+        ({"value": 1, "timestamp_ms": 10**13}, False),
+        ({"value_base64": "AP8="}, False),
+        ({"key_base64": "AP8=", "value": 1}, False),
+    ],
+)
+def test_an_odd_record_is_decoded_alone(record: dict[str, Any], bulk: bool) -> None:
+    common = RecordBatch.encode(0, tails({"key": "k", "value": "v"}, {"value": 7}), NOW_MS)
+    cuts = [whole(common), whole(RecordBatch.encode(2, tails(record), NOW_MS))]
+    check(cuts)
+    assert in_bulk(cuts) == bulk
+
+
+def test_a_marker_and_an_answer_without_records() -> None:
+    marker = RecordBatch.marker(3, NOW_MS, "t")
+    check([])
+    check([whole(marker)])
+    check([whole(RecordBatch.encode(1, tails({"value": 1}), NOW_MS)), whole(marker)])
+
+
+def test_raw_records_have_their_bytes() -> None:
+    raw = RecordBatch.encode(0, raw_tails(raw_record("k", None, {"content-type": "x"}), b"\x00\xff", NOW_MS), NOW_MS)
+    check([whole(raw)])
+    assert record_answers.of_runs(record_runs([whole(raw)], BOUNDS))[0].column("value")[0].as_py() == b"\x00\xff"
+
+
+def test_a_cut_answer_is_refused() -> None:
+    answer = record_runs([whole(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS))], BOUNDS)
+    for size in range(25, len(answer)):
+        with pytest.raises(ValueError, match="run"):
+            record_answers.of_runs(answer[:size])
+
+
+def test_a_gateway_of_an_earlier_release_answers_arrow() -> None:
+    accept = ACCEPT["Accept"]
+    assert runs_wanted(accept)
+    assert arrow_wanted(accept)  # all that such a gateway asks
+    cuts = [whole(RecordBatch.encode(0, tails({"key": "k", "value": {"a": 1}, "headers": {"h": "x"}}), NOW_MS))]
+    records = b",".join(cut[0].view(*cut[1:]) for cut in cuts)
+    found, next_offset = record_answers.of_arrow(arrow_stream(b"[%b]" % records, BOUNDS))
+    assert found.equals(one_by_one(cuts))
+    assert next_offset == BOUNDS.next_offset
+    assert record_answers.of_arrow(arrow_stream(b"[]", BOUNDS))[0].num_rows == 0
