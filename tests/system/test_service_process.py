@@ -39,6 +39,19 @@ raise SystemExit(run(prepare, "127.0.0.1", 0, HttpLimits()))
 """
 
 
+OPEN_FILES = ENDING.replace(
+    "        pass", "        import resource; print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+)
+
+
+def test_the_limit_of_open_files_is_raised_to_the_hard_one() -> None:
+    """Shells and units often give 1,024 open files, so as many silent connections would lock all clients out."""
+    program = 'ulimit -Sn 256; ulimit -Hn 2000; exec "$@"'
+    command = ["sh", "-c", program, "sh", sys.executable, "-c", OPEN_FILES.replace("LOOP", "Sweeper().sweep")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "2000 2000\n", ended.stderr
+
+
 @pytest.mark.parametrize("loop", ["Sweeper().sweep", "partial(Sweeper().sweep, Sweeper())"])
 def test_a_loop_that_ends_is_named_and_ends_the_service(loop: str) -> None:
     program = [sys.executable, "-c", ENDING.replace("LOOP", loop)]

@@ -53,6 +53,8 @@ def test_a_topic_is_created_changed_and_deleted(run: Run, client: httpx.Client, 
     )
     assert (altered["partitions"], altered["config"]["max.message.bytes"]) == (3, "2000")
     assert altered["config"].get("retention.ms", "-1") == "-1"
+    altered = json.loads(run("topics", "alter", name, "--set", "max.message.bytes=3000", "--json").stdout)
+    assert altered["config"]["max.message.bytes"] == "3000", "the option of `groups config`"
     run("topics", "alter", name, code=WRONG_USAGE)
     assert b"after 'describe'" in run("topics", "--json", "describe", name, code=WRONG_USAGE).stderr
     values = [{"value": value, "partition": 1} for value in ("a", "b", "c")]
