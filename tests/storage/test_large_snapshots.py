@@ -254,7 +254,8 @@ async def test_updates_go_on_while_a_large_snapshot_is_written(database_url: str
                 assert before is not None
                 assert after is not None
                 assert after.batches == before.batches
-                assert (after.updates, after.recorded_leader_epoch) == (before.updates, 10)
+                assert after.updates in (before.updates, 0), "none where a later snapshot has covered them"
+                assert after.recorded_leader_epoch == 10
                 assert (await again.read(key, 9)).error_code == 74
 
 
