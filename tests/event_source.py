@@ -13,7 +13,7 @@ import threading
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 
 
 class StreamEvent(NamedTuple):

@@ -48,7 +48,7 @@ BODIES = {
     "resetShareGroupOffsets": "ResetShareGroupOffsetsRequest",
     "redriveDeadLetters": "RedriveDeadLettersRequest",
 }
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def snake(name: str) -> str:

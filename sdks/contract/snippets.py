@@ -17,7 +17,7 @@ from sharequeue_api import (
 )
 from worker import Reject, Release, Worker
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 records = RecordsApi(ApiClient(Configuration(host=os.environ["SHAREQUEUE_URL"])))
 
 

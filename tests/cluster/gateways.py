@@ -11,7 +11,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import make_topic
 
-READY_S = 20
+READY_S = 60
 WAITING = re.compile(r"^sharequeue_waiting_fetches (\S+)$", re.MULTILINE)
 
 

@@ -26,7 +26,7 @@ from tests.storage.record_logs import Heard
 LEASE_MS = 1500
 RECORDS = 10
 TOKEN = "a token of these tests alone"
-SOON_S = 30.0
+SOON_S = 60.0
 Json = dict[str, Any]
 
 

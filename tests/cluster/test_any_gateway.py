@@ -172,7 +172,7 @@ def test_many_polls_over_all_gateways_share_new_records(clients: list[httpx.Clie
 
     def consume(index: int) -> None:
         with httpx.Client(base_url=str(clients[index % 3].base_url), timeout=40) as client:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while len(got) < 60 and time.monotonic() < deadline:
                 answer = fetch(client, name, topics=[name], max_records=1, max_wait_ms=500, member_id=f"m{index}")
                 if answer["batches"]:

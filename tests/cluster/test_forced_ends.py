@@ -11,7 +11,7 @@ from sharequeue.stack.stack import ServiceProcess
 from tests.cluster.calls import fetch, make_topic
 from tests.cluster.gateways import GatewayCluster
 
-SOON_S = 20
+SOON_S = 25
 
 
 def leaders_of(cluster: GatewayCluster, group: str, topic_id: str, partitions: int) -> list[ServiceProcess]:
@@ -33,7 +33,7 @@ def test_a_poll_at_a_gateway_that_leads_nothing_does_not_recreate_a_deleted_grou
         and entry not in leaders_of(cluster, group, topic_id, leaders)
     )
     with ThreadPoolExecutor(1) as pool:
-        poll = pool.submit(fetch, clients[turn], group, topics=[name], max_wait_ms=25_000)
+        poll = pool.submit(fetch, clients[turn], group, topics=[name], max_wait_ms=30_000)
         for leader in leaders_of(cluster, group, topic_id, leaders):
             cluster.wait_until_waiting_at(leader)
         since = time.monotonic()

@@ -20,7 +20,7 @@ from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_to
 from tests.cluster.gateways import GatewayCluster
 
 PARTITIONS = 6
-HAND_OVER_S = 15.0
+HAND_OVER_S = 25.0
 """`Soon` on a busy machine; the lease is a tenth of it."""
 
 
@@ -93,7 +93,7 @@ def test_a_dead_gateway_is_replaced_soon(
     victim.kill()
     started = time.monotonic()
     wanted = [{"topic": name, "partitions": [partition]}]
-    answer = fetch(clients[0], name, topic_partitions=wanted, max_wait_ms=20_000)
+    answer = fetch(clients[0], name, topic_partitions=wanted, max_wait_ms=30_000)
     assert time.monotonic() - started < HAND_OVER_S
     assert places(answer)
 
@@ -109,7 +109,7 @@ def test_locks_expire_after_their_leader_died_without_a_fetch(
     led = led_by(cluster, name, topic_id, victim)
     victim.kill()
     cluster.wait_until_known(others(cluster, victim))
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         listed = clients[0].get(f"/v1/share-groups/{name}/in-flight").json()["partitions"]
         of_victim = [entry for entry in listed if entry["partition"] in led]
@@ -128,12 +128,12 @@ def test_a_poll_survives_a_move_of_leadership(cluster: GatewayCluster, clients: 
     (partition, *_) = led_by(cluster, name, topic_id, victim)
     wanted = [{"topic": name, "partitions": [partition]}]
     with ThreadPoolExecutor(1) as pool:
-        poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, max_wait_ms=20_000)
+        poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, max_wait_ms=30_000)
         cluster.wait_until_waiting()
         victim.kill()
         cluster.wait_until_known(others(cluster, victim))
         produce(clients[0], name, partition, 1)
-        assert places(poll.result(20)) == {(partition, 0)}
+        assert places(poll.result(HAND_OVER_S)) == {(partition, 0)}
 
 
 @pytest.mark.parametrize("there", [1, 2], ids=["the one asked leads all", "another one leads all"])

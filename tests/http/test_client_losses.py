@@ -32,7 +32,7 @@ async def restart_gateway(stack: Stack) -> None:
 
 
 def _wait_ready(stack: Stack) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not stack.service("gateway").ready():
         stack.check()
         assert time.monotonic() < deadline, "the gateway does not become ready"

@@ -11,7 +11,7 @@ from sharequeue.protocol.codec import encode
 from sharequeue.protocol.messages.cluster import MetadataChangesResponse, ShardOwner, ShardsResponse
 from sharequeue.protocol.shards import CLUSTER_SHARD
 
-DEADLINE_S: Final = 5
+DEADLINE_S: Final = 60
 
 
 class Question:

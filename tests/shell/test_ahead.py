@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from sharequeue_pipeline.ahead import in_order, one_ahead
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def test_results_come_in_the_order_of_the_jobs() -> None:

@@ -254,7 +254,7 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
         else:
             await gateway.hand_over.yield_to_next([KEY])
         answer.set_result(READ)
-        await asyncio.wait_for(asking, 10)
+        await asyncio.wait_for(asking, 50)
         waiting.close()
 
     run(work)

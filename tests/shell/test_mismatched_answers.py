@@ -97,7 +97,7 @@ def test_a_write_answered_for_another_share_partition_has_an_unknown_outcome(
         outcome = persister.submit(led, d.writes[0]).outcome
         answer = WriteBatchResponse(groups=[GroupStateResult(group_id=group_id, results=results(wrong))])
         await coordinator.answer(apis.WRITE_STATE_BATCH, answer)
-        error = await asyncio.wait_for(outcome, 10)
+        error = await asyncio.wait_for(outcome, 60)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert isinstance(error, RequestTimedOut)

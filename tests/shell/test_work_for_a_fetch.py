@@ -18,7 +18,7 @@ from sharequeue_gateway.delivery.waiting import (
 )
 
 LONG_S = 30
-SOON_S = 10
+SOON_S = 25
 
 
 class Work:

@@ -162,7 +162,7 @@ async def test_an_instance_knows_topics_created_at_another(database_url: str, mo
         topic = await first.topics.create("t", 1, {})
         assert [known.topic_id for known in await second.metadata.describe_topics(["t"], [])] == [topic.topic_id]
         topic = await first.topics.create("u", 2, {})
-        assert await asyncio.wait_for(codes(0, 5), 20) == [15, 3]
+        assert await asyncio.wait_for(codes(0, 5), 60) == [15, 3]
         await first.topics.update("u", 6, {}, [])
         request = AlterShareGroupOffsetsRequest(
             topics=[TopicStartOffsets(topic_id=topic.topic_id, partitions=[StartOffset(partition=4, start_offset=0)])]

@@ -52,7 +52,7 @@ async def written(url: str) -> ApiError | None:
     running = asyncio.create_task(persister.run(Unheard()))
     try:
         led = LedSharePartition(SharePartitionKey("g", "0" * 32, 0), "t", d.machine, d.now_ms)
-        return await asyncio.wait_for(persister.submit(led, d.writes[0]).outcome, 20)
+        return await asyncio.wait_for(persister.submit(led, d.writes[0]).outcome, 60)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -200,7 +200,7 @@ def test_every_command_of_the_page_runs_on_two_machines(machines: Machines) -> N
         path = "/v1/topics/payments/partitions/0/records?isolation_level=read_committed"
         read = client.get(path).json()
         assert (read["records"], read["next_offset"], read["log_end_offset"]) == ([], 2, 2), "nothing holds it back"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         fetch = {"topics": ["orders"], "member_id": "w-2", "max_wait_ms": 1000}
         while not (found := client.post("/v1/share-groups/billing/fetch", json=fetch).json().get("batches")):
             assert time.monotonic() < deadline, "the record of the backup is not delivered again"

@@ -30,7 +30,7 @@ from tests.system.up_command import COMMAND, FREE_PORTS, Up, command_for, until
 
 ROOT = os.geteuid() == 0
 PORT_OPTIONS = ("--gateway-port", "--coordinator-port", "--share-coordinator-port")
-SOON_S = 20
+SOON_S = 50
 """A command without anything to wait for ends within seconds, even on a busy machine."""
 
 
@@ -53,7 +53,8 @@ def nothing_that_was_there_changes_hands(tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left_of_test_runs_that_were_killed(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Data of `sharequeue up` below HOME belongs to a user, so no other start removes it. Tests know their own data."""
-    ours = next(place for place in tmp_path_factory.getbasetemp().parents if place.name.startswith("pytest-of-"))
+    base = tmp_path_factory.getbasetemp()
+    ours = next((place for place in base.parents if place.name.startswith("pytest-of-")), base)
     for note in system_user.HOME.glob("*/lock"):
         if not os.access(note, os.R_OK):  # another user's
             continue
