@@ -495,6 +495,38 @@ async def test_a_concurrent_earlier_leader_writes_first_or_not_at_all(module_dat
         assert await later == 0
 
 
+@pytest.mark.parametrize("count", [2, store.FEW, store.FEW + 1])
+async def test_a_commit_inserts_the_batches_of_those_partitions_that_end_at_their_offsets(
+    module_database: str, count: int
+) -> None:
+    """In few batches, which are single parameters, and in many, which are arrays."""
+    topic = new_topic()
+    async with session(module_database) as admin:
+        await admin.execute("INSERT INTO log.partitions (topic_id, partition) VALUES ($1, 0), ($1, 1), ($1, 2)", topic)
+
+        async def commit(offsets: dict[int, int]) -> set[tuple[int, int]]:
+            """Send batches of one record from these offsets on, of the partitions by turns."""
+            places = [
+                (number % len(offsets), offsets[number % len(offsets)] + number // len(offsets))
+                for number in range(count)
+            ]
+            ids = {store.new_append_id(): place for place in places}
+            batches = [
+                (topic, place[0], RecordBatch.encode(place[1], [tail(1)], 7), each) for each, place in ids.items()
+            ]
+            return {ids[each] for each in await store.append(admin, batches)}
+
+        both = await commit({0: 0, 1: 0})
+        assert len(both) == count
+        ends = [sum(partition == each for partition, _ in both) for each in (0, 1)]
+        one = await commit({0: ends[0], 1: ends[1] + 1})
+        assert {partition for partition, _ in one} == {0}
+        assert len(one) == (count + 1) // 2
+        assert await commit({0: 0}) == set()
+        stored = await admin.fetch("SELECT partition, base_offset FROM log.record_batches WHERE topic_id = $1", topic)
+        assert {tuple(row) for row in stored} == both | one
+
+
 async def test_parked_dead_letters_are_kept_once_and_counted(module_database: str) -> None:
     one, two = new_topic(), new_topic()
     group = new_topic()

@@ -47,6 +47,12 @@ def some_batch(base_offset: int) -> RecordBatch:
     return RecordBatch.encode(base_offset, [b',"value":1}'] * 10, 7)
 
 
+def some_rows(count: int) -> list[tuple[str, int, RecordBatch, str]]:
+    """Batches at the tail, and one of another partition that does not exist."""
+    batches = [(*PLACE, some_batch(END + 10 * number), log_store.new_append_id()) for number in range(count - 1)]
+    return [*batches, (TOPIC, 1, some_batch(0), log_store.new_append_id())]
+
+
 def some_row(key_id: int) -> state_store.StoredRow:
     return state_store.StoredRow(key_id, SNAPSHOT, encode_row(Row(kind=SNAPSHOT)))
 
@@ -116,6 +122,8 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
         500,
     ),
     "append at the tail": (lambda c: log_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())]), 10),
+    "append of a few": (lambda c: log_store.append(c, some_rows(log_store.FEW)), 10),
+    "append of many": (lambda c: log_store.append(c, some_rows(log_store.FEW + 1)), 10),
     "refused append": (lambda c: log_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())]), 10),
     "look up a lost append": (lambda c: log_store.appended(c, *PLACE, log_store.new_append_id(), END - 100), 20),
     "move the log start": (lambda c: log_store.raise_log_starts(c, PLACE[0], [(PLACE[1], 100, END)]), 10),

@@ -52,6 +52,32 @@ SELECT i.* FROM input i JOIN allowed USING (topic_id, partition) ORDER BY i.topi
 RETURNING append_id
 """
 
+FEW: Final = 8
+"""Up to so many batches are sent as single parameters. For arrays, asyncpg looks up the kind of each element: two or
+three batches in arrays take a fifth more of this process's time, and a tenth more of the server's."""
+
+
+@lru_cache(FEW)
+def append_few(count: int) -> str:
+    """APPEND with single parameters, for `count` batches. The last parameter of a batch is its partition's lock key."""
+    types = ("uuid", "int", "bigint", "bigint", "bigint", "int", "uuid", "bytea", "bigint")
+    numbers = itertools.count(1)
+    rows = ", ".join(f"({', '.join(f'${next(numbers)}::{name}' for name in types)})" for _ in range(count))
+    may_append = _MAY_APPEND.format(
+        lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset"
+    )
+    return f"""
+WITH input ({_COLUMNS}, lock_key) AS (VALUES {rows}),
+heads AS (
+  SELECT topic_id, partition, min(base_offset) AS base_offset, min(lock_key) AS lock_key FROM input GROUP BY 1, 2),
+allowed AS MATERIALIZED (
+  SELECT h.topic_id, h.partition FROM heads h WHERE {may_append})
+INSERT INTO log.record_batches ({_COLUMNS})
+SELECT {_COLUMNS} FROM input JOIN allowed USING (topic_id, partition) ORDER BY topic_id, partition, base_offset
+RETURNING append_id
+"""
+
+
 APPEND_IN_TRANSACTIONS = f"""
 WITH input AS (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
@@ -224,6 +250,13 @@ async def append(
             timeout=timeout_s,
         )
         return {append_id} if inserted else set()
+    if len(batches) <= FEW and not transactions:
+        values: list[Any] = []
+        for topic_id, partition, batch, append_id in batches:
+            values += (topic_id, partition, batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
+            values += (batch.record_count, append_id, batch.stored, lock_key(topic_id, partition))
+        rows = await connection.fetch(append_few(len(batches)), *values, timeout=timeout_s)
+        return {row[0].hex for row in rows}
     heads: dict[tuple[str, int], int] = {}
     for topic_id, partition, batch, _ in batches:
         heads.setdefault((topic_id, partition), batch.base_offset)
