@@ -1,6 +1,6 @@
 """Answers that a handler returns instead of a message: bytes that are ready, or a stream of parts."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import msgspec
@@ -9,11 +9,16 @@ JSON: Final = (b"content-type", b"application/json")
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer that is already bytes, or has headers of its own."""
+    """An answer that is already bytes, or has headers of its own.
+
+    `more`: large parts of the body that follow `body`. They are sent from where they are: joining them would take new
+    memory, and a copy.
+    """
 
     body: bytes | bytearray
     status: int | None = None
     headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
+    more: Sequence[bytes | memoryview] = ()
 
 
 class Stream(msgspec.Struct, frozen=True):

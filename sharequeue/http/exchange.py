@@ -42,8 +42,13 @@ class Exchange(Protocol):
     def gone(self) -> bool:
         """Whether this host has learned that the client has hung up."""
 
-    async def answer(self, status: int, headers: Headers, body: bytes | bytearray) -> None:
-        """Send the whole answer, or nothing if the client is gone. `headers`: all but Content-Length."""
+    async def answer(
+        self, status: int, headers: Headers, body: bytes | bytearray, more: Sequence[bytes | memoryview] = ()
+    ) -> None:
+        """Send the whole answer, or nothing if the client is gone.
+
+        `headers`: all but Content-Length. `more`: parts of the body that follow; their items are bytes.
+        """
 
     async def start(self, status: int, headers: Headers) -> None:
         """Begin an answer whose length is not known yet. Raises: ClientGone."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sharequeue_gateway.http.answers.arrow_answer import arrow_stream, arrow_wanted
-from sharequeue_gateway.http.answers.runs_answer import record_runs, runs_wanted
+from sharequeue_gateway.http.answers.runs_answer import LARGE_BYTES, record_runs, runs_wanted
 from sharequeue_gateway.producing.record_tails import raw_record, raw_tails, record_tails
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_pipeline import record_answers
@@ -35,6 +35,11 @@ def whole(batch: RecordBatch) -> Cut:
     return batch, batch.base_offset, batch.last_offset
 
 
+def answer_of(cuts: Sequence[Cut], bounds: Bounds) -> bytes:
+    answer = record_runs(cuts, bounds)
+    return b"".join((answer.body, *answer.more))
+
+
 def one_by_one(cuts: Sequence[Cut]) -> Any:
     """The columns of the same records as JSON."""
     records = b",".join(part for cut in cuts if (part := cut[0].view(*cut[1:])))
@@ -43,12 +48,12 @@ def one_by_one(cuts: Sequence[Cut]) -> Any:
 
 def in_bulk(cuts: Sequence[Cut]) -> bool:
     """Whether the places of these records are computed together."""
-    answer = record_runs(cuts, BOUNDS)
+    answer = answer_of(cuts, BOUNDS)
     return record_answers.together(answer, list(runs_of(answer))) is not None
 
 
 def check(cuts: Sequence[Cut]) -> None:
-    answer = record_runs(cuts, BOUNDS)
+    answer = answer_of(cuts, BOUNDS)
     found, next_offset = record_answers.of_runs(answer)
     found.validate(full=True)
     assert found.equals(one_by_one(cuts))
@@ -151,11 +156,22 @@ def test_a_marker_and_an_answer_without_records() -> None:
 def test_raw_records_have_their_bytes() -> None:
     raw = RecordBatch.encode(0, raw_tails(raw_record("k", None, {"content-type": "x"}), b"\x00\xff", NOW_MS), NOW_MS)
     check([whole(raw)])
-    assert record_answers.of_runs(record_runs([whole(raw)], BOUNDS))[0].column("value")[0].as_py() == b"\x00\xff"
+    assert record_answers.of_runs(answer_of([whole(raw)], BOUNDS))[0].column("value")[0].as_py() == b"\x00\xff"
+
+
+def test_large_batches_are_parts_of_the_answer_without_a_copy() -> None:
+    sizes = (10, LARGE_BYTES, 20, 30, 2 * LARGE_BYTES)
+    batches = [RecordBatch.encode(at, tails({"value": "x" * size}), NOW_MS) for at, size in enumerate(sizes)]
+    cuts = [whole(batch) for batch in batches]
+    check(cuts)
+    answer = record_runs(cuts, BOUNDS)
+    views = [part for part in answer.more if isinstance(part, memoryview)]
+    assert [part.obj for part in views] == [batches[1].stored, batches[4].stored]
+    assert len(answer.more) == 4
 
 
 def test_a_cut_answer_is_refused() -> None:
-    answer = record_runs([whole(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS))], BOUNDS)
+    answer = answer_of([whole(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS))], BOUNDS)
     for size in range(25, len(answer)):
         with pytest.raises(ValueError, match="run"):
             record_answers.of_runs(answer[:size])

@@ -64,7 +64,14 @@ def test_every_kind_of_record_is_in_an_arrow_answer(gateway: Gateway, name: str)
 def test_ranges_and_offsets_are_those_of_the_json_answer(gateway: Gateway, name: str) -> None:
     for first in range(0, 60, 20):
         produce(gateway, name, [{"value": first + index} for index in range(20)])
-    for query in ({}, {"offset": 5, "max_records": 30}, {"offset": 60}, {"offset": 3, "max_bytes": 200}):
+    for query in (
+        {},
+        {"offset": 5, "max_records": 30},
+        {"offset": 60},
+        {"offset": 61, "max_records": 4},
+        {"offset": 66},
+        {"offset": 3, "max_bytes": 200},
+    ):
         as_json = good(read(gateway, name, None, **query))
         answer = table(read(gateway, name, **query))
         assert answer["offset"].to_pylist() == [record["offset"] for record in as_json["records"]]
@@ -143,6 +150,8 @@ def test_an_answer_as_stored_has_the_records_of_the_json_answer(gateway: Gateway
     gateway.create_topic(name, cleanup_policy="compact")
     for first in range(0, 60, 20):
         produce(gateway, name, [{"value": first + index, "key": f"k{index}"} for index in range(20)])
+    for text in ("x" * 200_000, "y", "z" * 300_000):  # large batches are sent without a copy
+        produce(gateway, name, [{"value": text}, {"value": text}])
     listed = good(gateway.http.get(f"/v1/topics/{name}/partitions/0/batches"))["batches"][0]
     remove = [{"first_offset": 3, "last_offset": 8}]
     batch = {"base_offset": 0, "generation": listed["generation"], "remove": remove}

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Send
@@ -65,10 +65,13 @@ class AsgiExchange:
         if self._on_gone is not None:
             self._on_gone()
 
-    async def answer(self, status: int, headers: Headers, body: bytes | bytearray) -> None:
+    async def answer(
+        self, status: int, headers: Headers, body: bytes | bytearray, more: Sequence[bytes | memoryview] = ()
+    ) -> None:
+        body = b"".join((body, *more))
         length = () if status in WITHOUT_LENGTH else ((b"content-length", b"%d" % len(body)),)
         await self.start(status, (*headers, *length))
-        await self._send({"type": "http.response.body", "body": bytes(body)})
+        await self._send({"type": "http.response.body", "body": body})
 
     async def start(self, status: int, headers: Headers) -> None:
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})

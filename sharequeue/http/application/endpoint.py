@@ -121,7 +121,7 @@ class Endpoint:
             answer_headers = (*answer.headers, (b"x-request-id", request_id.encode()), *shared)
             if isinstance(answer, Answer):
                 status = self.api.status if answer.status is None else answer.status
-                await exchange.answer(status, answer_headers, answer.body)
+                await exchange.answer(status, answer_headers, answer.body, answer.more)
             else:
                 status = self.api.status
                 await exchange.start(status, answer_headers)

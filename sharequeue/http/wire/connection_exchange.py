@@ -5,7 +5,7 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any, Final, Protocol
@@ -246,19 +246,24 @@ class ConnectionExchange:
 
     # The answer
 
-    async def answer(self, status: int, headers: Headers, body: bytes | bytearray) -> None:
+    async def answer(
+        self, status: int, headers: Headers, body: bytes | bytearray, more: Sequence[bytes | memoryview] = ()
+    ) -> None:
         connection = self._connection
+        length = len(body) + sum(map(len, more)) if more else len(body)
         if connection.unsent.untaken is not None:
-            await connection.unsent.drain(len(body))
+            await connection.unsent.drain(length)
         transport = connection.transport
         if transport.is_closing():
             return
         self.expects = False
         bare = status in WITHOUT_LENGTH
-        head = answer_head(status, headers, None if bare else len(body), close=self._closes())
-        if bare or not body or self.method == b"HEAD":
+        head = answer_head(status, headers, None if bare else length, close=self._closes())
+        if bare or not length or self.method == b"HEAD":
             transport.write(head)
-        elif len(body) <= JOINED_BYTES:
+        elif more:
+            transport.writelines((head, body, *more))
+        elif length <= JOINED_BYTES:
             transport.write(head + body)
         else:
             transport.writelines((head, body))

@@ -106,7 +106,7 @@ class TopicsApi:
         cuts, next_offset = _cuts(read.batches, query, committed)
         bounds = Bounds(next_offset, read.log_start_offset, read.log_end_offset)
         if as_runs:
-            return Answer(runs_answer.record_runs(cuts, bounds), headers=(runs_answer.CONTENT_TYPE,))
+            return runs_answer.record_runs(cuts, bounds)
         slices = [part for batch, first, last in cuts if (part := batch.view(first, last))]
         if as_arrow:
             records = _between(b"[", slices, b"]")

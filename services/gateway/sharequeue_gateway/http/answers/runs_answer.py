@@ -3,12 +3,15 @@
 from collections.abc import Iterable
 from typing import Final
 
+from sharequeue.http.answer import Answer
 from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
 from sharequeue.protocol.record_runs import BOUNDS, Bounds, run_parts
 from sharequeue_gateway.http.answers import media_types
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 CONTENT_TYPE: Final = (b"content-type", RECORD_RUNS.encode())
+LARGE_BYTES: Final = 64 * 1024
+"""Records of a batch with more bytes are sent without a copy."""
 
 
 def runs_wanted(accept: str | None) -> bool:
@@ -20,11 +23,20 @@ def runs_wanted(accept: str | None) -> bool:
     return weights[RECORD_RUNS] > max(weights.get(kind, 0.0) for kind in others)
 
 
-def record_runs(cuts: Iterable[tuple[RecordBatch, int, int]], bounds: Bounds) -> bytes:
-    """The answer's body. `cuts`: batches, each with the first and the last offset to send."""
-    parts: list[bytes | memoryview] = [BOUNDS.pack(*bounds)]
+def record_runs(cuts: Iterable[tuple[RecordBatch, int, int]], bounds: Bounds) -> Answer:
+    """The answer. `cuts`: batches, each with the first and the last offset to send.
+
+    Large batches are parts of the answer as they are in memory; what lies between two of them is joined.
+    """
+    parts: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = [BOUNDS.pack(*bounds)]
     for batch, first, last in cuts:
         run = batch.run(first, last)
         if run is not None:
-            parts += run_parts(*run)
-    return b"".join(parts)
+            small += run_parts(*run)
+            if len(small[-1]) >= LARGE_BYTES:
+                records = small.pop()
+                parts += (b"".join(small), records)
+                small = []
+    first_part, *more = *parts, b"".join(small)
+    return Answer(bytes(first_part), headers=(CONTENT_TYPE,), more=more)
