@@ -18,7 +18,8 @@ from typing import IO, Any, Final
 
 from sharequeue.stack.system_user import EmbeddedError, system_user
 
-START_SECONDS: Final = 60
+START_SECONDS: Final = 300
+"""After a crash PostgreSQL first replays up to 2 GB of its log. A server that dies is noticed at once."""
 STOP_SECONDS: Final = 20
 PR_SET_PDEATHSIG: Final = 1
 ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

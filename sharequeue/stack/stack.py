@@ -22,7 +22,8 @@ from sharequeue.stack.process import die_with_parent, free_port, open_log, rotat
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.system_user import EmbeddedError, make_private
 
-READY_SECONDS: Final = 60
+READY_SECONDS: Final = 180
+"""More than a slow or busy machine needs. A service that dies is noticed at once."""
 STOP_SECONDS: Final = 15
 EARLIER_SECONDS: Final = 30
 """How long the processes of a killed stack may take to end."""

@@ -14,7 +14,7 @@ import psutil
 
 COMMAND = Path(sys.executable).with_name("sharequeue")
 FREE_PORTS = ("--gateway-port", "0", "--coordinator-port", "0", "--share-coordinator-port", "0")
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
