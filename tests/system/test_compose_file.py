@@ -30,7 +30,7 @@ from tests.compose import compose_file
 from tests.compose.main_job import check_held, do_main_job, finish
 from tests.system.up_command import until
 
-READY_SECONDS = 30
+READY_SECONDS = 120
 SETTINGS: Mapping[str, Any] = {
     "gateway": sharequeue_gateway.settings,
     "coordinator": sharequeue_coordinator.settings,
