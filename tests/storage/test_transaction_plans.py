@@ -69,6 +69,7 @@ async def end(connection: Any, transaction_id: str) -> None:
 
 async def commit_alone(connection: Any) -> None:
     settling = Settling(b"digest", [Settlement(SharePartitionKey("g", TOPIC, 7), 1, 1, b"[]")])
+    assert await settlements.lock_alone(connection, "t5", [PLACE]) is not None
     assert await settlements.commit_alone(connection, key_store.OUTCOMES, "t5", settling, [PLACE]) is None, "it wrote"
     await connection.execute("DELETE FROM log.transaction_partitions WHERE transaction_id = 't5'")
     assert await settlements.commit_alone(connection, key_store.OUTCOMES, "t5", settling, [PLACE]) is not None

@@ -122,13 +122,15 @@ class PendingTransactions:
         """A transaction has ended: apply it now.
 
         `committed`: what the log has committed, if this gateway has made the commit; the log is asked about the others.
-        Returns when what it settled here is durable, or not known to be.
+        Returns when what it settled here is durable, or not known to be. The settlements are removed before, unless
+        they are `committed`: nobody but this gateway knows that transaction, so `look` removes them with others.
         """
         leds = [led for key in keys if (led := self._leader.loaded(key)) is not None]
         for outcome in await self._apply(leds, transaction_id, {each.key: each for each in committed}):
             await outcome
-        with contextlib.suppress(StorageError):  # `look` tries again
-            await self._remove_applied()
+        if not committed:
+            with contextlib.suppress(StorageError):  # `look` tries again
+                await self._remove_applied()
 
     async def _apply(
         self,

@@ -57,6 +57,7 @@ MOST_NOT_OPEN: Final = 1000
 """How many transactions are remembered as not open."""
 
 Inserted = list[tuple[TopicIdPartition, RecordBatch]]
+KnownBounds = dict[TopicIdPartition, store.Bounds]
 
 
 class AppendRequest(NamedTuple):
@@ -222,37 +223,36 @@ class LockedAppend:
                 happened = await self._look_up(connection, request, tried_at)
                 if happened is not None:
                     return happened
-            inserted = await self.insert(
-                connection, request.appends, request.append_id, tried_at, locked=decided is not None
-            )
+            bounds = None if decided is None else decided[1]
+            inserted = await self.insert(connection, request.appends, request.append_id, tried_at, bounds)
             base_offsets = [batch.base_offset for _, batch in inserted]
             if transaction_id is not None:
                 await _register(connection, transaction_id, request.places, base_offsets)
             kept = None if key is None else await _keep(connection, key, base_offsets)
         self.publish(inserted)
         if decided is not None:
-            self._ending.count(decided, time.monotonic() - began)
+            self._ending.count(decided[0], time.monotonic() - began)
         return AppendResult(base_offsets, kept)
 
     async def _decide(
         self, connection: Any, settles: Settles, places: Sequence[TopicIdPartition]
-    ) -> Transaction | None:
-        """Commit a transaction within that of the append, and lock the partitions.
+    ) -> tuple[Transaction, KnownBounds] | None:
+        """Commit a transaction within that of the append, lock the partitions, and read their bounds.
 
         Returns: None if it is not open. Raises: _NotOpen: its time has passed; ConcurrentTransactions: another client
             has written to it.
         """
         transaction_id, settling = settles
-        found = await transaction_store.lock_to_end(connection, transaction_id, skip_locked=False)
+        found = await settlements.lock_alone(connection, transaction_id, places)
         if found is None or found.state != State.OPEN:
             return None
-        times = await settlements.commit_alone(connection, self._database.outcomes, transaction_id, settling, places)
-        if times is None:
+        done = await settlements.commit_alone(connection, self._database.outcomes, transaction_id, settling, places)
+        if done is None:
             if (await transaction_store.look_to_end(connection, transaction_id)).past:
                 raise _NotOpen(transaction_id, past=True)
             raise ConcurrentTransactions("another client has written to the transaction of this request; repeat it")
         state, reason = COMMIT
-        return found._replace(state=state, reason=reason, ended_at_ms=times[1])
+        return found._replace(state=state, reason=reason, ended_at_ms=done.ended_at_ms), done.bounds
 
     async def _look_up(self, connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> AppendResult | None:
         """The result of an earlier try, if it happened. The locks wait for a statement that the server still runs."""
@@ -275,20 +275,19 @@ class LockedAppend:
         appends: Sequence[PartitionAppend],
         append_id: str,
         tried_at: list[int],
-        *,
-        locked: bool = False,
+        bounds: KnownBounds | None = None,
     ) -> Inserted:
         """Lock the partitions and insert a batch in each, within a transaction; `publish` them after its commit.
 
         Args:
             tried_at: as in `_transaction`.
-            locked: an earlier statement has taken the locks.
+            bounds: of the partitions, read under the locks; None: this takes the locks.
         Raises: UnknownTopicOrPartition: a topic is deleted.
         """
         places = [(append.topic_id, append.partition) for append in appends]
-        if not locked:
+        if bounds is None:
             await store.lock(connection, places)
-        bounds = await store.bounds(connection, places)
+            bounds = await store.bounds(connection, places)
         if any(place not in bounds for place in places):
             await store.make_partitions(connection, places)
             bounds = await store.bounds(connection, places)

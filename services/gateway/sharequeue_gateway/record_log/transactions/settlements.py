@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
-from sharequeue_gateway.record_log.store import Connection, lock_keys
-from sharequeue_gateway.record_log.transactions.transaction_rows import MS
-from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT
+from sharequeue_gateway.record_log.store import BOUNDS, Bounds, Connection, bounds_of, lock_keys
+from sharequeue_gateway.record_log.transactions.transaction_rows import MS, ROW, transaction_of
+from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT, State, Transaction
 
 Query = Callable[..., Awaitable[Any]]
 
@@ -172,6 +172,14 @@ def _values(
     )
 
 
+LOCK_ALONE: Final = f"""
+WITH found AS MATERIALIZED (SELECT {ROW} FROM log.transactions WHERE transaction_id = $1 FOR UPDATE),
+locked AS MATERIALIZED (
+  SELECT pg_advisory_xact_lock(key) FROM found CROSS JOIN unnest($2::bigint[]) AS t(key) WHERE found.state = {State.OPEN:d})
+SELECT found.*, (SELECT count(*) FROM locked) FROM found
+"""
+"""Locks the row of a transaction, and then, if it is open, the partitions of an append."""
+
 COMMIT_ALONE: Final = f"""
 WITH ended AS (
   DELETE FROM log.transactions t
@@ -182,12 +190,28 @@ outcome AS (
   INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, producer_epoch, principal, committed, reason,
     partitions, began_at, ended_at, settled)
   SELECT {{period}}, $1, producer_epoch, principal, true, $8::smallint, 0, began_at, now, $9::bytea FROM ended),
-settled AS ({ADD.format(source="ended,")}),
-locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(key) FROM unnest($10::bigint[]) AS t(key))
-SELECT {MS.format("began_at")}, {MS.format("now")}, (SELECT count(*) FROM locked) FROM ended
+settled AS ({ADD.format(source="ended,")})
+SELECT {MS.format("ended.now")}, b.*
+FROM ended LEFT JOIN LATERAL ({BOUNDS.format(topic_ids="$10", partitions="$11")}) b ON true
 """
-"""Commits a transaction that wrote nothing itself, settles, and takes the locks of partitions for an append: one
-statement under the lock of the transaction's row, which was taken in an earlier one."""
+"""Commits a transaction that wrote nothing itself, settles, and reads the bounds of partitions for an append: one
+statement. Its snapshot is later than the locks, of the transaction's row and of the partitions."""
+
+
+async def lock_alone(
+    connection: Connection, transaction_id: str, places: Sequence[TopicIdPartition]
+) -> Transaction | None:
+    """Lock a transaction to commit it with an append, and `places` if it is open. None: there is no such row."""
+    row = await connection.fetchrow(LOCK_ALONE, transaction_id, lock_keys(places))
+    return None if row is None else transaction_of(row)
+
+
+class CommittedAlone(NamedTuple):
+    """When a transaction that wrote nothing itself ended, and the bounds of the partitions of an append; one without
+    any append is left out."""
+
+    ended_at_ms: int
+    bounds: dict[TopicIdPartition, Bounds]
 
 
 async def commit_alone(
@@ -196,18 +220,22 @@ async def commit_alone(
     transaction_id: str,
     settling: Settling,
     places: Sequence[TopicIdPartition],
-) -> tuple[int, int] | None:
-    """Commit a transaction whose row is locked, with what it settles, and lock `places` for an append.
+) -> CommittedAlone | None:
+    """Commit a transaction with what it settles, and read the bounds of `places` for an append. `lock_alone` has locked
+    all of these.
 
-    Returns: when it began and ended, in ms; None: its time has passed, or a client that learned its id has written
-    records to it. Then nothing has happened, and the partitions are not locked.
+    Returns: None: its time has passed, or a client that learned its id has written records to it. Then nothing has
+    happened.
     """
-    row = await connection.fetchrow(
+    rows = await connection.fetch(
         COMMIT_ALONE.format(period=outcomes.period),
         transaction_id,
         *_values(settling.settlements),
         COMMIT.reason,
         settling.digest,
-        lock_keys(places),
+        [topic_id for topic_id, _ in places],
+        [partition for _, partition in places],
     )
-    return None if row is None else (row[0], row[1])
+    if not rows:
+        return None
+    return CommittedAlone(rows[0][0], bounds_of([row[1:] for row in rows if row[1] is not None]))
