@@ -144,7 +144,7 @@ class Held(Consumed):
                 "acknowledgements": self.acknowledgements(last_offset),
             },
             headers={"Authorization": f"Bearer {TOKEN}"},
-            timeout=20,
+            timeout=60,
         )
         assert answer.status_code == 200, answer.text
         assert [result["status"] for result in answer.json()["results"]] == ["applied"], answer.text

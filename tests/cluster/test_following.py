@@ -89,4 +89,4 @@ def test_a_consumer_survives_the_loss_of_its_leader(led: Led, how: signal.Signal
             assert time.monotonic() - gone_at < LOCK_S  # no record waits for the end of a forgotten lock
 
     asyncio.run(run())
-    led.leader.process.wait(20)
+    led.leader.process.wait(60)

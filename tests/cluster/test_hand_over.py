@@ -33,7 +33,7 @@ def victim_of(cluster: GatewayCluster, group: str, topic_id: str) -> ServiceProc
 @contextlib.contextmanager
 def sent(gateway: ServiceProcess, path: str, body: object) -> Iterator[http.client.HTTPConnection]:
     """A request that lies in a socket of the gateway, which may be paused."""
-    connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=20)
+    connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=60)
     with contextlib.closing(connection):
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         yield connection
@@ -72,7 +72,7 @@ def test_holders_settle_their_records_when_their_leader_is_gone(
     started = time.monotonic()
     acknowledge(clients[0], name, held)
     assert time.monotonic() - started < HAND_OVER_S
-    victim.process.wait(20)
+    victim.process.wait(60)
     assert fetch(clients[0], name, topics=[name], max_wait_ms=0)["batches"] == []
     for partition in led:
         produce(clients[0], name, partition, 1)

@@ -43,7 +43,7 @@ def held(
 def leave(gateway: ServiceProcess, how: signal.Signals) -> None:
     assert gateway.process is not None
     gateway.process.send_signal(how)
-    gateway.process.wait(20)
+    gateway.process.wait(60)
 
 
 LEAVING = pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])

@@ -28,7 +28,7 @@ def earlier_release(stack: Stack, node_id: str) -> Iterator[None]:
     ended = threading.Event()
     gateway = {"node_id": node_id, "url": stack.service("gateway 3").url, "keeps_readers": True}
     with httpx.Client(
-        base_url=stack.service("group coordinator").url, headers={"Authorization": f"Bearer {token}"}, timeout=10
+        base_url=stack.service("group coordinator").url, headers={"Authorization": f"Bearer {token}"}, timeout=60
     ) as http:
 
         def renew() -> None:

@@ -11,10 +11,10 @@ STRICT = HttpLimits(
     max_head_bytes=8192,
     max_request_line_bytes=1024,
     max_headers=20,
-    head_timeout_ms=400,
-    body_grace_ms=400,
+    head_timeout_ms=800,
+    body_grace_ms=800,
     min_body_bytes_per_s=1000,
-    idle_timeout_ms=1200,
+    idle_timeout_ms=2400,
 )
 
 

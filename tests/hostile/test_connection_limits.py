@@ -159,7 +159,7 @@ def test_a_body_that_comes_at_the_lowest_speed_is_served(strict: EdgeServer) -> 
 
 def test_a_body_may_pause_within_its_grace() -> None:
     """However fast it must be afterwards. Another connection shows that the clocks were looked at in the pause."""
-    limits = HttpLimits(head_timeout_ms=100, body_grace_ms=3_600_000, min_body_bytes_per_s=1_048_576)
+    limits = HttpLimits(head_timeout_ms=500, body_grace_ms=3_600_000, min_body_bytes_per_s=1_048_576)
     with edge_server(limits) as server, Raw(server.port) as raw:
         raw.send(head("POST /echo", "Content-Length: 2"), b"x")
         for _ in range(2):
@@ -188,7 +188,7 @@ def test_a_body_below_its_lowest_speed_is_refused_after_its_grace() -> None:
 
 def test_a_connection_is_kept_between_requests_until_its_idle_timeout() -> None:
     """The timeout of a head is over by then; it ends a connection that never sent anything."""
-    limits = HttpLimits(head_timeout_ms=100, idle_timeout_ms=4000)
+    limits = HttpLimits(head_timeout_ms=500, idle_timeout_ms=4000)
     with edge_server(limits) as server, Raw(server.port) as raw:
         for _ in range(2):
             raw.send(head("POST /echo", "Content-Length: 1") + b"x")

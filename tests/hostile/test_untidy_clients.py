@@ -92,7 +92,7 @@ def test_a_client_that_leaves_while_reading_is_paused_is_noticed(
     wait_until(lambda: any(connection._paused for connection in server.server.server_state.connections))
     assert not server.gone.is_set()
     leave(raw)
-    assert server.gone.wait(5)
+    assert server.gone.wait(60)
     wait_until(lambda: is_empty(server))
 
 

@@ -160,7 +160,7 @@ class Wire:
 
     def __init__(self, stack: Stack) -> None:
         host, port = stack.url.removeprefix("http://").split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=10)
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
 
     def send(self, *lines: str, body: bytes = b"", finish: bool = False) -> bytes:
         """Send a request of these header lines; `finish` ends our side. Returns: all that comes until it is closed."""

@@ -19,7 +19,7 @@ class Raw:
     """A connection to the gateway whose requests have only the headers that a test gives them."""
 
     def __init__(self, stack: Stack) -> None:
-        self._connection = HTTPConnection(stack.url.removeprefix("http://"), timeout=20)
+        self._connection = HTTPConnection(stack.url.removeprefix("http://"), timeout=60)
 
     def ask(self, call: str, *headers: tuple[str, str], body: bytes = b"") -> tuple[int, Json]:
         method, target = call.split()
@@ -172,7 +172,7 @@ def test_the_body_of_a_refused_request_is_not_the_next_request(gateway: Gateway,
 def test_other_services_do_not_check_the_host(shared_stack: Stack) -> None:
     """A cluster calls them by names of its own; each call with an effect needs the cluster token."""
     for service in shared_stack.services:
-        connection = HTTPConnection(service.url.removeprefix("http://"), timeout=20)
+        connection = HTTPConnection(service.url.removeprefix("http://"), timeout=60)
         connection.request("GET", "/livez", headers={"Host": "coordinator:8081"})
         assert connection.getresponse().status == (421 if service.name == "gateway" else 200)
         connection.close()

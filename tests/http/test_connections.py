@@ -20,7 +20,7 @@ class Line:
 
     def __init__(self, stack: Stack) -> None:
         host, port = stack.url.removeprefix("http://").split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = self.socket.makefile("rb")
 

@@ -184,7 +184,7 @@ def test_a_group_gets_committed_records_after_the_commit(gateway: Gateway, name:
 
     def fetch() -> list[Any]:
         body = {"topics": [name], "member_id": "m", "max_wait_ms": 500}
-        batches = good(gateway.http.post(f"{path}/fetch", json=body, timeout=30))["batches"]
+        batches = good(gateway.http.post(f"{path}/fetch", json=body, timeout=60))["batches"]
         return [record["value"] for batch in batches for record in batch["records"]]
 
     aborted, committed = begin(gateway)["transaction_id"], begin(gateway)["transaction_id"]

@@ -99,6 +99,6 @@ def registry_server() -> Iterator[str]:
 def test_a_schema_is_copied_from_a_registry_server(tmp_path: Path, code: str) -> None:
     with registry_server() as url:
         command = code.replace("$REGISTRY", url).replace("/tmp/schemas", str(tmp_path))
-        subprocess.run(["bash", "-eo", "pipefail", "-c", command], check=True, timeout=30)
+        subprocess.run(["bash", "-eo", "pipefail", "-c", command], check=True, timeout=180)
     assert SchemaName("avro", str(tmp_path), "1", None).open().data_type
     assert json.loads((tmp_path / "1.avsc").read_text()) == schemas.FIRST

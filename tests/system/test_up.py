@@ -122,7 +122,7 @@ def is_open(url: str) -> bool:
 
 def held(url: str) -> list[tuple[int, int, str, int]]:
     """The acquired records: first and last offset, holder, delivery count."""
-    answer = httpx.get(f"{url}/v1/share-groups/g/in-flight", params={"topic": "t"}, timeout=20).json()
+    answer = httpx.get(f"{url}/v1/share-groups/g/in-flight", params={"topic": "t"}, timeout=60).json()
     return [
         (batch["first_offset"], batch["last_offset"], batch["member_id"], batch["delivery_count"])
         for partition in answer["partitions"]
@@ -133,7 +133,7 @@ def held(url: str) -> list[tuple[int, int, str, int]]:
 
 def produce_and_hold(url: str) -> None:
     """Three records; `m1` accepts the first and keeps the others for long."""
-    with httpx.Client(base_url=url, timeout=20) as client:
+    with httpx.Client(base_url=url, timeout=60) as client:
         records = {"records": [{"value": number} for number in range(3)]}
         client.post("/v1/topics/t/records", json=records).raise_for_status()
         config = {"share.record.lock.duration.ms": 300_000}
@@ -148,7 +148,7 @@ def produce_and_hold(url: str) -> None:
 def accept(url: str, offset: int) -> str:
     word = {"topic": "t", "partition": 0, "first_offset": offset, "last_offset": offset, "delivery_count": 1}
     request = {"member_id": "m1", "acknowledgements": [{**word, "type": "accept"}]}
-    answer = httpx.post(f"{url}/v1/share-groups/g/acknowledge", json=request, timeout=20).raise_for_status().json()
+    answer = httpx.post(f"{url}/v1/share-groups/g/acknowledge", json=request, timeout=60).raise_for_status().json()
     result: str = answer["results"][0]["status"]
     return result
 
@@ -325,7 +325,7 @@ def test_json_says_where_the_stack_runs_and_why_it_ended(tmp_path: Path, data_di
         services = [said["gateways"], said["coordinators"], said["share_coordinators"]]
         assert [len(urls) for urls in services] == [2, 1, 1]
         for url in itertools.chain.from_iterable(services):
-            assert httpx.get(f"{url}/readyz", timeout=20).status_code == 200
+            assert httpx.get(f"{url}/readyz", timeout=60).status_code == 200
         produce_and_hold(said["gateways"][1])
         assert up.stderr == ""
         up.process_of("valkey").kill()
