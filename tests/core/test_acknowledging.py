@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 from sharequeue_gateway.delivery.acknowledging import again, check
-from sharequeue_gateway.share_partition.machine import Acknowledged
+from sharequeue_gateway.share_partition.machine import Acknowledged, AcknowledgementBatch
 
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import Reason
+from sharequeue.protocol.types import AcknowledgeType, Reason
 from tests.core.share_partition_driver import Driver, fetched, refused
 
 # AK: rules of state
@@ -61,6 +61,16 @@ def test_equal_neighbours_with_a_hole_between_them_are_refused_as_each_alone() -
     d = fetched("[0-4]", "[6-10]")
     refused(d, "3 Acc", "4 Acc", "5 Acc", "6 Acc", error=InvalidRequest)
     refused(d, "4 Acc", "4 Acc")
+
+
+def test_neighbours_that_are_joined_have_one_outcome() -> None:
+    d = fetched("[0-9]", "[10-19]", delivery_count_limit=9)
+    batches = [AcknowledgementBatch(offset, offset, (AcknowledgeType.ACCEPT,), 1) for offset in range(20)]
+    assert [d.machine.joinable(batches, position) for position in (0, 7, 9, 10, 19)] == [10, 3, 1, 10, 1]
+    assert d.machine.joinable([*batches[:3], None, *batches[4:]], 1) == 2
+    assert d.machine.joinable([None, *batches], 0) == 1
+    d.machine.start_offset = 5  # moved up by a deletion: those below are ignored, each by itself
+    assert [d.machine.joinable(batches, position) for position in (0, 4, 5)] == [1, 1, 5]
 
 
 def test_neighbours_that_differ_are_settled_one_by_one() -> None:

@@ -76,6 +76,7 @@ def half_failed(response: httpx.Response) -> None:
 
 KINDS: dict[str, tuple[Callable[[int], Json], Callable[[httpx.Response], None]]] = {
     "applied": (lambda number: {}, all_applied),
+    "rejected with a reason": (lambda number: {"type": "reject", "reason": "no"}, all_applied),
     "every other one applied": (lambda number: {"type": "nonsense"} if number % 2 else {}, half_failed),
     "of one unknown topic": (lambda number: {"topic": "nothing-that-is"}, all_failed),
     "each of an unknown topic": (lambda number: {"topic": f"nothing-{number:06}"}, all_failed),

@@ -71,18 +71,23 @@ MUTANTS = [
         ),
         (
             "8.6 acknowledgements are joined within one run alone",
-            "            while position < len(batches) and batches[position].last_offset <= end:\n",
-            "            while position < len(batches):\n",
+            "            if further is None or further.last_offset > end or",
+            "            if further is None or",
         ),
         (
             "8.6 acknowledgements are joined if they are equal",
-            "                if not last.continued_by(batches[position]):\n                    break\n",
-            "",
+            " or not batch.continued_by(further):\n",
+            ":\n",
         ),
         (
             "8.6 neighbours in one run stay one run",
-            "            end = self.runs[index].last if index >= 0 else -1\n",
-            "            end = -1\n",
+            "        end = self.runs[index].last if index >= 0 and batch.first_offset >= self.start_offset else -1\n",
+            "        end = -1\n",
+        ),
+        (
+            "8.6 acknowledgements below the start offset are ignored by themselves",
+            " if index >= 0 and batch.first_offset >= self.start_offset else -1\n",
+            " if index >= 0 else -1\n",
         ),
         (
             "8.6 a failing request undoes its changes",

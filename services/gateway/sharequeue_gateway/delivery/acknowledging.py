@@ -304,6 +304,13 @@ async def await_writes(outcomes: Outcomes, at: AtPartition, positions: Sequence[
     return not faults
 
 
+def _of_one_outcome(led: LedSharePartition | ApiError, at: AtPartition, position: int) -> int:
+    """How many acknowledgements from `position` on can be applied as one: neighbours that say the same of one run."""
+    if isinstance(led, ApiError):
+        return 1
+    return led.machine.joinable(at.batches, position)
+
+
 class Acknowledger:
     """Applies the acknowledgements of one call to the share-partitions that this gateway leads."""
 
@@ -338,11 +345,14 @@ class Acknowledger:
         under_way: deque[tuple[AtPartition, Sequence[int], Writes]] = deque()
         waits = True
         for at, led in zip(partitions.values(), loaded, strict=True):
-            count = len(at.batches)
-            for begin in range(0, count, count if atomic else 1):  # with `atomic`, they succeed or fail together
+            end, count = 0, len(at.batches)
+            while end < count:
                 if slices is not None and slices.over():
                     await slices.pause()
-                unit: Sequence[int] = range(begin, count if atomic else begin + 1)
+                begin, end = end, count  # with `atomic`, they succeed or fail together
+                if not atomic and count > begin + 1:
+                    end = begin + _of_one_outcome(led, at, begin)
+                unit: Sequence[int] = range(begin, end)
                 now_ms = self._clock.now_ms()  # read for each: the one before may have waited for Redis
                 try:
                     outcome = await self._apply(member_id, led, at, unit, atomic, now_ms)

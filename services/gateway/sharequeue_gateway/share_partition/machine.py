@@ -141,7 +141,7 @@ class SharePartition(PendingRecords):
         call = AcknowledgeCall(member_id, now_ms, StateWrite(self.start_offset, now_ms), {}, [])
         ignored = True
         try:
-            for batch in self._joined(batches):
+            for batch in self._joined(batches) if len(batches) > 1 else batches:
                 if batch.last_offset >= self.start_offset:
                     ignored = False
                     self._acknowledge(call, batch)
@@ -154,21 +154,29 @@ class SharePartition(PendingRecords):
             call.joined[id(write)] = write
         return Acknowledged(tuple(call.joined.values()), ignored, call.renewed)
 
+    def joinable(self, batches: Sequence[AcknowledgementBatch | None], position: int) -> int:
+        """How many batches from `position` on say the same about one run, so that all of them have one outcome."""
+        batch = batches[position]
+        if batch is None:
+            return 1
+        index = self.index_of(batch.first_offset)
+        end = self.runs[index].last if index >= 0 and batch.first_offset >= self.start_offset else -1
+        after = position + 1
+        while after < len(batches):
+            further = batches[after]
+            if further is None or further.last_offset > end or not batch.continued_by(further):
+                break
+            batch = further
+            after += 1
+        return after - position
+
     def _joined(self, batches: Sequence[AcknowledgementBatch]) -> Iterator[AcknowledgementBatch]:
         """The batches, with equal neighbours of one run as one: 10,000 of them would make as many runs."""
         position = 0
         while position < len(batches):
-            batch = batches[position]
-            position += 1
-            index = self.index_of(batch.first_offset)
-            end = self.runs[index].last if index >= 0 else -1
-            last = batch
-            while position < len(batches) and batches[position].last_offset <= end:
-                if not last.continued_by(batches[position]):
-                    break
-                last = batches[position]
-                position += 1
-            yield batch if last is batch else structs.replace(batch, last_offset=last.last_offset)
+            batch, count = batches[position], self.joinable(batches, position)
+            position += count
+            yield batch if count == 1 else structs.replace(batch, last_offset=batches[position - 1].last_offset)
 
     def _acknowledge(self, call: AcknowledgeCall, batch: AcknowledgementBatch) -> None:
         """Apply one batch, above the start offset. Source: KIP-932."""
