@@ -73,7 +73,6 @@ def up(
         redis_url=redis_url,
         tell=lambda sentence: click.echo(sentence, err=True),
     )
-
     ended = False
 
     def interrupt(_: int, __: FrameType | None) -> None:
