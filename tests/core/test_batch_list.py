@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from sharequeue_share_coordinator.share_state import batch_list as module
-from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, batch_list, in_blocks, outcome_of
+from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, batch_list, in_blocks
 from sharequeue_share_coordinator.share_state.notes import Note
 from sharequeue_share_coordinator.share_state.notes import given as given_reason
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
+from sharequeue.protocol.state_columns import outcome_of
 from sharequeue.protocol.types import GivenReason, Reason, StateAnnotation, StateBatch
 from tests.core.combining_reference import combine_annotations
 

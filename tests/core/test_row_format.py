@@ -1,7 +1,10 @@
 """Rows and the parts of large snapshots as bytes: what comes back is what went in, within the bounds of size."""
 
 import random
+import sys
+import zlib
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,7 +13,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 from msgspec.msgpack import Decoder
 from sharequeue_share_coordinator.share_state import row_format, shard
-from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks, outcome_of
+from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
+from sharequeue_share_coordinator.share_state.columns import page_from
 from sharequeue_share_coordinator.share_state.notes import (
     MOST_REASON_BYTES,
     MOST_REASONS,
@@ -42,6 +46,7 @@ from sharequeue_share_coordinator.share_state.rows import (
     snapshot_due,
 )
 
+from sharequeue.protocol.state_columns import StateColumns, outcome_of
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, GivenReason, Reason, StateAnnotation, StateBatch
 
 MIB = 1 << 20
@@ -172,6 +177,57 @@ def lists(draw: st.DrawFn) -> BatchList:
 def test_parts_come_back_as_they_went_in(batches: BatchList) -> None:
     parts, reasons, transactions = encode_parts(batches)
     assert decode_parts(parts, reasons, transactions) == batches
+
+
+FLAT = msgspec.msgpack.Decoder(StateColumns).decode
+
+
+def with_fields(part: bytes, **fields: Any) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(structs.replace(FLAT(zlib.decompress(part)), **fields)))
+
+
+HOSTILE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "not compressed": (zlib.decompress, "a part of the snapshot cannot be read"),
+    "cut off": (lambda part: part[:-9], "a part of the snapshot cannot be read"),
+    "no columns": (lambda _: zlib.compress(msgspec.msgpack.encode(["a"])), "Expected `array`"),
+    "a text for a number": (
+        lambda _: zlib.compress(msgspec.msgpack.encode([0, -1, ["a"], *[[0]] * 6])),
+        "Expected `int`",
+    ),
+    "batches overlap": (lambda part: with_fields(part, gaps=[0, 0, 2]), "begins before the one before it ends"),
+    "a column is short": (lambda part: with_fields(part, lengths=[0]), "3 gaps, 1 lengths"),
+    "a note is missing": (lambda part: with_fields(part, forgiven=[]), "3 batches have notes"),
+    "a text that is not there": (lambda part: with_fields(part, reasons=[300, 1, 1]), "cannot be read"),
+    "a text before the first": (lambda part: with_fields(part, reasons=[-1, 1, 1]), "is negative"),
+    "offsets without end": (lambda part: with_fields(part, base_offset=MAX_INT64), "which is no offset"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "cause"), HOSTILE.values(), ids=HOSTILE)
+def test_a_part_that_contradicts_itself_is_refused(spoil: Callable[[bytes], bytes], cause: str) -> None:
+    (part,), reasons, _ = encode_parts(delayed(3, random.Random(7)))
+    assert len(decode_parts([part], reasons)) == 3
+    with pytest.raises(ValueError, match=cause):
+        decode_parts([spoil(part)], reasons)
+
+
+def test_a_batch_is_decoded_without_a_call() -> None:
+    """A load is bounded by the CPU of what it does for each of 200,000 batches."""
+    parts, reasons, _ = encode_parts(delayed(10_000, random.Random(7)))
+    calls = 0
+
+    def count(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        batches = decode_parts(parts, reasons)
+        page_from(batches, 0, 1 << 40)
+    finally:
+        sys.setprofile(None)
+    assert len(batches) == 10_000
+    assert calls < 12_000, "a page takes a batch out of its block; some for each different reason"
 
 
 def delayed(count: int, rng: random.Random) -> BatchList:

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import given
 from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.batch_list import NotedBatch
+from sharequeue_share_coordinator.share_state.columns import batches_of
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, replay
 from sharequeue_share_coordinator.share_state.shard import Decision
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
@@ -435,6 +438,29 @@ def test_pages_of_any_size_make_the_whole_state(ranges: list[tuple[int, int, int
         assert combine_state_batches(found, [], -1) == whole.state_batches
         assert said(annotations) == said(whole.annotations or [])
         assert pages == max(len(found), 1) if size == 1 else pages >= len(found) * 100 // (size + 350)
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9), st.sampled_from((0, 2, 4))), max_size=40))
+def test_pages_in_columns_of_any_size_make_the_whole_state(ranges: list[tuple[int, int, int]]) -> None:
+    key = Shard()
+    key.init(0, 0)
+    notes = [StateAnnotation(first, first, 1, 100, Reason("slow" * (first % 9 + 1))) for first, *_ in ranges[::2]]
+    key.write(0, 0, 0, 0, [(first, first + length, state, 1) for first, length, state in ranges], annotations=notes)
+    assert key.state is not None
+    for size in (1, 100, 1000, 1 << 20):
+        found: list[NotedBatch] = []
+        offset: int | None = 0
+        pages = 0
+        while offset is not None:
+            request = PartitionState(partition=0, leader_epoch=0, from_offset=offset, columns=True)
+            result = shard.read(key.state, request, None, 500, 0, size).result
+            assert result.page is not None
+            assert (result.state_batches, result.annotations) == (None, None)
+            found += batches_of(result.page.columns, result.page.reasons, result.page.transactions)
+            assert len(msgspec.json.encode(result.page)) < size + 250
+            offset, pages = result.next_offset, pages + 1
+        assert found == list(key.state.batches)
+        assert pages == max(len(found), 1) if size == 1 else pages >= len(found) * 16 // (size + 80)
 
 
 @pytest.mark.parametrize("keeps", [False, True])

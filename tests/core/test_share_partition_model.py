@@ -21,10 +21,13 @@ from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acqu
 from sharequeue_gateway.share_partition.bounds import limited_by
 from sharequeue_gateway.share_partition.machine import (
     AcknowledgementBatch,
+    Loaded,
     RestoredLock,
     SharePartition,
 )
 from sharequeue_gateway.share_partition.new_records import begin_at_new
+from sharequeue_gateway.share_partition.restoring import Restoring
+from sharequeue_share_coordinator.share_state.columns import page_from
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
@@ -441,6 +444,18 @@ class AnyEvents(SideBySide):
         kept = [lock for lock in self.locks if lock.first_offset < start] if start > self.durable.start_offset else []
         return [*kept, *self.machine.locks()]
 
+    def loaded_in_pages(self, size: int) -> Loaded:
+        """As a gateway loads what is durable: in pages of columns, of about `size` bytes."""
+        assert self.durable is not None
+        machine = SharePartition(self.config, self.durable.start_offset, 1, 1)
+        restoring = Restoring(machine, self.locks, self.now_ms)
+        offset: int | None = 0
+        while offset is not None:
+            page, offset = page_from(self.durable.batches, offset, size)
+            for _ in restoring.add_page(page, last=offset is None):
+                pass
+        return machine.loaded()
+
     def change_leader(self, data: st.DataObject) -> None:
         """Load what is durable, with every lock there ever was, those that the leader leaves, or none."""
         keep = data.draw(st.sampled_from(("all", "left", "none")))
@@ -451,16 +466,19 @@ class AnyEvents(SideBySide):
         if keep == "none":  # without Redis, deliveries whose outcome is not durable are forgotten
             self.handed_out = {(o, n) for o, n in self.handed_out if n <= self.committed.get(o, (0, 0))[0]}
         note(f"a new leader loads {self.durable}, {self.locks=}")
-        loaded = SharePartition.load(
-            self.config,
-            state_epoch=1,
-            leader_epoch=1,
-            start_offset=self.durable.start_offset,
-            state_batches=self.durable.batches.state_batches(),
-            annotations=self.durable.batches.annotations(),
-            locks=self.locks,
-            now_ms=self.now_ms,
-        )
+        if data.draw(st.booleans()):
+            loaded = self.loaded_in_pages(data.draw(st.sampled_from((1, 60, 1000))))
+        else:
+            loaded = SharePartition.load(
+                self.config,
+                state_epoch=1,
+                leader_epoch=1,
+                start_offset=self.durable.start_offset,
+                state_batches=self.durable.batches.state_batches(),
+                annotations=self.durable.batches.annotations(),
+                locks=self.locks,
+                now_ms=self.now_ms,
+            )
         self.machine = loaded.share_partition
         batches = [structs.astuple(batch) for batch in self.durable.batches.state_batches()]
         self.model, dead_letters = Model.load(

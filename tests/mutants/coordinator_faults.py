@@ -101,8 +101,8 @@ MUTANTS = [
         "share_state/notes",
         (
             "a delay never ends early",
-            "return -(-(available_at_ms or 0) // STEP_MS)",
-            "return (available_at_ms or 0) // STEP_MS",
+            "steps(annotation.available_at_ms) * STEP_MS or None",
+            "(annotation.available_at_ms or 0) // STEP_MS * STEP_MS or None",
         ),
         ("the number of reasons is bounded", "len(texts) < MOST_REASONS - 1 and ", ""),
         ("the bytes of reasons are bounded", " and size + added <= MOST_REASON_BYTES - len(TOO_MANY)", ""),
@@ -167,19 +167,30 @@ MUTANTS = [
             "with_changes(whole.from_start(row.start_offset), changes)",
             "with_changes(whole, changes)",
         ),
-        ("pending deliveries of parts are kept", "numbers.setdefault(name, len(numbers)) + 1 for", "0 for"),
-        (
-            "a note belongs to its batch",
-            "[int(batch.note is not None) for batch in batches]",
-            "[1 for batch in batches]",
-        ),
         (
             "no part with many earlier reasons is larger than 1 MiB",
             "weight = 1 if batch.note is None else 1 + len(batch.note.earlier)",
             "weight = 1",
         ),
-        ("earlier reasons belong to one note", "found += (place, len(reasons))", "found += (0, len(reasons))"),
         ("no part is larger than 1 MiB", "BATCHES_PER_PART: Final = 10_000", "BATCHES_PER_PART: Final = 100_000"),
+    ),
+    *coordinator(
+        "share_state/columns",
+        ("pending deliveries of parts are kept", "numbers.setdefault(name, len(numbers)) + 1 for", "0 for"),
+        (
+            "a note belongs to its batch",
+            "[0 if batch.note is None else 1 for batch in batches]",
+            "[1 for batch in batches]",
+        ),
+        ("earlier reasons belong to one note", "found += (place, len(reasons))", "found += (0, len(reasons))"),
+        ("earlier reasons come back", "earlier.get(place, ())", "()"),
+        ("a page has at least one batch, and ends", "        if left <= 0:\n", "        if left < 0:\n"),
+        (
+            "the next page begins behind this one",
+            "next_offset = batch.first_offset\n",
+            "next_offset = batch.last_offset + 1\n",
+        ),
+        ("new texts count", "left -= len(note.reason.text)", "left -= 0"),
     ),
     *coordinator(
         "share_state/shard",

@@ -128,7 +128,7 @@ MUTANTS = [
         ),
         (
             "the deadlines behind a packed one stay",
-            "if place + 3 < len(deadlines):",
+            "if following < len(deadlines):",
             "if place + 6 < len(deadlines):",
         ),
         (
@@ -158,8 +158,8 @@ MUTANTS = [
         ),
         (
             "5 records that a new leader restores are acquirable",
-            "self._available += [run.first for run in self.runs[first : first + _MARKED_AT_ONCE] if run.acquirable]",
-            "self._available += []",
+            "for run in self.runs[first : first + _MARKED_AT_ONCE]\n",
+            "for run in self.runs[first:first]\n",
         ),
         (
             "5 nothing that can be acquired is passed over",
@@ -251,5 +251,83 @@ MUTANTS = [
             "return self.end_offset - self.start_offset + 1 if self.runs",
             "return self.end_offset - self.runs[0].first + 1 if self.runs",
         ),
+    ),
+    *gateway(
+        "share_partition/restoring",
+        (
+            "16 a lock that reaches into the next page in columns waits for it",
+            "            if high == count and not last:\n                stop = low\n                break\n",
+            "",
+        ),
+        ("4 a page in columns begins behind the last one", "if ranges.firsts[0] < self._expected:", "if False:"),
+        ("4 ends of delays are timed after the last page", "        self._window.time_locks(self._deadlines)\n", ""),
+        (
+            "17 an in-flight batch of two pages ends once",
+            "                run.batch_last = end\n",
+            "                pass\n",
+        ),
+        (
+            "17 an in-flight batch of three pages ends once",
+            "begin < ranges.firsts[0])",
+            "False)",
+        ),
+        (
+            "16 locks that overlap are cut together",
+            "            if at < len(locks) and locks[at].first_offset <= reach:",
+            "            if False:",
+        ),
+        (
+            "10 a window without a hole has no gap",
+            "    if records == window.end_offset - window.start_offset + 1:",
+            "    if True:",
+        ),
+        (
+            "10 pending deliveries in columns are restored",
+            "self._pending = self._pending or bool(page.transactions)",
+            "pass",
+        ),
+    ),
+    *gateway(
+        "share_partition/restored_page",
+        (
+            "4 a batch that nobody may store",
+            "if state not in _NUMBERS or state == ACQUIRED or count > MAX_INT32:",
+            "if False:",
+        ),
+        (
+            "17 equal neighbours are one in-flight batch",
+            "                begins[place] = begins[place - 1]\n",
+            "                pass\n",
+        ),
+        (
+            "17 an in-flight batch has one end",
+            "                ends[place - 1] = ends[place]\n",
+            "                pass\n",
+        ),
+        (
+            "17 neighbours of another count are another batch",
+            "if first == before + 1 and outcome == same",
+            "if first == before + 1",
+        ),
+        ("17 batches apart are two", "if first == before + 1 and outcome == same", "if outcome == same"),
+        (
+            "17 an in-flight batch goes on in the next page",
+            "                begins[0] = open_batch.first_offset\n",
+            "                pass\n",
+        ),
+        (
+            "2 a delay that is over delays nothing",
+            "if available_at_ms <= now_ms or state is not AVAILABLE:",
+            "if state is not AVAILABLE:",
+        ),
+        ("2 delayed records are counted", "                delayed += size\n", ""),
+        (
+            "2 the end of a delay is timed",
+            "                time_lock((available_at_ms, first, last))\n",
+            "                pass\n",
+        ),
+        ("2 a reason tells the next leader of a release", "released = reason is not None", "released = False"),
+        ("10 records that were never delivered are new", "            new_from = first\n", "            pass\n"),
+        ("5 what is finished forgives nothing", "            forgiven, earlier = 0, ()\n", "            pass\n"),
     ),
 ]

@@ -6,13 +6,15 @@ Errors of one partition are data: `error_code` 0 is success. Source: KIP-932.
 from msgspec import Struct
 
 from sharequeue.protocol.messages.fields import Request, Response
+from sharequeue.protocol.state_columns import StatePage
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 
 
 class PartitionState(Struct, omit_defaults=True, kw_only=True):
     """A share-partition in a state request. `None`: the field was not sent.
 
-    `from_offset`, in a read: the caller takes the state in pages, and wants the one that begins here.
+    `from_offset`, in a read: the caller takes the state in pages, and wants the one that begins here. `columns`: it
+    takes a page in columns, too.
     """
 
     partition: int
@@ -21,6 +23,7 @@ class PartitionState(Struct, omit_defaults=True, kw_only=True):
     start_offset: int = -1
     delivery_complete_count: int = -1
     from_offset: int | None = None
+    columns: bool = False
     state_batches: list[StateBatch] = []
     annotations: list[StateAnnotation] = []
 
@@ -51,8 +54,9 @@ class WriteBatchRequest(Request):
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start
     offset of the leader's next write is at or behind it. `next_offset`, in a page of a state: where the next page
-    begins. Pages of one `version` belong together. `pending`, after a write:
-    the transactions that its annotations name are stored."""
+    begins. Pages of one `version` belong together. `page`: the batches and annotations of a page, if the caller takes
+    columns; a share coordinator of an earlier release answers with lists. `pending`, after a write: the transactions
+    that its annotations name are stored."""
 
     partition: int
     error_code: int
@@ -66,6 +70,7 @@ class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     version: int | None = None
     state_batches: list[StateBatch] | None = None
     annotations: list[StateAnnotation] | None = None
+    page: StatePage | None = None
     pending: bool = False
 
 

@@ -29,7 +29,8 @@ from sharequeue_gateway.share_partition.outcomes import (
     not_held,
 )
 from sharequeue_gateway.share_partition.pending import PendingRecords
-from sharequeue_gateway.share_partition.restoring import InvalidState, Restoring
+from sharequeue_gateway.share_partition.restored_page import InvalidState
+from sharequeue_gateway.share_partition.restoring import Restoring
 from sharequeue_gateway.share_partition.runs import (
     ACKNOWLEDGED,
     ACQUIRED,

@@ -2,24 +2,33 @@
 
 import heapq
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from msgspec import structs
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.state_columns import StatePage
 from sharequeue.protocol.types import MAX_INT64, DeliveryState, StateAnnotation, StateBatch
+from sharequeue_gateway.share_partition.restored_page import (
+    NOTHING,
+    InvalidState,
+    OpenBatch,
+    Ranges,
+    add_runs,
+    ranges_in,
+)
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, Hold, LiveRun, RestoredLock, Run
 from sharequeue_gateway.share_partition.window import Window
 
 Part = TypeVar("Part", StateBatch, StateAnnotation)
 STEP_RUNS: Final = 200
 """Runs of one step: about 1 ms."""
+BULK_RUNS: Final = 1000
+"""Runs of one step in a stretch without locks: less than 1 ms."""
+TIMED_AT_ONCE: Final = 2048
+"""Ends of delays that are sorted at once."""
 STATES: Final = {int(state): state for state in DeliveryState}
-
-
-class InvalidState(ApiError):
-    """The persisted state contradicts itself, so the share-partition cannot be loaded."""
 
 
 class Restoring:
@@ -41,6 +50,13 @@ class Restoring:
         self._batches: list[StateBatch] = []
         self._notes: list[StateAnnotation] = []
         self._expected = window.start_offset
+        self._left = NOTHING
+        """Batches of a page in columns that a lock touches which reaches into the next page."""
+        self._open: OpenBatch | None = None
+        """The last in-flight batch of the pages in columns."""
+        self._pending = False
+        """Whether transactions decide about batches of the pages in columns."""
+        self._deadlines: list[tuple[int, int, int]] = []
 
     def add(
         self, state_batches: Sequence[StateBatch], annotations: Sequence[StateAnnotation], *, last: bool
@@ -62,16 +78,99 @@ class Restoring:
         yield
         until = MAX_INT64 if last else batches[-1].first_offset if batches else -1
         yield from self._add_pieces(batches, notes, until)
-        if last and self._window.runs:
+        if last:
+            yield from self._end()
+
+    def add_page(self, page: StatePage, *, last: bool) -> Iterator[None]:
+        """As `add`, of a page in columns. The pages of one state are all in columns, or none of them is.
+
+        Batches that no lock touches need no cut. Only those that a lock of the next page touches are held back: an
+        in-flight batch that goes on there gets its end when it is known.
+        """
+        ranges = ranges_in(page, self._window)
+        if ranges.firsts:
+            if ranges.firsts[0] < self._expected:
+                raise InvalidState(f"persisted state batch {ranges.firsts[0]}-{ranges.lasts[0]} is out of place")
+            self._expected = ranges.lasts[-1] + 1
+        self._pending = self._pending or bool(page.transactions)
+        yield
+        ranges = ranges.behind(self._left).in_flight(self._open)
+        yield
+        self._end_open_batch(ranges, last=last)
+        count = stop = len(ranges.firsts)
+        place = 0
+        for low, high in _locked(self._locks, ranges):
+            if high == count and not last:
+                stop = low
+                break
+            yield from self._add_stretch(ranges, place, low)
+            some = ranges.part(low, high)
+            until = MAX_INT64 if high == count else ranges.firsts[high]
+            yield from self._add_pieces(some.state_batches(), some.annotations(), until, ranges)
+            place = high
+        yield from self._add_stretch(ranges, place, stop)
+        self._left = ranges.part(stop)
+        if stop:
+            begin, end, outcome = ranges.begins[stop - 1], ranges.lasts[stop - 1], ranges.outcomes[stop - 1]
+            self._open = OpenBatch(begin, end, outcome, begin < ranges.firsts[0])
+        if last:
+            yield from self._end()
+
+    def _add_stretch(self, ranges: Ranges, start: int, end: int) -> Iterator[None]:
+        """Add batches that no lock touches."""
+        window, now_ms = self._window, self._now_ms
+        for begin in range(start, end, BULK_RUNS):
+            some = ranges.part(begin, min(begin + BULK_RUNS, end))
+            if self._pending:
+                batches, notes = some.state_batches(), iter(some.annotations())
+                for batch, noted in zip(batches, some.notes, strict=True):
+                    note = None if noted is None else next(notes)
+                    in_flight = ranges.in_flight_batch(batch)
+                    first, last = batch.first_offset, batch.last_offset
+                    _add(window, first, last, batch, None, note, now_ms, in_flight, untold=note is None)
+            else:
+                add_runs(window, some, now_ms, self._deadlines)
+            if len(self._deadlines) >= TIMED_AT_ONCE:
+                window.time_locks(self._deadlines)
+            yield
+
+    def _end_open_batch(self, ranges: Ranges, *, last: bool) -> None:
+        """Tell the runs of the last in-flight batch where it ends, if this page says that and did not begin it."""
+        open_batch = self._open
+        if open_batch is None:
+            return
+        end = ranges.ends[0] if ranges.joins(open_batch) else open_batch.last_offset
+        goes_on = not last and bool(ranges.firsts) and end == ranges.lasts[-1]
+        if goes_on or (end == open_batch.last_offset and not open_batch.spans):
+            return
+        runs = self._window.runs
+        for place in range(self._window.index_of(open_batch.first_offset), len(runs)):
+            run = runs[place]
+            if isinstance(run, LiveRun) and run.batch_first == open_batch.first_offset:
+                run.batch_last = end
+
+    def _end(self) -> Iterator[None]:
+        """All pages are added."""
+        self._window.time_locks(self._deadlines)
+        yield
+        if self._window.runs:
             _find_gap(self._window)
             yield
             yield from self._window.mark_all()
             yield
 
     def _add_pieces(
-        self, batches: Sequence[StateBatch], annotations: Sequence[StateAnnotation], until: int
+        self,
+        batches: Sequence[StateBatch],
+        annotations: Sequence[StateAnnotation],
+        until: int,
+        ranges: Ranges = NOTHING,
     ) -> Iterator[None]:
-        """Add the pieces that end below `until`, and hold back the rest of the batches, annotations and locks."""
+        """Add the pieces that end below `until`, and hold back the rest of the batches, annotations and locks.
+
+        Args:
+            ranges: the page in columns of the batches: it knows their in-flight batches. Otherwise they are these.
+        """
         window, now_ms = self._window, self._now_ms
         disjoint = all(before.last_offset < after.first_offset for before, after in itertools.pairwise(annotations))
         yield
@@ -85,7 +184,8 @@ class Restoring:
                 note = next(notes, None)
             whole = note is not None and lock is None and note.first_offset == first and note.last_offset == end
             untold = disjoint and (note is None or note.first_offset > end)
-            _add(window, first, end, persisted, lock, note if whole else None, now_ms, untold=untold)
+            in_flight = (first, end) if persisted is None else ranges.in_flight_batch(persisted)
+            _add(window, first, end, persisted, lock, note if whole else None, now_ms, in_flight, untold=untold)
             if whole:
                 note = next(notes, None)
             if number % STEP_RUNS == 0:
@@ -101,6 +201,26 @@ class Restoring:
                 _annotate(window, annotation, now_ms)
             if number % STEP_RUNS == 0:
                 yield
+
+
+def _locked(locks: Sequence[RestoredLock], ranges: Ranges) -> Iterator[tuple[int, int]]:
+    """The places of the batches that locks touch, ascending: from the first of them, to the one behind the last."""
+    firsts, lasts = ranges.firsts, ranges.lasts
+    at = 0
+    while at < len(locks):
+        low = high = bisect_left(lasts, locks[at].first_offset)
+        reach = locks[at].last_offset
+        at += 1
+        while True:
+            if at < len(locks) and locks[at].first_offset <= reach:
+                reach = max(reach, locks[at].last_offset)
+                at += 1
+            elif high < len(firsts) and firsts[high] <= reach:
+                reach = max(reach, lasts[high])
+                high += 1
+            else:
+                break
+        yield low, high
 
 
 def _joined(before: list[Part], page: Sequence[Part]) -> Sequence[Part]:
@@ -169,16 +289,18 @@ def _add(
     lock: RestoredLock | None,
     note: StateAnnotation | None,
     now_ms: int,
+    in_flight: tuple[int, int],
     *,
     untold: bool,
 ) -> None:
-    """Add a run. `note`: about exactly this run, if there is one. `untold`: there is none about any part of it."""
+    """Add a run. `note`: about exactly this run, if there is one. `untold`: there is none about any part of it.
+    `in_flight`: the ends of its in-flight batch."""
     state = AVAILABLE if batch is None else STATES[batch.delivery_state]
     count = 0 if batch is None else batch.delivery_count
     if last == first:
         last = first  # one number in memory: most runs of a large window are single records
-    batch_first, batch_last = (first, last) if batch is None else (batch.first_offset, batch.last_offset)
-    if (batch_first, batch_last) == (first, last):
+    batch_first, batch_last = in_flight
+    if in_flight == (first, last):
         batch_first, batch_last = first, last
     if untold and state in TERMINAL:
         run = Run(first, last, state, count)
@@ -307,6 +429,9 @@ def _delay(window: Window, run: Run, available_at_ms: int, now_ms: int) -> None:
 
 def _find_gap(window: Window) -> None:
     expected = window.start_offset
+    records = window.held_count + window.waiting_count + window.delivery_complete_count
+    if records == window.end_offset - window.start_offset + 1:
+        return  # the runs cover all offsets
     for run in window.runs:
         if run.first > expected:
             window.gap_start, window.gap_end = expected, window.end_offset

@@ -7,10 +7,9 @@ there. The page of this folder draws a window with both.
 """
 
 import heapq
-import itertools
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -85,8 +84,9 @@ class Window:
         """The first offsets of the runs that can be acquired, ascending."""
         self._deadlines: list[tuple[int, int, int]] = []
         """A heap of (deadline, first offset, last offset)."""
-        self._packed: list[tuple[int, int, array[int]]] | None = None
-        """A heap of arrays of such deadlines, each sorted: (next deadline, its place, array)."""
+        self._packed: list[tuple[int, int, array[int], int]] | None = None
+        """A heap of arrays of such deadlines, each sorted: (next deadline, its place, array, numbers of each).
+        Single offsets have two numbers, ranges three."""
         self._packed_count = 0
         self._reasons: Reasons | None = None
 
@@ -139,6 +139,14 @@ class Window:
         if self.gap_start >= 0 and run.last > self.gap_end:
             self.gap_start = self.gap_end = -1
 
+    def append_runs(self, runs: Sequence[Run]) -> None:
+        """Add runs, ascending, behind all others. The caller counts them, and marks those that can be acquired."""
+        if runs:
+            self.runs += runs
+            self.end_offset = runs[-1].last
+            if self.end_offset > self.gap_end:
+                self.gap_start = self.gap_end = -1
+
     # Next fetch offset
 
     def mark_available(self, first: int) -> None:
@@ -157,7 +165,11 @@ class Window:
         """Note which runs can be acquired, after a load has inserted runs without marking them; in steps."""
         self._available = []
         for first in range(0, len(self.runs), _MARKED_AT_ONCE):
-            self._available += [run.first for run in self.runs[first : first + _MARKED_AT_ONCE] if run.acquirable]
+            self._available += [
+                run.first
+                for run in self.runs[first : first + _MARKED_AT_ONCE]
+                if run.state is AVAILABLE and run.write is None and not run.available_at_ms  # as Run.acquirable
+            ]
             yield
 
     def available_of_batch(self, index: int, last: int) -> list[Run]:
@@ -281,12 +293,24 @@ class Window:
             self._pack()
         heapq.heappush(self._deadlines, (deadline_ms, first, last))
 
+    def time_locks(self, deadlines: list[tuple[int, int, int]]) -> None:
+        """As `time_lock`, for many. The list is of no use afterwards."""
+        self._deadlines += deadlines
+        deadlines.clear()
+        if len(self._deadlines) >= _PACKED_AT_ONCE:
+            self._pack()
+        else:
+            heapq.heapify(self._deadlines)
+
     def _pack(self) -> None:
         """Move the deadlines from the heap to a sorted array, which needs a third of the memory."""
-        deadlines = array("q", itertools.chain.from_iterable(sorted(self._deadlines)))
+        ordered = sorted(self._deadlines)
+        width = 3 if [first for _, first, last in ordered if first != last] else 2
+        numbers = [number for deadline in ordered for number in deadline[:width]]
+        deadlines = array("q", numbers)  # of a list: exactly of its size
         if self._packed is None:
             self._packed = []
-        heapq.heappush(self._packed, (deadlines[0], 0, deadlines))
+        heapq.heappush(self._packed, (deadlines[0], 0, deadlines, width))
         self._packed_count += len(self._deadlines)
         self._deadlines.clear()
 
@@ -305,15 +329,16 @@ class Window:
         """A range in which something may be due."""
         heap, packed = self._deadlines, self._packed
         if packed and (not heap or packed[0][0] < heap[0][0]):
-            deadline_ms, place, deadlines = packed[0]
+            deadline_ms, place, deadlines, width = packed[0]
             if deadline_ms > now_ms:
                 return None
             self._packed_count -= 1
-            if place + 3 < len(deadlines):
-                heapq.heapreplace(packed, (deadlines[place + 3], place + 3, deadlines))
+            following = place + width
+            if following < len(deadlines):
+                heapq.heapreplace(packed, (deadlines[following], following, deadlines, width))
             else:
                 heapq.heappop(packed)
-            return deadlines[place + 1], deadlines[place + 2]
+            return deadlines[place + 1], deadlines[place + width - 1]
         if not heap or heap[0][0] > now_ms:
             return None
         _, first, last = heapq.heappop(heap)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from sharequeue.protocol.state_columns import STATES, outcome_of
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 from sharequeue_share_coordinator.share_state.notes import FINISHED, Note, annotation_of, combined, note_of
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
@@ -26,8 +27,6 @@ from sharequeue_share_coordinator.share_state.state_batches import combine_state
 BLOCK: Final = 512
 BATCH_BYTES: Final = 100
 NOTE_BYTES: Final = 150
-STATES: Final = 8
-"""A bound of the numbers of delivery states."""
 REASON_BYTES: Final = 50
 """Of a batch, a note and a reason as JSON, with the names of their fields, without the text."""
 
@@ -51,11 +50,6 @@ class NotedBatch(Struct, frozen=True, gc=False):
     @property
     def delivery_count(self) -> int:
         return self.outcome // STATES
-
-
-def outcome_of(delivery_state: int, delivery_count: int) -> int:
-    """State and count as one number: a higher count is higher, then a higher state."""
-    return delivery_count * STATES + delivery_state
 
 
 class Patch(NamedTuple):
@@ -133,7 +127,9 @@ class BatchList:
 
     def reasons(self) -> frozenset[str]:
         """The different reasons that are noted."""
-        return frozenset(reason.text for batch in self if batch.note is not None for reason in batch.note.reasons)
+        notes = [note for block in self.blocks for batch in block if (note := batch.note) is not None]
+        last = {reason.text for note in notes if (reason := note.reason) is not None}
+        return frozenset(last.union(each.text for note in notes if note.rest is not None for each in note.rest.earlier))
 
     def annotations(self) -> list[StateAnnotation]:
         """The notes; neighbours with an equal note and delivery count are one."""

@@ -20,6 +20,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from sharequeue.protocol.state_columns import STEP_MS, steps
 from sharequeue.protocol.types import (
     REASON_STEP_MS,
     DeliveryState,
@@ -29,8 +30,6 @@ from sharequeue.protocol.types import (
     with_reason,
 )
 
-STEP_MS: Final = 100
-"""Ends of delays are kept in steps of so many milliseconds, rounded up: never early."""
 MOST_REASONS: Final = 256
 """Different texts in one share-partition, the last of them `TOO_MANY`."""
 MOST_REASON_BYTES: Final = 64 * 1024
@@ -161,11 +160,6 @@ def combined(
     if note == NOTHING:
         return None
     return kept if note == kept else note
-
-
-def steps(available_at_ms: int | None) -> int:
-    """The end of a delay in steps, 0 without one."""
-    return -(-(available_at_ms or 0) // STEP_MS)
 
 
 def bounded(annotations: list[StateAnnotation], known: Set[str]) -> list[StateAnnotation]:

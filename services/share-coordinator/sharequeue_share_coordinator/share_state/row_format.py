@@ -15,7 +15,6 @@ earlier reasons, so it is at most 1 MiB.
 """
 
 import itertools
-import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -24,10 +23,20 @@ import msgspec
 from msgspec import Struct
 
 from sharequeue.protocol.codec import from_builtin, to_builtin
+from sharequeue.protocol.state_columns import (
+    STEP_MS,
+    ReasonHistory,
+    StateColumns,
+    earlier_reasons_of,
+    steps,
+    time_distances,
+    times_of,
+)
 from sharequeue.protocol.types import GivenReason, Reason, StateAnnotation, StateBatch
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 from sharequeue_share_coordinator.share_state.changes import Changes, with_changes
-from sharequeue_share_coordinator.share_state.notes import STEP_MS, Given, Note, earlier_of, given, make_note, steps
+from sharequeue_share_coordinator.share_state.columns import batches_of, columns_of, earlier_numbers
+from sharequeue_share_coordinator.share_state.notes import Given, earlier_of, given
 from sharequeue_share_coordinator.share_state.rows import Base, Row
 
 ROW_FORMAT: Final = 4
@@ -57,19 +66,10 @@ class _CompactRow(Struct, array_like=True, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-class _History(Struct, array_like=True, frozen=True):
-    """What a row or a part has beside its annotations, if they have reasons: when those were given (`_times`), and the
-    reasons of earlier deliveries (`_earlier`) with their `texts`. Those of a part are among the reasons of its row."""
-
-    times: list[int] = []
-    earlier: list[int] = []
-    texts: list[str] = []
-
-
 class _RowWithHistory(_CompactRow, array_like=True, frozen=True):
     """A row whose annotations have reasons. A reader that does not know the last field lacks only the history."""
 
-    history: _History = _History()
+    history: ReasonHistory = ReasonHistory()
 
 
 class _PendingRow(_RowWithHistory, array_like=True, frozen=True):
@@ -86,29 +86,12 @@ class _ChangedRow(_PendingRow, array_like=True, frozen=True):
     changes: bytes = b""
 
 
-class _Part(Struct, array_like=True, frozen=True):
-    """One entry a batch in each column. `states`: of `outcome_of`. `noted`: 0 without a note; the other columns have an
-    entry for each 1 alone."""
-
-    base_offset: int
-    base_step: int
-    gaps: list[int]
-    lengths: list[int]
-    states: list[int]
-    noted: list[int]
-    delays: list[int]
-    reasons: list[int]
-    forgiven: list[int]
-    history: _History = _History()
-    transactions: list[int] = []
-
-
 class _Changed(Struct, array_like=True, frozen=True):
     """`gone`: distances. `added`: None: nothing is added. `reasons`, `transactions`: first those of the parts."""
 
     written: int
     gone: list[int]
-    added: _Part | None
+    added: StateColumns | None
     reasons: tuple[str, ...]
     transactions: tuple[str, ...]
 
@@ -116,7 +99,7 @@ class _Changed(Struct, array_like=True, frozen=True):
 _encode = msgspec.msgpack.Encoder().encode
 _decode_map = msgspec.msgpack.Decoder(Row, dec_hook=from_builtin).decode
 _decode_compact = msgspec.msgpack.Decoder(_ChangedRow).decode
-_decode_part = msgspec.msgpack.Decoder(_Part).decode
+_decode_part = msgspec.msgpack.Decoder(StateColumns).decode
 _decode_changed = msgspec.msgpack.Decoder(_Changed).decode
 _encode_map = msgspec.msgpack.Encoder(enc_hook=to_builtin).encode
 
@@ -150,9 +133,11 @@ def encode_row(row: Row, *, compact: bool = True) -> bytes:
             None if annotation.reason is None else str(annotation.reason),
             annotation.forgiven,
         )
-    times = _times(annotation.reason_at_ms or 0 for annotation in row.annotations if annotation.reason is not None)
+    times = time_distances(
+        annotation.reason_at_ms or 0 for annotation in row.annotations if annotation.reason is not None
+    )
     texts: dict[str, int] = {}
-    earlier = _earlier([earlier_of(annotation) for annotation in row.annotations], texts)
+    earlier = earlier_numbers([earlier_of(annotation) for annotation in row.annotations], texts)
     fields = (
         row.kind,
         row.snapshot_epoch,
@@ -170,59 +155,11 @@ def encode_row(row: Row, *, compact: bool = True) -> bytes:
     if row.changes:
         return CHANGES_MARK + _encode(_ChangedRow(*fields, changes=row.changes))
     if is_pending:
-        history = _History(times, earlier, list(texts))
+        history = ReasonHistory(times, earlier, list(texts))
         return PENDING_MARK + _encode(_PendingRow(*fields, history, pending, tuple(row.transactions)))
     if times or earlier:
-        return MARK + _encode(_RowWithHistory(*fields, _History(times, earlier, list(texts))))
+        return MARK + _encode(_RowWithHistory(*fields, ReasonHistory(times, earlier, list(texts))))
     return MARK + _encode(_CompactRow(*fields))
-
-
-def _times(times_ms: Iterable[int]) -> list[int]:
-    """The times of reasons as steps, each as its distance to the one before. Nothing if none is known."""
-    at_steps = [steps(at_ms) for at_ms in times_ms]
-    return [after - before for before, after in itertools.pairwise((0, *at_steps))] if any(at_steps) else []
-
-
-def _times_ms(distances: Sequence[int], count: int) -> Iterator[int]:
-    """Raises: ValueError: there is not one for each of `count` reasons."""
-    if not distances:
-        return itertools.repeat(0)
-    if len(distances) != count:
-        raise ValueError(f"{len(distances)} times belong to {count} reasons")
-    return (at_step * STEP_MS for at_step in itertools.accumulate(distances))
-
-
-def _earlier(earlier: Sequence[tuple[Given, ...]], texts: dict[str, int]) -> list[int]:
-    """The reasons of earlier deliveries, of those notes that have some: its place, how many, and of each reason the
-    number of its text and its time as the distance to the one before."""
-    found: list[int] = []
-    time = 0
-    for place, reasons in enumerate(earlier):
-        if reasons:
-            found += (place, len(reasons))
-            for reason in reasons:
-                at_step = steps(reason.at_ms)
-                found += (texts.setdefault(reason.text, len(texts)), at_step - time)
-                time = at_step
-    return found
-
-
-def _earlier_of(numbers: Sequence[int], texts: Sequence[str]) -> dict[int, tuple[Given, ...]]:
-    """The reasons of earlier deliveries by the place of their note.
-    Raises: IndexError, ValueError: there are none such."""
-    found: dict[int, tuple[Given, ...]] = {}
-    time = position = 0
-    while position < len(numbers):
-        place, count = numbers[position : position + 2]
-        position += 2
-        reasons = []
-        pairs = iter(numbers[position : position + 2 * count])
-        for text, distance in zip(pairs, pairs, strict=True):
-            time += distance
-            reasons.append(given(texts[text], time * STEP_MS))
-        found[place] = tuple(reasons)
-        position += 2 * count
-    return found
 
 
 def decode_row(record: bytes) -> Row:
@@ -234,8 +171,9 @@ def decode_row(record: bytes) -> Row:
     row = _decode_compact(record[len(MARK) :])
     base = max(row.start_offset, 0)
     flat, noted = iter(row.batches), iter(row.annotations)
-    times = _times_ms(row.history.times, sum(text is not None for text in row.annotations[4::6]))
-    earlier = _earlier_of(row.history.earlier, row.history.texts)
+    times = iter(times_of(row.history.times, sum(text is not None for text in row.annotations[4::6])))
+    texts = row.history.texts
+    earlier = earlier_reasons_of(row.history.earlier, lambda number, at_ms: given(texts[number], at_ms))
     create_ms, write_ms = row.times or (0, 0)
     covers, snapshot_id, parts, size = row.large
     return Row(
@@ -290,7 +228,7 @@ def _annotation(
         delay * STEP_MS or None,
         None if reason is None else Reason(reason),
         forgiven,
-        None if reason is None else next(times) or None,
+        None if reason is None else next(times) * STEP_MS or None,
         tuple(GivenReason(Reason(each.text), each.at_ms) for each in earlier),
         transaction_id,
     )
@@ -317,38 +255,7 @@ def encode_parts(batches: BatchList) -> tuple[list[bytes], list[str], list[str]]
 
 
 def _encoded_part(batches: Sequence[NotedBatch], reasons: dict[str, int], transactions: dict[str, int]) -> bytes:
-    return zlib.compress(_encode(_part_of(batches, reasons, transactions)), COMPRESSION)
-
-
-def _part_of(batches: Sequence[NotedBatch], reasons: dict[str, int], transactions: dict[str, int]) -> _Part:
-    notes = [batch.note for batch in batches if batch.note is not None]
-    delayed = [steps(note.available_at_ms) for note in notes]
-    base_step = min((delay for delay in delayed if delay), default=0) - 1
-    base_offset = batches[0].first_offset
-    gaps = [0, *(after.first_offset - before.last_offset for before, after in itertools.pairwise(batches))]
-    return _Part(
-        base_offset,
-        base_step,
-        gaps,
-        [batch.last_offset - batch.first_offset for batch in batches],
-        [batch.outcome for batch in batches],
-        [int(batch.note is not None) for batch in batches],
-        [delay and delay - base_step for delay in delayed],
-        [0 if note.reason is None else reasons.setdefault(note.reason.text, len(reasons)) + 1 for note in notes],
-        [note.forgiven for note in notes],
-        _History(
-            _times(note.reason.at_ms for note in notes if note.reason is not None),
-            _earlier([note.earlier for note in notes], reasons),
-        ),
-        _numbers_of([note.transaction_id for note in notes], transactions),
-    )
-
-
-def _numbers_of(names: Sequence[str | None], numbers: dict[str, int]) -> list[int]:
-    """For each name its number, 0 without one. Nothing if there is none."""
-    if all(name is None for name in names):
-        return []
-    return [0 if name is None else numbers.setdefault(name, len(numbers)) + 1 for name in names]
+    return zlib.compress(_encode(columns_of(batches, reasons, transactions)), COMPRESSION)
 
 
 def decode_parts(parts: Iterable[bytes], reasons: Sequence[str], transactions: Sequence[str] = ()) -> BatchList:
@@ -356,20 +263,10 @@ def decode_parts(parts: Iterable[bytes], reasons: Sequence[str], transactions: S
     batches: list[NotedBatch] = []
     for data in parts:
         try:
-            _add_part(batches, _decode_part(zlib.decompress(data)), reasons, transactions)
+            batches += batches_of(_decode_part(zlib.decompress(data)), reasons, transactions)
         except (zlib.error, IndexError, StopIteration) as fault:
             raise ValueError(f"a part of the snapshot cannot be read: {fault!r}") from fault
     return in_blocks(batches)
-
-
-def _add_part(batches: list[NotedBatch], part: _Part, reasons: Sequence[str], transactions: Sequence[str]) -> None:
-    notes = _notes(part, reasons, [None, *map(sys.intern, transactions)])
-    last = part.base_offset
-    for gap, length, outcome, noted in zip(part.gaps, part.lengths, part.states, part.noted, strict=True):
-        first = last + gap
-        last = first + length if length else first
-        note = next(notes) if noted else None
-        batches.append(NotedBatch(first, last, outcome, note))
 
 
 def encode_changes(changes: Changes, base: Base) -> tuple[bytes, list[str]]:
@@ -377,7 +274,7 @@ def encode_changes(changes: Changes, base: Base) -> tuple[bytes, list[str]]:
     reasons = {text: number for number, text in enumerate(base.reasons)}
     transactions = {name: number for number, name in enumerate(base.transactions)}
     gone = [after - before for before, after in itertools.pairwise((0, *changes.gone))]
-    added = _part_of(changes.added, reasons, transactions) if changes.added else None
+    added = columns_of(changes.added, reasons, transactions) if changes.added else None
     changed = _Changed(base.written, gone, added, tuple(reasons), tuple(transactions))
     return zlib.compress(_encode(changed), COMPRESSION), list(reasons)
 
@@ -396,7 +293,7 @@ def decode_large(row: Row, parts: Sequence[bytes]) -> tuple[BatchList, Base]:
     try:
         changed = _decode_changed(zlib.decompress(row.changes))
         if changed.added is not None:
-            _add_part(added, changed.added, changed.reasons, changed.transactions)
+            added = batches_of(changed.added, changed.reasons, changed.transactions)
     except (zlib.error, IndexError, StopIteration) as fault:
         raise ValueError(f"the changes since the snapshot cannot be read: {fault!r}") from fault
     whole = decode_parts(parts, changed.reasons, changed.transactions)
@@ -405,17 +302,3 @@ def decode_large(row: Row, parts: Sequence[bytes]) -> tuple[BatchList, Base]:
         whole, row.snapshot_id, row.parts, row.size, changed.reasons, changed.transactions, written=changed.written
     )
     return with_changes(whole.from_start(row.start_offset), changes), base
-
-
-def _notes(part: _Part, texts: Sequence[str], transactions: Sequence[str | None]) -> Iterator[Note]:
-    times = _times_ms(part.history.times, len(part.reasons) - part.reasons.count(0))
-    earlier = _earlier_of(part.history.earlier, texts)
-    columns = zip(part.delays, part.reasons, part.forgiven, strict=True)
-    for place, (delay, reason, forgiven) in enumerate(columns):
-        yield make_note(
-            (delay + part.base_step) * STEP_MS if delay else 0,
-            given(texts[reason - 1], next(times)) if reason else None,
-            forgiven,
-            earlier.get(place, ()),
-            transactions[part.transactions[place]] if part.transactions else None,
-        )

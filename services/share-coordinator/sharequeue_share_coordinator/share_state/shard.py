@@ -27,6 +27,7 @@ from sharequeue_share_coordinator.share_state.batch_list import (
     state_batches_of,
 )
 from sharequeue_share_coordinator.share_state.changes import changes_between
+from sharequeue_share_coordinator.share_state.columns import page_from
 from sharequeue_share_coordinator.share_state.notes import FINISHED, bounded
 from sharequeue_share_coordinator.share_state.row_format import encode_changes
 from sharequeue_share_coordinator.share_state.rows import (
@@ -43,7 +44,7 @@ from sharequeue_share_coordinator.share_state.rows import (
 )
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
-READ_PAGE_BYTES: Final = 1 << 19
+READ_PAGE_BYTES: Final = 1 << 17
 """The state in one answer to a caller that takes pages, as JSON, roughly."""
 
 
@@ -144,7 +145,8 @@ def read(
 ) -> Decision:
     """Read the state. A leader epoch above the recorded one is recorded first; from then on lower ones are fenced.
 
-    A caller that names `from_offset` gets a page of about `page_bytes`, and where the next one begins.
+    A caller that names `from_offset` gets a page of about `page_bytes`, and where the next one begins; in columns if it
+    takes these.
     """
     leader_epoch = request.leader_epoch or 0
     if state is None:
@@ -167,21 +169,21 @@ def read(
                 delivery_complete_count=state.delivery_complete_count,
             )
             version = (state.snapshot_epoch, state.updates + 1)
-    batches: Iterable[NotedBatch] = state.batches
-    next_offset = None
-    if request.from_offset is not None:
-        batches, next_offset = state.batches.page(request.from_offset, page_bytes)
     result = PartitionStateResult(
         partition=request.partition,
         error_code=0,
         error_message=None,
         state_epoch=state.state_epoch,
         start_offset=state.start_offset,
-        state_batches=state_batches_of(batches),
-        annotations=annotations_of(batches) or None,
-        next_offset=next_offset,
         version=None if request.from_offset is None else (version[0] << 31) + version[1],
     )
+    batches: Iterable[NotedBatch] = state.batches
+    if request.from_offset is not None and request.columns:
+        result.page, result.next_offset = page_from(state.batches, request.from_offset, page_bytes)
+        return Decision(result, row)
+    if request.from_offset is not None:
+        batches, result.next_offset = state.batches.page(request.from_offset, page_bytes)
+    result.state_batches, result.annotations = state_batches_of(batches), annotations_of(batches) or None
     return Decision(result, row)
 
 

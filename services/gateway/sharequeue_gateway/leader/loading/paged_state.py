@@ -48,7 +48,8 @@ async def restored_from_pages(
         state_epoch, version = page.state_epoch or 0, page.version
         machine = SharePartition(config, start_offset, state_epoch, leader_epoch, jitter_seed(key))
         restoring = Restoring(machine, locks, now_ms)
-        while page.version == version:
+        in_columns = page.page is not None
+        while (page.version, page.page is not None) == (version, in_columns):
             adding = _add(restoring, page, slices)
             if page.next_offset is None:
                 await adding
@@ -62,7 +63,12 @@ async def restored_from_pages(
 
 
 async def _add(restoring: Restoring, page: PartitionStateResult, slices: Slices) -> None:
-    for _ in restoring.add(page.state_batches or (), page.annotations or (), last=page.next_offset is None):
+    last = page.next_offset is None
+    if page.page is None:  # of a share coordinator of an earlier release
+        adding = restoring.add(page.state_batches or (), page.annotations or (), last=last)
+    else:
+        adding = restoring.add_page(page.page, last=last)
+    for _ in adding:
         if slices.over():
             await slices.pause()
 
