@@ -37,6 +37,9 @@ class CommittedReads:
     ) -> ReadResult:
         """What a read_committed reader may see of a read from `offset` on.
 
+        If memory knows of only a part of the batches that they are stable, the log is asked: the next read would have
+        to ask, and a page would be short for no reason that its reader sees.
+
         `ahead`: all batches that were read into memory. A question asks about all of them, so that memory answers then.
         Raises: OffsetOutOfRange; StorageError.
         """
@@ -44,7 +47,7 @@ class CommittedReads:
             known = self._known.cache.partition(place)
             if known is not None and (known.settled or offset < known.stable_offset):
                 batches = decided_below(read.batches, known.stable_offset)
-                if batches is not None:
+                if batches is not None and (known.settled or len(batches) == len(read.batches)):
                     return structs.replace(read, batches=batches, end_offset=known.stable_end)
             answered = self._asked.get(place)
             if answered is None:
