@@ -1,7 +1,7 @@
-"""Commands of Docker, parsed against docker-compose.yml: `make compose-test` runs them on a real engine.
+"""Commands of Docker, read against docker-compose.yml, without an engine.
 
-Each command and option that a page shows must be one that tests/compose runs, too (`RUN`); the services, volumes and
-variables that it names must be in the file.
+The services and variables that a command names must be in the file, and its options must be known (`KNOWN`).
+`make compose-test` brings the file up and takes it down on a real engine; it does not scale.
 """
 
 import re
@@ -13,11 +13,11 @@ import yaml
 from tests.compose.compose_file import FILE, SECRETS, VARIABLE
 from tests.shown import Wrong
 
-RUN: Final = {
+KNOWN: Final = {
     "up": {"--build", "--detach", "--wait", "--scale"},
     "down": {"--volumes"},
 }
-"""The commands of compose and their options that tests/compose/__main__.py runs: a test compares."""
+"""The commands of compose that a page may show, with their options."""
 SERVICES: Final[dict[str, Any]] = yaml.safe_load(FILE.read_text())["services"]
 VARIABLES: Final = {found["name"] for found in VARIABLE.finditer(FILE.read_text())}
 
@@ -31,16 +31,16 @@ def check_docker(code: str) -> None:
             raise Wrong(f"docker-compose.yml takes no {name}")
         if name in SECRETS:
             raise Wrong(f"{name}={value} shows a secret")
-    options = {option for command in RUN.values() for option in command}
+    options = {option for command in KNOWN.values() for option in command}
     if words[:2] == ["docker", "compose"]:
-        if words[2] not in RUN:
-            raise Wrong(f"make compose-test runs no docker compose {words[2]}")
-        options = RUN[words[2]]
+        if words[2] not in KNOWN:
+            raise Wrong(f"no test knows docker compose {words[2]}")
+        options = KNOWN[words[2]]
         words = words[3:]
     for place, word in enumerate(words):
         if word.startswith("--"):
             if word not in options:
-                raise Wrong(f"make compose-test uses no {word}")
+                raise Wrong(f"no test knows {word}")
         elif words[place - 1] == "--scale":
             _check_scale(word)
         else:
