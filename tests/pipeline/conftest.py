@@ -17,6 +17,7 @@ from tests.http.calls import Gateway
 from tests.pipeline import warm_python
 from tests.pipeline.driver import QUICK_SPARK
 from tests.pipeline.jobs import Jobs
+from tests.pipeline.proxy import Proxy
 
 
 @pytest.fixture(scope="package")
@@ -114,6 +115,14 @@ def pipeline(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[Pipe
     yield pipeline
     for query in pipeline.queries:
         query.stop()
+
+
+@pytest.fixture
+def proxy(pipeline: Pipeline) -> Iterator[Proxy]:
+    """A proxy between the pipeline and the gateway."""
+    with Proxy(pipeline.url).running() as proxy:
+        pipeline.url = proxy.url
+        yield proxy
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> Any:

@@ -1,9 +1,6 @@
 """Writing to topics on the real stack: every record once, in bounded requests, also if the gateway is busy."""
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline, wait_for
@@ -11,14 +8,6 @@ from tests.pipeline.proxy import Instead, Proxy
 from tests.pipeline.test_source import numbers, produce
 
 PRODUCE = "/records"
-
-
-@pytest.fixture
-def proxy(pipeline: Pipeline) -> Iterator[Proxy]:
-    """A proxy between the pipeline and the gateway."""
-    with Proxy(pipeline.url).running() as proxy:
-        pipeline.url = proxy.url
-        yield proxy
 
 
 def sent(proxy: Proxy) -> list[str]:

@@ -20,13 +20,17 @@ AT_ONCE: Final = 4
 
 
 class Request(NamedTuple):
-    """One produce request. `transaction_id`: a part of a transaction; without one, the body's hash ends the key."""
+    """One produce request. `transaction_id`: a part of a transaction; without one, the body's hash ends the key.
+
+    `arrow`: the body is an Arrow stream, and not JSON.
+    """
 
     topic: str
     body: bytes
     key: str
     records: int
     transaction_id: str | None = None
+    arrow: bool = False
 
 
 class Senders:
@@ -52,7 +56,9 @@ class Senders:
         key = request.key
         if request.transaction_id is None:
             key += hashlib.sha256(request.body).hexdigest()[:24]
-        return request, self._client().produce(request.topic, request.body, key, request.transaction_id)
+        client = self._client()
+        produce = client.produce_arrow if request.arrow else client.produce
+        return request, produce(request.topic, request.body, key, request.transaction_id)
 
     def _client(self) -> GatewayClient:
         """The client of this thread."""

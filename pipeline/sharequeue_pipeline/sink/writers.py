@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
+from sharequeue_pipeline.sink import columns
 from sharequeue_pipeline.sink.rows import Rows, pinned
 from sharequeue_pipeline.sink.senders import Request, Senders
 from sharequeue_pipeline.sink.sorting import SortedRecords
@@ -43,7 +44,7 @@ from sharequeue_pipeline.sink.transactions import (
 _OPEN, _CLOSE = b'{"records":[', b"]}"
 
 
-_FIRST: Final = re.compile(rb'\{"records":\[\{"partition":(\d+),"offset":(\d+)')
+_FIRST: Final = re.compile(rb'\{"(?:records|batches)":\[\{"partition":(\d+),"(?:first_)?offset":(\d+)')
 
 
 class Written(WriterCommitMessage):
@@ -85,6 +86,8 @@ class _Writer:
         self._begun: dict[int, int] = {}
         """The log ends of the topic before the write."""
         self._transaction: WriteTransaction | None = None
+        self._arrow = False
+        """Whether all tasks of the write send Arrow streams: a repeated task must send the same bytes."""
         self._prepared = False
         self._fault: str | None = None
         """Why the write cannot begin. Its tasks raise it: of an error in `__getstate__` Spark would hide the text."""
@@ -107,6 +110,9 @@ class _Writer:
         return self.__dict__.copy()
 
     def _prepare(self) -> None:
+        if columns.fits(self._options, self._schema):
+            with GatewayClient(self._options.gateway) as gateway:
+                self._arrow = gateway.takes_arrow()
         if self._options.transactional:
             name = self._name()
             self._transaction = begin(self._options, name)
@@ -126,26 +132,34 @@ class _Writer:
             raise PipelineError(self._fault)
         if self._transaction is not None:
             return self._send_part(self._transaction, batches, label)
-        rows = Rows(self._options, self._schema)
         context = TaskContext.get()
         assert context is not None
         prefix = f"{write_id}:{context.partitionId()}"
         sent = records = known = 0
         with Senders(self._options) as senders:
-            pairs = (pair for batch in batches for pair in rows.records(batch))
             for request, answer in senders.sent(
-                Request(topic, _OPEN + b",".join(chunk) + _CLOSE, f"{prefix}:{number}:", len(chunk))
-                for number, (topic, chunk) in enumerate(chunks(pairs, self._options))
+                Request(topic, body, f"{prefix}:{number}:", count, arrow=self._arrow)
+                for number, (topic, body, count) in enumerate(self._bodies(batches))
             ):
                 sent += 1
                 records += request.records
                 known += request.records if request.topic == self._options.topic and self._was_there(answer) else 0
         return Written(sent, records, known)
 
+    def _bodies(self, batches: Iterator[Any]) -> Iterator[tuple[str, bytes, int]]:
+        """The requests of a task: topic, body, and number of records."""
+        if self._arrow:
+            topic = self._options.topic or ""
+            yield from ((topic, body, count) for body, count in columns.requests(batches, self._options))
+            return
+        rows = Rows(self._options, self._schema)
+        pairs = (pair for batch in batches for pair in rows.records(batch))
+        for topic, chunk in chunks(pairs, self._options):
+            yield topic, _OPEN + b",".join(chunk) + _CLOSE, len(chunk)
+
     def _send_part(self, whole: WriteTransaction, batches: Iterator[Any], label: str | None) -> Written:
         """Send a task's records in a part of the transaction,
         which counts if Spark names this attempt to the driver."""
-        rows = Rows(self._options, self._schema)
         context = TaskContext.get()
         assert context is not None
         if context.partitionId() >= MAX_TASKS:
@@ -161,10 +175,9 @@ class _Writer:
 
             def requests() -> Iterator[Request]:
                 nonlocal part
-                pairs = (pair for batch in batches for pair in rows.records(batch))
-                for number, (topic, chunk) in enumerate(chunks(pairs, self._options)):
+                for number, (topic, body, count) in enumerate(self._bodies(batches)):
                     part = part or gateway.begin_part(whole.transaction_id)
-                    yield Request(topic, _OPEN + b",".join(chunk) + _CLOSE, f"{part}:{number}", len(chunk), part)
+                    yield Request(topic, body, f"{part}:{number}", count, part, self._arrow)
 
             try:
                 for request, _ in senders.sent(requests()):

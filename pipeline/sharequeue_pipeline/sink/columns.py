@@ -1,0 +1,209 @@
+"""Rows of texts or bytes as the columns of produceArrow: sorted, and cut into requests, without an object for each row.
+
+A task gathers runs of `RUN_BYTES`, and sorts each as columns. Further runs are written to files that have no name. At
+the end they are merged piece by piece: all rows up to the smallest last row of the pieces in memory are sorted, and are
+the next ones. Rows in any order give the same requests, byte for byte.
+"""
+
+import os
+import tempfile
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import IO, Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as spark
+
+from sharequeue_pipeline.options import SinkOptions
+
+RUN_BYTES: Final = 56 * 1024 * 1024
+MAX_RUNS: Final = 64
+"""Files that are open at once; so many runs are merged into one."""
+PIECE_BYTES: Final = 1024 * 1024
+"""Of a run, in memory at once."""
+ROW_BYTES: Final = 28
+"""What a row costs besides its key and its value, at most: offsets, numbers and flags."""
+STREAM_BYTES: Final = 2048
+"""What a request costs besides its rows, at most."""
+_COLUMNS: Final = frozenset(("key", "value", "partition", "timestamp"))
+
+
+def fits(options: SinkOptions, schema: spark.StructType) -> bool:
+    """Whether rows of a schema are written as columns. Other rows become JSON one by one (`rows`)."""
+    value = schema["value"].dataType
+    if not set(schema.names) <= _COLUMNS or options.topic is None:
+        return False
+    if isinstance(value, spark.StringType):
+        return options.value_format in (None, "string", "binary")
+    return isinstance(value, spark.BinaryType) and options.value_format in (None, "binary")
+
+
+def columns_of(batch: Any, options: SinkOptions) -> Any:
+    """A record batch of Spark with the columns of produceArrow."""
+    found: dict[str, Any] = {}
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name == "timestamp":
+            found["timestamp_ms"] = pc.divide(column.cast(pa.int64()), 1000)
+        elif name == "partition":
+            found[name] = column.cast(pa.int64())
+        else:
+            as_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+            as_bytes = as_bytes or (name == "value" and options.value_format == "binary")
+            found[name] = column.cast(pa.binary() if as_bytes else pa.string())
+    return pa.record_batch(found)
+
+
+def requests(batches: Iterable[Any], options: SinkOptions, run_bytes: int = RUN_BYTES) -> Iterator[tuple[bytes, int]]:
+    """The bodies of produceArrow for a task's batches, and how many rows each has."""
+    columns = (columns_of(batch, options) for batch in batches if batch.num_rows)
+    if options.transactional or not options.sort:
+        yield from _bodies(columns, options)
+        return
+    with SortedColumns(run_bytes) as in_order:
+        for batch in columns:
+            in_order.add(batch)
+        yield from _bodies(in_order.batches(), options)
+
+
+class SortedColumns:
+    """Takes batches of rows in any order, and gives the rows in order. Use it in a `with` statement."""
+
+    def __init__(self, run_bytes: int) -> None:
+        self._run_bytes = run_bytes
+        self._gathered: list[Any] = []
+        self._bytes = 0
+        self._runs: list[IO[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for run in self._runs:
+            run.close()
+
+    def add(self, batch: Any) -> None:
+        self._gathered.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= self._run_bytes:
+            self._spill()
+
+    def batches(self) -> Iterator[Any]:
+        """All rows in order. Call it once, at the end."""
+        last, self._gathered = self._gathered, []
+        runs = [_read(run) for run in self._runs]
+        return _merged([*runs, *([iter([_sorted(last)])] if last else [])])
+
+    def _spill(self) -> None:
+        gathered, self._gathered, self._bytes = self._gathered, [], 0
+        if len(self._runs) == MAX_RUNS:
+            merged = _written(_merged([_read(run) for run in self._runs]))
+            for run in self._runs:
+                run.close()
+            self._runs = [merged]
+        self._runs.append(_written(iter([_sorted(gathered)])))
+
+
+def _one(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _sorted(batches: list[Any]) -> Any:
+    """The rows of batches in order. The list is emptied, so that memory has the rows twice and not three times."""
+    whole = _one(batches)
+    batches.clear()
+    keys = [(name, "ascending") for name in whole.schema.names]
+    return whole.take(pc.sort_indices(whole, sort_keys=keys))
+
+
+def _merged(runs: list[Iterator[Any]]) -> Iterator[Any]:
+    """The rows of sorted runs in order."""
+    heads = [(piece, run) for run in runs if (piece := next(run, None)) is not None]
+    while len(heads) > 1:
+        bound = min(_row(piece, piece.num_rows - 1) for piece, _ in heads)
+        parts: list[Any] = []
+        following: list[tuple[Any, Iterator[Any]]] = []
+        for piece, run in heads:
+            count = bisect_right(range(piece.num_rows), bound, key=partial(_row, piece))
+            if count:
+                parts.append(piece.slice(0, count))
+            rest = piece.slice(count) if count < piece.num_rows else next(run, None)
+            if rest is not None:
+                following.append((rest, run))
+        heads = following
+        yield _sorted(parts)
+    for piece, run in heads:
+        yield piece
+        yield from run
+
+
+def _row(batch: Any, index: int) -> tuple[Any, ...]:
+    """A row as Arrow orders it: nulls last."""
+    values = (column[index].as_py() for column in batch.columns)
+    return tuple((value is None, value) for value in values)
+
+
+def _written(batches: Iterator[Any]) -> IO[bytes]:
+    """A file with batches, to be read from its start. Spark names directories for such files."""
+    directories = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    run = tempfile.TemporaryFile(dir=directories[0] or None)  # noqa: SIM115 - the caller closes it
+    try:
+        first = next(batches)
+        with pa.ipc.new_stream(pa.PythonFile(run, "w"), first.schema) as writer:
+            for batch in (first, *batches):
+                rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+                for start in range(0, batch.num_rows, rows):
+                    writer.write_batch(batch.slice(start, rows))
+        run.flush()
+        run.seek(0)
+    except BaseException:
+        run.close()
+        raise
+    return run
+
+
+def _read(run: IO[bytes]) -> Iterator[Any]:
+    return iter(pa.ipc.open_stream(pa.PythonFile(run, "r")))
+
+
+def _bodies(batches: Iterable[Any], options: SinkOptions) -> Iterator[tuple[bytes, int]]:
+    """Cut rows into requests. Where one ends depends on its rows alone, and not on the batches that they come in."""
+    room, most_rows = max(1, options.max_request_bytes - STREAM_BYTES), options.max_request_records
+    parts: list[Any] = []
+    used = rows = 0
+    for batch in batches:
+        ends, start, before = _ends(batch), 0, 0
+        while start < batch.num_rows:
+            end = min(bisect_right(ends, before + room - used, start), start + most_rows - rows)
+            if end == start and not rows:
+                end += 1  # a row that is larger than a request goes alone
+            if end > start:
+                parts.append(batch.slice(start, end - start))
+                used, rows, start, before = used + ends[end - 1] - before, rows + end - start, end, ends[end - 1]
+            if start < batch.num_rows:
+                yield _body(parts), rows
+                parts, used, rows = [], 0, 0
+    if parts:
+        yield _body(parts), rows
+
+
+def _ends(batch: Any) -> list[int]:
+    """For each row: the bytes of all rows up to it."""
+    sizes = pc.add(pc.fill_null(pc.binary_length(batch.column("value")), 0).cast(pa.int64()), ROW_BYTES)
+    if "key" in batch.schema.names:
+        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(batch.column("key")), 0))
+    ends: list[int] = pc.cumulative_sum(sizes).to_pylist()
+    return ends
+
+
+def _body(parts: list[Any]) -> bytes:
+    """One Arrow stream of one batch. The rows are copied, so that no byte depends on what was beside them."""
+    whole = _one(parts)
+    whole = whole.take(pa.array(range(whole.num_rows), pa.int32()))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, whole.schema) as writer:
+        writer.write_batch(whole)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body

@@ -1,0 +1,219 @@
+"""Rows as columns: every row once, in bounded requests that do not depend on the order or the batches of the rows."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import types as spark
+from pyspark.sql.functions import expr
+from sharequeue_gateway.producing.arrow_tails import arrow_records
+from sharequeue_pipeline.options import sink_options
+from sharequeue_pipeline.sink import columns
+from sharequeue_pipeline.sink.columns import fits, requests
+
+from sharequeue.protocol.errors import BY_CODE
+from tests.http.calls import Gateway
+from tests.pipeline.conftest import Pipeline
+from tests.pipeline.proxy import Instead, Proxy
+from tests.pipeline.test_rows import MAP, TEXT, schema
+from tests.pipeline.test_sink import values
+
+Row = tuple[str | None, str | None, int | None]
+TEXTS = st.none() | st.sampled_from(["", "a", "b", "ü", "\U0001f600", "\uffff"]) | st.text("ab", max_size=30)
+ROWS = st.lists(st.tuples(TEXTS, TEXTS, st.none() | st.integers(0, 3)), max_size=40)
+KIND = pa.schema({"key": pa.string(), "value": pa.string(), "partition": pa.int32()})
+
+
+def batches(rows: list[Row], sizes: list[int]) -> list[pa.RecordBatch]:
+    given = [[row[place] for row in rows] for place in range(len(KIND))]
+    whole = pa.table([pa.array(column, field.type) for column, field in zip(given, KIND, strict=True)], schema=KIND)
+    found, start = [], 0
+    while start < whole.num_rows:
+        size = sizes[len(found) % len(sizes)]
+        found += whole.slice(start, size).to_batches()
+        start += size
+    return found
+
+
+def rows_of(bodies: list[tuple[bytes, int]]) -> list[Row]:
+    found: list[Row] = []
+    for body, count in bodies:
+        arrow_records(body, 1, 64)  # the gateway takes it
+        table = pa.ipc.open_stream(body).read_all()
+        assert table.num_rows == count
+        found += list(zip(*(table.column(name).to_pylist() for name in KIND.names), strict=True))
+    return found
+
+
+def ordered(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: [(each is None, each) for each in row])
+
+
+def refusal(status: int, code: str) -> Instead:
+    problem = {"type": "about:blank", "title": code, "status": status, "code": code, "detail": "no", "definite": True}
+    body = {**problem, "kafka_code": BY_CODE[code].kafka_code, "retriable": False, "request_id": "r"}
+    return Instead(status, {"Content-Type": "application/problem+json"}, json.dumps(body).encode())
+
+
+SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@given(ROWS, st.randoms(use_true_random=False), SIZES, SIZES, st.integers(1, 400), st.integers(1, 5), st.integers(1, 7))
+@settings(deadline=None)
+def test_requests_do_not_depend_on_the_order_of_rows(
+    rows: list[Row], random: Any, sizes: list[int], others: list[int], run_bytes: int, most_runs: int, most_rows: int
+) -> None:
+    options = sink_options({"topic": "t", "maxRequestBytes": "2200", "maxRequestRecords": str(most_rows)})
+    made = list(requests(iter(batches(rows, sizes)), options))
+    assert rows_of(made) == ordered(rows)
+    for body, count in made:
+        assert 1 <= count <= most_rows
+        assert count == 1 or len(body) <= 2200
+    shuffled = random.sample(rows, len(rows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "MAX_RUNS", most_runs)
+        patch.setattr(columns, "PIECE_BYTES", 60)
+        assert list(requests(iter(batches(shuffled, others)), options, run_bytes)) == made
+
+
+@given(ROWS, SIZES, SIZES)
+@settings(deadline=None)
+def test_unsorted_rows_keep_their_order(rows: list[Row], sizes: list[int], others: list[int]) -> None:
+    options = sink_options({"topic": "t", "sort": "false", "maxRequestRecords": "3"})
+    made = list(requests(iter(batches(rows, sizes)), options))
+    assert rows_of(made) == rows
+    assert list(requests(iter(batches(rows, others)), options)) == made
+
+
+def test_only_texts_and_bytes_of_one_topic_are_columns() -> None:
+    one = {"topic": "t"}
+    stamps = {"partition": spark.ShortType(), "timestamp": spark.TimestampType()}
+    assert fits(sink_options(one), schema(key=spark.BinaryType(), value=TEXT, **stamps))
+    assert fits(sink_options({**one, "valueFormat": "binary"}), schema(value=TEXT))
+    assert fits(sink_options(one), schema(value=spark.BinaryType()))
+    assert not fits(sink_options({}), schema(value=TEXT, topic=TEXT))
+    assert not fits(sink_options(one), schema(value=TEXT, headers=MAP))
+    assert not fits(sink_options(one), schema(value=spark.LongType()))
+    for value in (TEXT, spark.BinaryType()):
+        assert not fits(sink_options({**one, "valueFormat": "json"}), schema(value=value))
+
+
+MEASURE = """
+import resource, sys
+import pyarrow as pa
+from sharequeue_pipeline.options import sink_options
+from sharequeue_pipeline.sink.columns import requests
+count = int(sys.argv[1])
+def batches():
+    for start in range(0, count, 10_000):
+        numbers = [number * 7919 % count for number in range(start, start + 10_000)]
+        yield pa.record_batch({"key": [f"{number:020d}" for number in numbers], "value": ["x" * 1000] * 10_000})
+total = sum(found for _, found in requests(batches(), sink_options({"topic": "t"})))
+assert total == count
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.parametrize("count", [200_000, pytest.param(2_000_000, marks=pytest.mark.soak)])
+def test_the_memory_of_a_task_is_bounded(count: int) -> None:
+    """MiB of a process that sorts so many records of 1 KiB."""
+    ran = subprocess.run([sys.executable, "-c", MEASURE, str(count)], capture_output=True, text=True, check=True)
+    print(f"{count} records: {ran.stdout.strip()} MiB")
+    assert int(ran.stdout) < 400
+
+
+# On the real stack
+
+
+def paths(proxy: Proxy) -> set[str]:
+    return {
+        path.rpartition("/")[2]
+        for method, path, headers in proxy.requests
+        if method == "POST" and "idempotency-key" in headers
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"sort": "false"}, {"transactional": "true"}])
+def test_texts_are_written_as_an_arrow_stream(
+    pipeline: Pipeline,
+    gateway: Gateway,
+    proxy: Proxy,
+    name: str,
+    options: dict[str, str],
+) -> None:
+    gateway.create_topic(name, 3)
+    frame = pipeline.spark.range(500).selectExpr(
+        "CAST(id AS STRING) AS key", "if(id = 7, null, concat('v', id)) AS value", "timestamp_millis(id) AS timestamp"
+    )
+    pipeline.write(frame, topic=name, maxRequestRecords=100, **options)
+    assert paths(proxy) == {"arrow"}
+    found = [record for each in range(3) for record in gateway.read(name, each, max_records=1000)["records"]]
+    expected = {str(each): (None if each == 7 else f"v{each}", each) for each in range(500)}
+    assert {record["key"]: (record["value"], record["timestamp_ms"]) for record in found} == expected
+    assert len(found) == 500
+
+
+def test_a_repeated_write_of_texts_writes_nothing_twice(
+    pipeline: Pipeline,
+    gateway: Gateway,
+    proxy: Proxy,
+    name: str,
+) -> None:
+    """The first answers of some requests are lost, and the job runs again with its rows in another order."""
+    gateway.create_topic(name, 2)
+    lost = [Instead(504, {}, after=True), Instead(503, {})]
+
+    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
+        return lost.pop(0) if lost and "idempotency-key" in headers else None
+
+    proxy.rule = rule
+    rows = pipeline.spark.range(300).selectExpr("CAST(id AS STRING) AS key", "concat('v', id) AS value")
+    for order in ("CAST(key AS INT)", "-CAST(key AS INT)"):
+        frame = rows.coalesce(1).sortWithinPartitions(expr(order))
+        pipeline.write(frame, topic=name, writeId="again", maxRequestRecords=50)
+    assert not lost
+    assert sorted(values(gateway, name, 2)) == sorted(f"v{each}" for each in range(300))
+
+
+@pytest.mark.parametrize("answer", [(404, "UNKNOWN_PATH"), (415, "INVALID_REQUEST")], ids=["earlier", "no pyarrow"])
+def test_a_gateway_without_arrow_gets_json(
+    pipeline: Pipeline,
+    gateway: Gateway,
+    proxy: Proxy,
+    name: str,
+    answer: tuple[int, str],
+) -> None:
+    gateway.create_topic(name)
+
+    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
+        return refusal(*answer) if path.endswith("/arrow") else None
+
+    proxy.rule = rule
+    pipeline.write(pipeline.spark.range(50).selectExpr("CAST(id AS STRING) AS value"), topic=name)
+    assert paths(proxy) == {"records"}
+    assert sorted(values(gateway, name)) == sorted(map(str, range(50)))
+
+
+def test_a_write_in_arrow_waits_for_a_gateway_that_takes_it(
+    pipeline: Pipeline,
+    gateway: Gateway,
+    proxy: Proxy,
+    name: str,
+) -> None:
+    """In a rolling upgrade the next request may reach an earlier version. As JSON its records could come twice."""
+    gateway.create_topic(name)
+    earlier = [refusal(404, "UNKNOWN_PATH")] * 2
+
+    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
+        return earlier.pop() if earlier and "idempotency-key" in headers else None
+
+    proxy.rule = rule
+    pipeline.write(pipeline.spark.range(50).selectExpr("CAST(id AS STRING) AS value").coalesce(1), topic=name)
+    assert not earlier
+    assert paths(proxy) == {"arrow"}
+    assert sorted(values(gateway, name)) == sorted(map(str, range(50)))
