@@ -102,7 +102,7 @@ async def test_staged_locks_that_redis_has_lost_are_not_put_in_place(redis_url: 
         for number, trip in enumerate(round_trips([whole], due_set("gateway-0"))):
             if number == 2:
                 await redis.hdel(staged, "100-100")
-            await lock_timers._round_trip(trip, [whole], answers, 5)
+            await lock_timers._round_trip(trip, [whole], answers)
         assert answers == [2]
         await until(lambda: not lock_timers._incomplete)
         assert await lock_timers.write(lock_write(new_key(), HELD))

@@ -18,8 +18,6 @@ from sharequeue_gateway.locks.lock_writer import OwnConnection
 
 from sharequeue.stack import redis as redis_server
 
-WITHIN_S = 20
-
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[OwnConnection]:
@@ -34,23 +32,19 @@ async def connected(url: str) -> AsyncIterator[OwnConnection]:
 
 async def test_commands_are_answered_in_order(redis_url: str) -> None:
     async with connected(redis_url) as connection:
-        assert await connection.execute([["ECHO", "a"], ["ECHO", b"\0\xff"], ["ECHO", 7]], WITHIN_S) == [
-            b"a",
-            b"\0\xff",
-            b"7",
-        ]
-        rounds = [connection.execute([["ECHO", number]], WITHIN_S) for number in range(20)]
+        assert await connection.execute([["ECHO", "a"], ["ECHO", b"\0\xff"], ["ECHO", 7]]) == [b"a", b"\0\xff", b"7"]
+        rounds = [connection.execute([["ECHO", number]]) for number in range(20)]
         assert await asyncio.gather(*rounds) == [[b"%d" % number] for number in range(20)]
 
 
 async def test_a_failed_command_takes_no_answer_of_the_next_round(redis_url: str) -> None:
     async with connected(redis_url) as connection:
         with pytest.raises(NoScriptError):
-            await connection.execute([["ECHO", "a"], ["EVALSHA", "0" * 40, 0], ["ECHO", "b"], ["NONSENSE"]], WITHIN_S)
-        assert await connection.execute([["ECHO", "c"]], WITHIN_S) == [b"c"]
+            await connection.execute([["ECHO", "a"], ["EVALSHA", "0" * 40, 0], ["ECHO", "b"], ["NONSENSE"]])
+        assert await connection.execute([["ECHO", "c"]]) == [b"c"]
         with pytest.raises(ResponseError):
-            await connection.execute([["NONSENSE"]], WITHIN_S)
-        assert await connection.execute([["ECHO", "d"]], WITHIN_S) == [b"d"]
+            await connection.execute([["NONSENSE"]])
+        assert await connection.execute([["ECHO", "d"]]) == [b"d"]
 
 
 async def test_a_late_answer_is_discarded(tmp_path: Path) -> None:
@@ -58,18 +52,15 @@ async def test_a_late_answer_is_discarded(tmp_path: Path) -> None:
     server.start()
     try:
         async with connected(server.url) as connection:
-            assert await connection.execute([["ECHO", "a"]], WITHIN_S) == [b"a"]
+            assert await connection.execute([["ECHO", "a"]]) == [b"a"]
             os.kill(server.pid, signal.SIGSTOP)
             try:
                 with pytest.raises(TimeoutError):
-                    await connection.execute([["ECHO", "late"], ["ECHO", "later"]], 0.05)
+                    async with asyncio.timeout(0.05):
+                        await connection.execute([["ECHO", "late"], ["ECHO", "later"]])
             finally:
                 os.kill(server.pid, signal.SIGCONT)
-            assert await connection.execute([["ECHO", "b"]], WITHIN_S) == [b"b"]
-            cancelled = asyncio.create_task(connection.execute([["ECHO", "nobody waits"]], WITHIN_S))
-            await asyncio.sleep(0)
-            cancelled.cancel()
-            assert await connection.execute([["ECHO", "c"]], WITHIN_S) == [b"c"]
+            assert await connection.execute([["ECHO", "b"]]) == [b"b"]
     finally:
         server.stop()
 
@@ -134,7 +125,7 @@ def test_a_connection_that_was_reset_is_replaced() -> None:
     async def ask(port: int) -> None:
         async with connected(f"redis://127.0.0.1:{port}/0?protocol=2") as connection:
             for _ in range(3):
-                assert await connection.execute([["ECHO", "a"]], WITHIN_S) == [b"a"]
+                assert await connection.execute([["ECHO", "a"]]) == [b"a"]
                 assert await asyncio.to_thread(ended.wait, 10)
                 ended.clear()
 

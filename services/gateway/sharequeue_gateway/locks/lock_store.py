@@ -283,7 +283,7 @@ class LockTimers(LockWriter):
         """Raises: the errors of LOST."""
         answers = [1] * len(writes)
         for trip in round_trips(writes, self._due_set):
-            await self._round_trip(trip, writes, answers, WRITE_BACK_TIMEOUT_S)
+            await in_time(self._round_trip(trip, writes, answers), WRITE_BACK_TIMEOUT_S)
 
     async def _probe(self) -> None:
         """Write a probe, then a second value, which a full Redis refuses. Raises: the errors of LOST."""

@@ -10,8 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import hiredis
 import msgspec
+from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionClosed
 from redis.exceptions import NoScriptError, ResponseError
@@ -35,11 +35,6 @@ LOG_PAUSE_S: Final = 60.0
 TURNS: Final = 10
 STAGED_LOST: Final = 2
 """The answer to a write of all locks whose staged entries are gone: Redis was restarted, for example."""
-
-MORE: Final = object()
-"""In the place of an answer that has not come in whole."""
-PUSHED: Final = getattr(hiredis, "PushNotification", ())
-"""What Redis sends without a command; hiredis 3.0 has no such type."""
 
 Commands = Sequence[Command]
 
@@ -96,115 +91,41 @@ def round_trips(writes: Sequence[LockWrite], own_due_set: str) -> Iterator[list[
         yield trip
 
 
-class Answers(asyncio.Protocol):
-    """Takes over a connection that redis-py has opened, and reads the answers of one round trip at a time.
-
-    `opened`: the protocol that had the connection until now. It must hear of the connection's end.
-    """
-
-    def __init__(self, opened: asyncio.BaseProtocol, transport: asyncio.Transport) -> None:
-        self._opened = opened
-        self._transport = transport
-        self._loop = asyncio.get_running_loop()
-        self._reader = hiredis.Reader(replyError=_response_error, notEnoughData=MORE)
-        self._answers: list[Any] = []
-        self._wanted = 0
-        self._done: asyncio.Future[list[Any]] = self._loop.create_future()
-        self._turn_s = 0.0
-        self._turns = 0
-        self._timer: asyncio.TimerHandle | None = None
-        transport.set_protocol(self)
-
-    def ask(self, packed: bytes, count: int, timeout_s: float) -> asyncio.Future[list[Any]]:
-        """Send `count` commands. Returns: a future for their answers.
-
-        It ends with ResponseError if a command failed; with ConnectionClosed; or with TimeoutError, as `in_time`.
-        Raises: ConnectionClosed: it was closed before, or answers of a round trip that was given up have yet to come.
-        """
-        if self._transport.is_closing() or len(self._answers) < self._wanted:
-            raise ConnectionClosed("open another connection to Redis")
-        self._answers, self._wanted = [], count
-        self._done = self._loop.create_future()
-        self._transport.write(packed)
-        turn_s = timeout_s / TURNS
-        if self._timer is not None and turn_s != self._turn_s:
-            self._timer.cancel()
-            self._timer = None
-        if self._timer is None:  # else the timer of the round trip before runs on: its turn is one more for this one
-            self._timer = self._loop.call_later(turn_s, self._turn)
-        self._turn_s, self._turns = turn_s, 0
-        return self._done
-
-    def _turn(self) -> None:
-        self._timer = None
-        if self._done.done():
-            return
-        self._turns += 1
-        if self._turns > TURNS:
-            self._done.set_exception(TimeoutError())
-        else:
-            self._timer = self._loop.call_later(self._turn_s, self._turn)
-
-    def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
-        answers = self._answers
-        while (answer := self._reader.gets()) is not MORE:
-            if not isinstance(answer, PUSHED):
-                answers.append(answer)
-        if len(answers) >= self._wanted and not self._done.done():
-            failed = next((answer for answer in answers if isinstance(answer, ResponseError)), None)
-            if failed is None:
-                self._done.set_result(answers)
-            else:
-                self._done.set_exception(failed)
-
-    def connection_lost(self, fault: Exception | None) -> None:
-        if not self._done.done():
-            self._done.set_exception(ConnectionClosed("Redis closed the connection"))
-        self._opened.connection_lost(fault)
-
-
-def _response_error(text: str) -> ResponseError:
-    return NoScriptError(text) if text.startswith("NOSCRIPT") else ResponseError(text)
-
-
 class OwnConnection:
-    """A connection for one busy writer. The client of redis-py uses more CPU around a command than the command itself:
-    it only opens the connection.
+    """A connection for one busy writer. The client of redis-py uses more CPU around a command than the command itself.
 
-    If the connection is closed, the commands are sent once more, as by `redis_client`.
+    If the connection is closed, the commands are sent once more, as by `redis_client`. The caller sets the timeout.
     """
 
     def __init__(self, redis: Redis) -> None:
         pool = redis.connection_pool
         self._connection: Any = pool.connection_class(**{**pool.connection_kwargs, "socket_timeout": None})
         self._in_use = asyncio.Lock()
-        self._answers: Answers | None = None
 
-    async def execute(self, commands: Commands, timeout_s: float) -> list[Any]:
-        """Run commands in one round trip. Returns: their answers.
-
-        Raises: RedisError, also if one of them failed; RuntimeError: see LOST; TimeoutError: see `in_time`.
-        """
-        packed = b"".join([hiredis.pack_command(tuple(command)) for command in commands])
+    async def execute(self, commands: Commands) -> list[Any]:
+        """Run commands in one round trip. Returns: their answers. Raises: RedisError, also if one of them failed."""
+        packed = b"".join([pack_command(tuple(command)) for command in commands])
         async with self._in_use:
-            if self._answers is not None:
-                try:
-                    return await self._answers.ask(packed, len(commands), timeout_s)
+            for last in (False, True):
+                try:  # a cancelled or failed round trip closes the connection, or the next one would read its late answers
+                    await self._connection.send_packed_command(packed, check_health=False)
+                    answers: list[Any] = []
+                    failed: ResponseError | None = None
+                    for _ in commands:
+                        try:
+                            answers.append(await self._connection.read_response())
+                        except ResponseError as error:
+                            failed = failed or error
+                    break
                 except (ConnectionClosed, RuntimeError):  # RuntimeError: see LOST
-                    pass
-            self._answers = await in_time(self._open(), timeout_s)
-            heed_cancellation()
-            return await self._answers.ask(packed, len(commands), timeout_s)
-
-    async def _open(self) -> Answers:
-        await self.close()
-        await self._connection.connect()
-        transport = self._connection._writer.transport
-        return Answers(transport.get_protocol(), transport)
+                    if last:
+                        raise
+        if failed is not None:
+            raise failed
+        return answers
 
     async def close(self) -> None:
-        await self._connection.disconnect(nowait=True)
+        await self._connection.disconnect()
 
 
 class LockWriter:
@@ -217,7 +138,7 @@ class LockWriter:
         self._due_set = due_set(node_id)
         self._timeout_s = timeout_ms / 1000
         self._gathered: list[_Waiting] = []
-        self._wake: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
         self._while_writing_back: list[LockWrite] | None = None
         self._look_ms = 0
         """The time of the next look at the due set."""
@@ -238,44 +159,36 @@ class LockWriter:
             done.set_result(True)
         else:
             self._gathered.append(_Waiting(write, done))
-            if self._wake is not None and not self._wake.done():
-                self._wake.set_result(None)
+            self._wake.set()
         return done
 
     async def run(self) -> None:
         """Send gathered writes, one round trip at a time. Never returns."""
-        loop = asyncio.get_running_loop()
         try:
             while True:
-                if not self._gathered:
-                    self._wake = loop.create_future()
-                    await self._wake
-                gathered, self._gathered = self._gathered, []
-                writes = [waiting.write for waiting in gathered]
-                answers = [1] * len(writes)
-                try:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._gathered:
+                    gathered, self._gathered = self._gathered, []
+                    writes = [waiting.write for waiting in gathered]
+                    answers = [1] * len(writes)
                     for trip in round_trips(writes, self._due_set):
-                        await self._round_trip(trip, writes, answers, self._timeout_s)
-                except LOST as fault:
-                    self._failed(fault)
-                for waiting, answer in zip(gathered, answers, strict=True):
-                    if not waiting.done.done():
-                        waiting.done.set_result(answer != 0)
+                        if not await self._guard(self._round_trip(trip, writes, answers)):
+                            break
+                    for waiting, answer in zip(gathered, answers, strict=True):
+                        if not waiting.done.done():
+                            waiting.done.set_result(answer != 0)
         finally:
             await self._own_connection.close()
 
-    async def _round_trip(
-        self, trip: Sequence[Call], writes: Sequence[LockWrite], answers: list[int], timeout_s: float
-    ) -> None:
+    async def _round_trip(self, trip: Sequence[Call], writes: Sequence[LockWrite], answers: list[int]) -> bool:
         """Send the calls of one round trip. Puts the answers of scripts in the places of their writes: 0 if Redis knows
-        a higher leader epoch. Raises: the errors of LOST."""
+        a higher leader epoch."""
         commands = [call.command for call in trip]
         try:
-            found = await self._own_connection.execute(commands, timeout_s)
+            found = await self._own_connection.execute(commands)
         except NoScriptError:
-            again = self._with_scripts(lambda again: self._own_connection.execute(again, timeout_s), commands)
-            found = await in_time(again, timeout_s)
-            heed_cancellation()
+            found = await self._with_scripts(self._own_connection.execute, commands)
         for call, answer in zip(trip, found, strict=True):
             if call.write is not None:
                 answers[call.write] = answers[call.write] and answer
@@ -283,6 +196,7 @@ class LockWriter:
                 next_deadline_ms = writes[call.write].next_deadline_ms
                 if next_deadline_ms is not None and next_deadline_ms < self._look_ms:
                     self._look_ms = next_deadline_ms
+        return True
 
     async def _with_scripts(self, execute: Callable[[Commands], Awaitable[list[Any]]], commands: Commands) -> list[Any]:
         """Redis has lost the scripts, for example by a restart: load them, then run the commands."""
@@ -296,16 +210,12 @@ class LockWriter:
         try:
             answer = await in_time(call, timeout_s or self._timeout_s)
         except LOST as fault:
-            self._failed(fault)
+            if not self.degraded:
+                self._turn(degraded=True)
+                self._note(fault)
             answer = None
         heed_cancellation()
         return answer
-
-    def _failed(self, fault: BaseException) -> None:
-        """A call to Redis failed or was late: Redis is not used from now on."""
-        if not self.degraded:
-            self._turn(degraded=True)
-            self._note(fault)
 
     def _note(self, fault: BaseException) -> None:
         """Remember the trouble, and log it once: probes that find it again a minute later say so again."""
