@@ -46,13 +46,13 @@ def stack(shared_stack: Stack) -> Stack:
 async def test_locks_are_renewed_while_records_are_being_processed(
     stack: Stack, client: httpx.Client, name: str
 ) -> None:
-    configure(client, name, share_record_lock_duration_ms=2500)
+    configure(client, name, share_record_lock_duration_ms=6000)
     await produce(stack, name, *range(3))
     async with consumers(stack, name, name, acknowledgement="explicit") as consumer:
         records = await consumer.poll()
         consumer.acknowledge(records[1])
         await consumer.commit()
-        assert await seen_by_another(stack, name, name, 4000) == []
+        assert await seen_by_another(stack, name, name, 9000) == []
         assert records[0].lock_remaining_ms > 0
         consumer.acknowledge(records[0])
         consumer.acknowledge(records[2])
@@ -61,7 +61,7 @@ async def test_locks_are_renewed_while_records_are_being_processed(
     await produce(stack, name, "left alone")
     async with consumers(stack, name, name, **idle) as consumer:
         assert len(await consumer.poll()) == 1
-        assert await seen_by_another(stack, name, name, 15_000) == [(3, 2)]
+        assert await seen_by_another(stack, name, name, 30_000) == [(3, 2)]
 
 
 @in_event_loop
