@@ -4,6 +4,7 @@ The driver and an executor are killed with SIGKILL.
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -16,13 +17,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 from sharequeue_pipeline.java import find_java_home
 
 from sharequeue.stack.process import free_port
 from tests.http.calls import Gateway
-from tests.pipeline import driver, poison_driver
+from tests.pipeline import driver, ingest_driver, poison_driver
 from tests.pipeline.conftest import TOO_BUSY, Pipeline, wait_for
 from tests.pipeline.test_poison import dead_letters
 from tests.pipeline.test_source import numbers, produce, settled
@@ -240,4 +243,64 @@ def test_of_100_records_with_one_that_kills_its_worker_99_arrive(
     wait_for(lambda: settled(gateway, name, name), "every record is settled")
     assert dead_letters(gateway, name) == [(1, 28)]
     assert numbers(pipeline.out()) == [number for number in range(100) if number != 57]
+    shutil.rmtree(tmp_path / "work", ignore_errors=True)
+
+
+INGESTED = 40_000
+
+
+@pytest.mark.soak
+def test_an_ingest_that_was_killed_says_what_was_new_and_what_was_known(
+    cluster: Cluster, pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path
+) -> None:
+    rows = pa.table({"id": list(range(INGESTED)), "text": [os.urandom(100).hex() for _ in range(INGESTED)]})
+    pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=INGESTED // 40)
+    gateway.create_topic(name, 2)
+    pack(tmp_path / "site.tar.gz")
+    log = tmp_path / "driver.log"
+
+    def ingest() -> subprocess.Popen[str]:
+        words = (name, tmp_path / "rows.parquet", "--split-mib", 1, "--json", "--url", pipeline.url)
+        return run(cluster, log, ingest_driver.__file__, cluster.master, tmp_path / "site.tar.gz", *words)
+
+    def counts() -> dict[str, int]:
+        """Run the job until Spark does not end it because this machine is busy. Returns: what it counted."""
+        for _ in range(10):
+            began, process = log.stat().st_size, ingest()
+            try:
+                printed, _ = process.communicate(timeout=1200)
+            finally:
+                kill(process)
+            if process.returncode == 0:
+                report = json.loads(printed.splitlines()[-1])
+                return {word: report[word] for word in ("records", "new", "known")}
+            said = log.read_text()[began:]
+            assert TOO_BUSY in said, said[-3000:]
+        raise AssertionError("the machine was busy ten times")
+
+    first = ingest()
+    try:
+        wait_for(lambda: sum(gateway.log_ends(name)) > 0, "the first requests are written", 600)
+    finally:
+        kill(first)
+        for executor in cluster.executors():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has noticed that its driver is gone
+                executor.kill()
+    wait_for(lambda: not cluster.executors(), "no executor writes any more", 240)
+    before = sum(gateway.log_ends(name))
+    assert 0 < before < INGESTED, "it was killed half-way"
+    second = counts()
+    assert second["records"] == second["new"] + second["known"] == INGESTED
+    assert second["known"] >= before > 0
+    assert sum(gateway.log_ends(name)) == INGESTED
+    assert counts() == {"records": INGESTED, "new": 0, "known": INGESTED}
+    assert sum(gateway.log_ends(name)) == INGESTED
+    ids = []
+    for partition, end in enumerate(gateway.log_ends(name)):
+        offset = 0
+        while offset < end:  # a page may be short
+            page = gateway.read(name, partition, offset=offset, max_records=10_000)
+            ids += [record["value"]["id"] for record in page["records"]]
+            offset = page["next_offset"]
+    assert sorted(ids) == list(range(INGESTED))
     shutil.rmtree(tmp_path / "work", ignore_errors=True)
