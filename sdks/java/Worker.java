@@ -61,9 +61,8 @@ final class Worker implements Runnable {
 
   /** {@code url}: of a gateway. {@code lock}: how long the locks last; null: as long as the group says. */
   Worker(String url, String group, List<String> topics, Duration lock, Handler handler) {
-    ApiClient client = new ApiClient();
+    ApiClient client = new ApiClient().setReadTimeout(Duration.ofMillis(WAIT_MS + 10_000)); // above the wait of a fetch
     client.updateBaseUri(url);
-    client.setReadTimeout(Duration.ofMillis(WAIT_MS + 10_000)); // above the wait of a fetch
     this.records = new RecordsApi(client);
     this.group = group;
     this.topics = topics;
@@ -144,9 +143,8 @@ final class Worker implements Runnable {
 
   /** A repeat with the same id, because an answer was lost, gets the same records. */
   private FetchRequest request(String fetchId) {
-    FetchRequest request = new FetchRequest().topics(topics).memberId(memberId).maxWaitMs(WAIT_MS).maxRecords(maxRecords);
-    request.fetchId(fetchId);
-    return lock == null ? request : request.lockDurationMs((int) lock.toMillis());
+    FetchRequest request = new FetchRequest().topics(topics).memberId(memberId).fetchId(fetchId).maxWaitMs(WAIT_MS);
+    return request.maxRecords(maxRecords).lockDurationMs(lock == null ? null : (int) lock.toMillis());
   }
 
   /** Handles all records, one after another, while a thread renews the locks of the batches that are not settled. */
@@ -161,14 +159,12 @@ final class Worker implements Runnable {
     try {
       for (FetchedBatch batch : batches) {
         List<Acknowledgement> outcomes = new ArrayList<>();
-        List<Acknowledger.NotAcknowledged> lost;
         try {
           handle(batch, outcomes);
         } finally { // also after an Error
-          lost = acknowledger.acknowledge(outcomes);
           held.remove(batch);
+          acknowledger.acknowledge(outcomes).forEach(onError);
         }
-        lost.forEach(onError);
       }
     } finally { // something is held after an Error, and if onError threw
       renewing.shutdown();
