@@ -1,8 +1,6 @@
 """Rows as columns: every row once, in bounded requests that do not depend on the order or the batches of the rows."""
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +17,7 @@ from sharequeue_pipeline.sink.columns import fits, requests
 from sharequeue.protocol.errors import BY_CODE
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline
+from tests.pipeline.peak_memory import peak_mib
 from tests.pipeline.proxy import Instead, Proxy
 from tests.pipeline.test_rows import MAP, TEXT, schema
 from tests.pipeline.test_sink import values
@@ -104,7 +103,7 @@ def test_only_texts_and_bytes_of_one_topic_are_columns() -> None:
 
 
 MEASURE = """
-import resource, sys
+import sys
 import pyarrow as pa
 from sharequeue_pipeline.options import sink_options
 from sharequeue_pipeline.sink.columns import requests
@@ -115,16 +114,15 @@ def batches():
         yield pa.record_batch({"key": [f"{number:020d}" for number in numbers], "value": ["x" * 1000] * 10_000})
 total = sum(found for _, found in requests(batches(), sink_options({"topic": "t"})))
 assert total == count
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
 @pytest.mark.parametrize("count", [200_000, pytest.param(2_000_000, marks=pytest.mark.soak)])
 def test_the_memory_of_a_task_is_bounded(count: int) -> None:
     """MiB of a process that sorts so many records of 1 KiB."""
-    ran = subprocess.run([sys.executable, "-c", MEASURE, str(count)], capture_output=True, text=True, check=True)
-    print(f"{count} records: {ran.stdout.strip()} MiB")
-    assert int(ran.stdout) < 400
+    peak = peak_mib(MEASURE, str(count))
+    print(f"{count} records: {peak} MiB")
+    assert peak < 400
 
 
 # On the real stack

@@ -1,8 +1,6 @@
 """A task's records come out in one order, whatever order they came in, and however many runs they filled."""
 
 import random
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -11,6 +9,8 @@ from sharequeue_pipeline.options import SinkOptions, sink_options
 from sharequeue_pipeline.sink import sorting
 from sharequeue_pipeline.sink.sorting import SortedRecords
 from sharequeue_pipeline.sink.writers import chunks
+
+from tests.pipeline.peak_memory import peak_mib
 
 RECORDS = st.lists(st.tuples(st.sampled_from(["a", "b.ü"]), st.binary(max_size=9)), max_size=60)
 
@@ -36,7 +36,7 @@ def test_rows_in_another_order_make_the_same_requests() -> None:
 
 
 MEASURE = """
-import resource, sys
+import sys
 from sharequeue_pipeline.options import sink_options
 from sharequeue_pipeline.sink.writers import chunks
 count = int(sys.argv[1])
@@ -46,13 +46,12 @@ total = 0
 for _, found in chunks(records, sink_options({})):
     total += len(found)
 assert total == count
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
 @pytest.mark.parametrize("count", [pytest.param(2_000_000, marks=pytest.mark.soak)])
 def test_the_memory_of_a_task_is_bounded(count: int) -> None:
     """MiB of a process that sorts so many records of 1 KiB."""
-    ran = subprocess.run([sys.executable, "-c", MEASURE, str(count)], capture_output=True, text=True, check=True)
-    print(f"{count} records: {ran.stdout.strip()} MiB")
-    assert int(ran.stdout) < 400
+    peak = peak_mib(MEASURE, str(count))
+    print(f"{count} records: {peak} MiB")
+    assert peak < 400
