@@ -207,6 +207,18 @@ def test_pages_in_columns_make_the_same_window_as_the_whole_state(
     assert columns_window(loaded.share_partition) == columns_window(whole.share_partition)
 
 
+def test_a_finished_record_forgives_nothing() -> None:
+    """The columns of a page can say that it does."""
+    note = make_note(0, given_reason("late", 100), forgiven=1)
+    page, _ = page_from(
+        in_blocks([NotedBatch(0, 0, outcome_of(0, 1), note), NotedBatch(1, 1, outcome_of(2, 1), note)]), 0, 1 << 40
+    )
+    machine = SharePartition(CONFIG, 0, 1, 1)
+    for _ in Restoring(machine, [], NOW_MS).add_page(page, last=True):
+        pass
+    assert [run.forgiven for run in machine.runs] == [1, 0]
+
+
 def delayed_page(count: int) -> StatePage:
     """Every second record delayed, with one of 100 reasons; the others accepted."""
     reasons = [given_reason(f"{number:03} the warehouse did not answer in time", 100) for number in range(100)]
