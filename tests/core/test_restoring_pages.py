@@ -16,7 +16,7 @@ from sharequeue_gateway.share_partition.restored_page import InvalidState
 from sharequeue_gateway.share_partition.restoring import Restoring
 from sharequeue_gateway.share_partition.runs import LiveRun, Run
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, batch_list, in_blocks
-from sharequeue_share_coordinator.share_state.columns import page_from
+from sharequeue_share_coordinator.share_state.columns import BATCH_BYTES, NOTE_BYTES, page_from
 from sharequeue_share_coordinator.share_state.notes import given as given_reason
 from sharequeue_share_coordinator.share_state.notes import make_note
 
@@ -205,6 +205,19 @@ def test_pages_in_columns_make_the_same_window_as_the_whole_state(
     loaded = machine.loaded()
     assert [letter._asdict() for letter in loaded.dead_letters] == [letter._asdict() for letter in whole.dead_letters]
     assert columns_window(loaded.share_partition) == columns_window(whole.share_partition)
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2)])
+def test_a_page_has_at_least_one_batch_and_ends(size: int, count: int) -> None:
+    page, next_offset = page_from(in_blocks([NotedBatch(n, n, outcome_of(0, 1)) for n in range(3)]), 0, size)
+    assert (len(page.columns.outcomes), next_offset) == (count, count)
+
+
+def test_a_text_counts_for_the_size_of_a_page_once() -> None:
+    late, away = (make_note(0, given_reason(letter * 100, 0)) for letter in "la")
+    batches = in_blocks([NotedBatch(n, n, outcome_of(0, 1), note) for n, note in enumerate([late, late, away])])
+    _, next_offset = page_from(batches, 0, 2 * (BATCH_BYTES + NOTE_BYTES) + 100)
+    assert next_offset == 2
 
 
 def test_a_finished_record_forgives_nothing() -> None:

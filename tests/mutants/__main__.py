@@ -74,7 +74,7 @@ SCENARIOS = {
         "stream_window",
         "pending",
     ),
-    COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "changes", "shard_replay"),
+    COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "changes", "shard_replay", "restoring_pages"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
     PIPELINE: ("bounded_read", "transactional_writes", "record_answers"),
 }
