@@ -11,7 +11,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.functions import expr
 from sharequeue_gateway.producing.arrow_tails import arrow_records
 from sharequeue_pipeline.options import sink_options
-from sharequeue_pipeline.sink import columns
+from sharequeue_pipeline.sink import columns, run_files
 from sharequeue_pipeline.sink.columns import fits, requests
 
 from sharequeue.protocol.errors import BY_CODE
@@ -75,7 +75,7 @@ def test_requests_do_not_depend_on_the_order_of_rows(
         assert count == 1 or len(body) <= 2200
     shuffled = random.sample(rows, len(rows))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "MAX_RUNS", most_runs)
+        patch.setattr(run_files, "MAX_RUNS", most_runs)
         patch.setattr(columns, "PIECE_BYTES", 60)
         assert list(requests(iter(batches(shuffled, others)), options, run_bytes)) == made
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sharequeue_pipeline.options import SinkOptions, sink_options
-from sharequeue_pipeline.sink import sorting
+from sharequeue_pipeline.sink import run_files
 from sharequeue_pipeline.sink.sorting import SortedRecords
 from sharequeue_pipeline.sink.writers import chunks
 
@@ -19,7 +19,7 @@ RECORDS = st.lists(st.tuples(st.sampled_from(["a", "b.ü"]), st.binary(max_size=
 def test_runs_are_merged_into_one_order(records: list[tuple[str, bytes]], run_bytes: int, most: int) -> None:
     """`most`: the number of runs at which they are merged."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorting, "MAX_RUNS", most)
+        patch.setattr(run_files, "MAX_RUNS", most)
         with SortedRecords(run_bytes) as in_order:
             in_order.extend(records)
             assert list(in_order) == sorted(records)

@@ -2,8 +2,8 @@
 
 `rows` checks the columns and encodes one record per row. `sorting` puts a task's records in order. `writers` cuts the
 records into requests bounded in bytes and records. Texts and bytes take a shorter way: `columns` sorts and cuts them as
-they are. `senders` sends each request with an idempotency key, some of them at once. `data_source` makes the writers,
-and Spark calls them.
+they are. Both keep their sorted runs in `run_files`. `senders` sends each request with an idempotency key, some of them
+at once. `data_source` makes the writers, and Spark calls them.
 
     key = write id : partition of the task : number of the request : hash of its body
           query:batch for a stream, `writeId` or a random id for a batch

@@ -5,28 +5,26 @@ the end they are merged piece by piece: all rows up to the smallest last row of 
 the next ones. Rows in any order give the same requests, byte for byte.
 """
 
-import os
-import tempfile
+import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
 from sharequeue_pipeline.options import SinkOptions
+from sharequeue_pipeline.sink.run_files import RunFiles, written
 
 RUN_BYTES: Final = 56 * 1024 * 1024
-MAX_RUNS: Final = 64
-"""Files that are open at once; so many runs are merged into one."""
 PIECE_BYTES: Final = 1024 * 1024
 """Of a run, in memory at once."""
 ROW_BYTES: Final = 28
-"""What a row costs besides its key and its value, at most: offsets, numbers and flags."""
+"""The most bytes of a row beside its key and its value: offsets, numbers and flags."""
 STREAM_BYTES: Final = 2048
-"""What a request costs besides its rows, at most."""
+"""The most bytes of a request beside its rows."""
 _COLUMNS: Final = frozenset(("key", "value", "partition", "timestamp"))
 
 
@@ -68,21 +66,14 @@ def requests(batches: Iterable[Any], options: SinkOptions, run_bytes: int = RUN_
         yield from _bodies(in_order.batches(), options)
 
 
-class SortedColumns:
+class SortedColumns(RunFiles):
     """Takes batches of rows in any order, and gives the rows in order. Use it in a `with` statement."""
 
     def __init__(self, run_bytes: int) -> None:
+        super().__init__()
         self._run_bytes = run_bytes
         self._gathered: list[Any] = []
         self._bytes = 0
-        self._runs: list[IO[bytes]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for run in self._runs:
-            run.close()
 
     def add(self, batch: Any) -> None:
         self._gathered.append(batch)
@@ -93,17 +84,13 @@ class SortedColumns:
     def batches(self) -> Iterator[Any]:
         """All rows in order. Call it once, at the end."""
         last, self._gathered = self._gathered, []
-        runs = [_read(run) for run in self._runs]
+        runs = [_read(run) for run in self.runs]
         return _merged([*runs, *([iter([_sorted(last)])] if last else [])])
 
     def _spill(self) -> None:
         gathered, self._gathered, self._bytes = self._gathered, [], 0
-        if len(self._runs) == MAX_RUNS:
-            merged = _written(_merged([_read(run) for run in self._runs]))
-            for run in self._runs:
-                run.close()
-            self._runs = [merged]
-        self._runs.append(_written(iter([_sorted(gathered)])))
+        self.merge_if_full(lambda runs: _written(_merged([_read(run) for run in runs])))
+        self.runs.append(_written(iter([_sorted(gathered)])))
 
 
 def _one(batches: list[Any]) -> Any:
@@ -146,22 +133,17 @@ def _row(batch: Any, index: int) -> tuple[Any, ...]:
 
 
 def _written(batches: Iterator[Any]) -> IO[bytes]:
-    """A file with batches, to be read from its start. Spark names directories for such files."""
-    directories = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    run = tempfile.TemporaryFile(dir=directories[0] or None)  # noqa: SIM115 - the caller closes it
-    try:
+    """A file with batches, in pieces."""
+
+    def write(run: IO[bytes]) -> None:
         first = next(batches)
         with pa.ipc.new_stream(pa.PythonFile(run, "w"), first.schema) as writer:
-            for batch in (first, *batches):
+            for batch in itertools.chain((first,), batches):
                 rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
                 for start in range(0, batch.num_rows, rows):
                     writer.write_batch(batch.slice(start, rows))
-        run.flush()
-        run.seek(0)
-    except BaseException:
-        run.close()
-        raise
-    return run
+
+    return written(write)
 
 
 def _read(run: IO[bytes]) -> Iterator[Any]:
