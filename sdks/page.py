@@ -68,8 +68,8 @@ def creating(page: str, name: str) -> str:
 
 
 def code_between_blocks(page: str) -> list[tuple[str, str]]:
-    """What stands between backquotes outside of the blocks and is no plain name. In a row of a table that begins with
-    a language, names are code, too: such a table shows what to write.
+    """The code in backquotes outside of the blocks, without plain names. In a row of a table that begins with a
+    language, names are code, too: such a table shows what to write.
 
     Returns: the title of the section, or the language of the row; and the code.
     """

@@ -1,10 +1,10 @@
-"""Records as Arrow columns: what a gateway answers to readRecords as Arrow, and what the pipeline makes of other forms.
+"""Records as Arrow columns. A gateway answers readRecords with them, and the pipeline makes them of other answers.
 
 Columns: `offset` int64, `timestamp_ms` int64, `key` binary, `value` binary, `value_is_json` bool, `headers` map of
 string to string. A key is its bytes. A value is its JSON as produced if `value_is_json`, otherwise its bytes; a
 tombstone is null.
 
-pyarrow is optional and heavy: whoever needs these columns imports this module late.
+pyarrow is optional and heavy, so callers import this module with their first use of it.
 """
 
 import base64

@@ -31,8 +31,8 @@ STATES: Final = 8
 
 
 class ReasonHistory(Struct, array_like=True, frozen=True):
-    """What batches have beside their reasons, if they have some: when these were given (`times`), and the reasons of
-    earlier deliveries (`earlier`). `texts`: those that `earlier` refers to, where no other table has them."""
+    """The history of the batches' reasons: the times at which the reasons were given (`times`), and the reasons of
+    earlier deliveries (`earlier`). `texts`: the texts of `earlier`, if no other table has them."""
 
     times: list[int] = []
     earlier: list[int] = []

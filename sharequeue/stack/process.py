@@ -67,8 +67,8 @@ def signals_held() -> Iterator[Callable[[], None]]:
 
 
 def die_with_parent(signal_number: int) -> Callable[[], None]:
-    """Returns: what a child runs before it executes the program. No signal is held back in the child.
-    The kernel then signals it when its parent dies (Linux)."""
+    """Returns: a function that a child calls before it executes its program. It lets all signals through in the child,
+    and asks the kernel to signal the child when its parent dies (Linux)."""
     parent = os.getpid()
 
     def prepare() -> None:

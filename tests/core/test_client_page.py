@@ -38,7 +38,7 @@ def calls() -> list[tuple[str, str]]:
 
 
 def members() -> list[tuple[str, str]]:
-    """What is read of an object: `t.outcome`."""
+    """Each member that a page reads of an object: `t.outcome`."""
     return [pair for text in PARTS.values() for pair in re.findall(r"`(producer|t|consumer|stream)\.(\w+)`", text)]
 
 

@@ -155,7 +155,7 @@ def stored(draw: st.DrawFn) -> tuple[BatchList, list[RestoredLock]]:
 
 
 def columns_window(machine: SharePartition) -> tuple[Any, ...]:
-    """As `window`, of two machines that were restored on two ways: what differs between these says nothing."""
+    """As `window`, without the fields that may differ between machines which were restored in two ways."""
     shown_runs, *rest = window(machine)
     runs = []
     for run, fields in zip(machine.runs, shown_runs, strict=True):

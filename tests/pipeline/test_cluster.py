@@ -264,7 +264,7 @@ def test_an_ingest_that_was_killed_says_what_was_new_and_what_was_known(
         return run(cluster, log, ingest_driver.__file__, cluster.master, tmp_path / "site.tar.gz", *words)
 
     def counts() -> dict[str, int]:
-        """Run the job until Spark does not end it because this machine is busy. Returns: what it counted."""
+        """Run the job, again if Spark ended it because this machine is busy. Returns: the counts that it printed."""
         for _ in range(10):
             began, process = log.stat().st_size, ingest()
             try:

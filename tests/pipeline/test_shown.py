@@ -1,4 +1,4 @@
-"""What the sentences of the pages show of Spark: its parser reads the SQL, and names and options are those it has.
+"""The code of Spark in the sentences of the pages: Spark's parser reads the SQL, and Spark has the names and options.
 
 tests/shown/kinds.py finds the code. Code of a new form fails here until its form has a test.
 """

@@ -45,7 +45,7 @@ class Api:
     raw_body: bool = False
     """Whether the body is bytes and not JSON."""
     media_type: str = "application/octet-stream"
-    """Of such a body: what the document says, and what a client sends."""
+    """The type of such a body, in the document and from our clients."""
     headers: tuple[tuple[str, str], ...] = ()
     """Request headers this call understands, as (name, meaning)."""
     also: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
 """A page of a state in columns, as a window takes it: checked, and added without an object beside each run. Pure.
 
-Most of a large state is held by nobody. Such a stretch becomes runs at once: one pass, no search, no cut. What a lock
-touches is cut at its ends, and takes the way of `restoring.py`.
+Most records of a large state have no lock. They become runs in one pass, without a search and without a cut. A batch
+that a lock touches is cut at the ends of the lock, by `restoring.py`.
 """
 
 import operator
@@ -31,7 +31,7 @@ class InvalidState(ApiError):
 
 
 Note = tuple[int, GivenReason | None, int, tuple[GivenReason, ...], str | None]
-"""What a state notes about a batch: the end of a delay (0 without one), the reason, the deliveries never begun, the
+"""The note of a batch: the end of a delay (0 without one), the reason, the deliveries never begun, the
 reasons of earlier deliveries, and the transaction. No named tuple: that would take five times as long to make."""
 
 

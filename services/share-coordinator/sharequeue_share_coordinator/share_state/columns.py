@@ -1,6 +1,6 @@
 """Batches as columns, and back: the parts of a large snapshot, what has changed since, and the pages of a read. Pure.
 
-What a column holds: `sharequeue/protocol/state_columns.py`.
+`sharequeue/protocol/state_columns.py` describes each column.
 """
 
 import itertools

@@ -26,7 +26,7 @@ def runs_wanted(accept: str | None) -> bool:
 def record_runs(cuts: Iterable[tuple[RecordBatch, int, int]], bounds: Bounds) -> Answer:
     """The answer. `cuts`: batches, each with the first and the last offset to send.
 
-    Large batches are parts of the answer as they are in memory; what lies between two of them is joined.
+    A large batch is a part of the answer as it is in memory. The bytes between two large batches are joined.
     """
     parts: list[bytes | memoryview] = []
     small: list[bytes | memoryview] = [BOUNDS.pack(*bounds)]
