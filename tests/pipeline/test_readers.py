@@ -22,7 +22,7 @@ from sharequeue_pipeline.source.log_readers import LogBatchReader, LogStreamRead
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
 from tests.pipeline.proxy import Instead, Proxy
-from tests.pipeline.test_source import produce, settled
+from tests.pipeline.test_source import lock_ends_ms, produce, settled
 
 BINARY, TEXT = spark.BinaryType(), spark.StringType()
 SCHEMA = spark.StructType(
@@ -338,26 +338,31 @@ def test_a_stream_that_is_stopped_leaves_no_thread_behind(stack: Stack, gateway:
 
 def test_a_growing_batch_is_renewed_in_time(stack: Stack, gateway: Gateway, name: str) -> None:
     """Records near their delivery limit come one by one, so gathering a batch can take longer than a lock lasts."""
-    gateway.configure(name, share_record_lock_duration_ms=2500)
     produce(gateway, name, 1)
     gateway.fetch(name, name, member="m")
     renewal = LockRenewal(options_of(stack, name).gateway, name, "m")
-    until = time.monotonic() + 4
-    while time.monotonic() < until:
-        renewal.hold(1, [Range(name, 0, 0, 0, 1)], 2500)
+
+    def grows_until_renewed() -> bool:
+        renewal.hold(1, [Range(name, 0, 0, 0, 1)], 1500)  # renewed as often as a lock of 1.5 s
         time.sleep(0.1)
+        return lock_ends_ms(gateway, name) > [before_ms]
+
+    for _ in range(3):
+        (before_ms,) = lock_ends_ms(gateway, name)
+        wait_until(grows_until_renewed)
     renewal.close()
     assert gateway.settle(name, name, 0, 0, "accept", member="m", delivery_count=1) == "applied"
 
 
 def test_a_lost_range_is_not_renewed_again(stack: Stack, gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_record_lock_duration_ms=4000)
     produce(gateway, name, 4, partitions=2)
     gateway.fetch(name, name, member="m")
     gateway.settle(name, name, 0, 1, "release", member="m")
     with Proxy(stack.url).running() as proxy:
         renewal = LockRenewal(options_of(stack, name, url=proxy.url).gateway, name, "m")
-        renewal.hold(1, [Range(name, 0, 0, 1, 1), Range(name, 1, 0, 1, 1)], 4000)
+        renewal.hold(
+            1, [Range(name, 0, 0, 1, 1), Range(name, 1, 0, 1, 1)], 1000
+        )  # renewed as often as a lock of a second
         wait_until(lambda: renewal._held == [Range(name, 1, 0, 1, 1)])
         renewal.close()
         wait_until(lambda: not renewals())

@@ -10,7 +10,7 @@ from sharequeue_pipeline import PipelineError, settle
 
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline, wait_for
-from tests.pipeline.test_source import held, produce, settled
+from tests.pipeline.test_source import RENEWED_MS, held, lock_ends_ms, produce, settled
 
 
 def run(pipeline: Pipeline, name: str, write: Callable[[DataFrame, int], None], **options: Any) -> None:
@@ -22,8 +22,8 @@ def run(pipeline: Pipeline, name: str, write: Callable[[DataFrame, int], None], 
 def test_rows_are_rejected_and_released_and_the_others_accepted(
     pipeline: Pipeline, gateway: Gateway, name: str
 ) -> None:
-    """The locks are renewed all the time. No range counts as lost, although a job settled parts of it."""
-    gateway.configure(name, share_record_lock_duration_ms=2000)
+    """The locks are renewed after that. No range counts as lost, although a job settled parts of it."""
+    gateway.configure(name, share_record_lock_duration_ms=RENEWED_MS)
     produce(gateway, name, 100, partitions=2)
     counts: list[int] = []
 
@@ -32,7 +32,8 @@ def test_rows_are_rejected_and_released_and_the_others_accepted(
         counts.append(settle(batch.where(number_of % 10 == 3), "reject", f.concat(f.lit("no use for "), "value")))
         counts.append(settle(batch.where("value = '50'"), "release", "later", delay_ms=3_600_000))
         counts.append(settle(batch.where("value = '51'"), "renew"))
-        batch.selectExpr("java_method('java.lang.Thread', 'sleep', 60L)").collect()  # longer than a lock
+        settled_ms = max(lock_ends_ms(gateway, name))
+        wait_for(lambda: min(lock_ends_ms(gateway, name)) > settled_ms, "what is left is renewed")
 
     run(pipeline, name, write, parallelism=2)
     assert counts == [10, 1, 1]
