@@ -7,8 +7,8 @@ import httpx
 from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
 
 PARTITIONS = 6
-SECONDS = 20
-"""Gateways write their counts every five seconds."""
+SECONDS = 60
+"""Gateways write their counts every five seconds; a busy machine is late."""
 
 
 def test_counts_of_all_gateways_add_up(clients: list[httpx.Client], name: str) -> None:

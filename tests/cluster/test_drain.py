@@ -197,13 +197,11 @@ def test_a_forwarded_poll_wakes_for_released_records(
 ) -> None:
     """A release through a third gateway, or a lock that ends, wakes a poll that waits at the leader."""
     topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
-    if how == "expired":  # before the group begins: a change of settings takes a moment to reach all gateways
-        settings = {"share.record.lock.duration.ms": 3000}
-        clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).raise_for_status()
     _, (partition, *_) = leaver_of(cluster, name, topic_id)
     produce(clients[0], name, partition, 1)
     wanted = [{"topic": name, "partitions": [partition]}]
-    held = fetch(clients[1], name, topic_partitions=wanted, member_id="m", max_wait_ms=5000)
+    lock = {"lock_duration_ms": 3000} if how == "expired" else {}
+    held = fetch(clients[1], name, topic_partitions=wanted, member_id="m", max_wait_ms=5000, **lock)
     assert places(held) == {(partition, 0)}
     with ThreadPoolExecutor(1) as pool:
         poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, member_id="n", max_wait_ms=30_000)

@@ -25,8 +25,8 @@ FETCHED = 16
 WORKED = 40
 """A worker stops after so many records, in the middle of a fetch, and another takes its place."""
 ENOUGH = 100
-STOPPED_S = 30.0
-DONE_S = 60.0
+STOPPED_S = 90.0
+DONE_S = 120.0
 
 Place = tuple[int, int]
 

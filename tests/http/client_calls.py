@@ -15,7 +15,7 @@ from sharequeue.client import (
 )
 from sharequeue.stack.stack import Stack
 
-MOST_S = 60
+MOST_S = 180
 NOTHING_MS = 300
 """Long enough for the service to hand out what it has."""
 
@@ -93,7 +93,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def in_event_loop(test: Callable[Arguments, Coroutine[Any, Any, None]]) -> Callable[Arguments, None]:
-    """Run a test that is a coroutine function, for a minute at most."""
+    """Run a test that is a coroutine function, for three minutes at most."""
 
     @functools.wraps(test)
     def run(*arguments: Arguments.args, **fixtures: Arguments.kwargs) -> None:
@@ -128,7 +128,7 @@ async def seen_by_another(
         return [(record.offset, record.delivery_count) for record in records]
 
 
-async def until(condition: Callable[[], object], seconds: float = 30) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for happens elsewhere
             await asyncio.sleep(0.02)

@@ -80,7 +80,7 @@ def test_st_072_a_lost_connection_loses_and_doubles_nothing(gateway: Gateway, na
     gateway.create_topic(name)
 
     async def test() -> None:
-        async with interrupter(gateway) as proxy, RecordStream(proxy.url, name, [name]) as stream:
+        async with interrupter(gateway) as proxy, RecordStream(proxy.url, name, [name], resume_ms=30_000) as stream:
             seen = []
             for turn in range(15):
                 await asyncio.to_thread(gateway.produce, name, turn, -turn)
@@ -142,11 +142,10 @@ def test_st_075_a_lock_that_has_ended_is_an_error_of_the_acknowledgement(
     shared_stack: Stack, gateway: Gateway, name: str
 ) -> None:
     gateway.create_topic(name)
-    gateway.configure(name, share_record_lock_duration_ms=1000)
     gateway.produce(name, 0)
-    with sync.RecordStream(shared_stack.url, name, [name], window=1) as stream:
+    with sync.RecordStream(shared_stack.url, name, [name], member_id="m1", window=1) as stream:
         first = next(stream)
-        gateway.configure(name, share_record_lock_duration_ms=60_000)
+        assert gateway.settle(name, name, 0, 0, "renew", lock_duration_ms=1000) == "applied"
         again = next(stream)
         assert (first.delivery_count, again.delivery_count) == (1, 2)
         with pytest.raises(AcknowledgementError):

@@ -169,10 +169,12 @@ def test_dq_003_rejected_and_exhausted_records_become_dead_letters(gateway: Gate
 
 
 def test_a_lock_that_ends_at_the_limit_makes_a_dead_letter(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_delivery_count_limit=1, share_record_lock_duration_ms=3000)
+    gateway.configure(name, share_delivery_count_limit=1)
     gateway.produce_batches(name, 3)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 1, 1, "accept") == "applied"
+    for offset in (0, 2):
+        assert gateway.settle(name, name, offset, offset, "renew", lock_duration_ms=1000) == "applied"
     found = gateway.letters(f"dlq.{name}", 2)
     assert sources(found) == [0, 2]
     assert {letter["headers"]["__dlq.errors.message"] for letter in found} == {USED_UP}

@@ -290,12 +290,13 @@ def test_requests_are_timed_by_operation_and_status(gateway: Gateway, changes: C
 
 
 def test_events_of_records_are_counted_by_group_and_topic(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_record_lock_duration_ms=5000, share_delivery_count_limit=2)
+    gateway.configure(name, share_delivery_count_limit=2)
     gateway.produce(name, *range(6))
     gateway.acquire(name, name, member="w-1")
     gateway.settle(name, name, 0, 2, "accept", member="w-1")
     gateway.settle(name, name, 3, 3, "release", member="w-1")
     gateway.settle(name, name, 4, 4, "reject", member="w-1")
+    gateway.settle(name, name, 5, 5, "renew", member="w-1", lock_duration_ms=1000)
 
     def counted() -> dict[str, float]:
         samples = gateway.metrics()

@@ -109,7 +109,7 @@ def test_a_topic_deleted_during_a_load_is_not_led_after_it(
     gone = "SELECT FROM log.partitions WHERE topic_id = $1 AND deleted"
     topic_id = gateway.describe_topic(name)["topic_id"]
     with locked(database, "share_state.share_records") as waits:
-        fetching = background.submit(gateway.try_fetch, name, name, max_wait_ms=3000)
+        fetching = background.submit(gateway.try_fetch, name, name, max_wait_ms=LONG_MS)
         wait_until(waits)
         assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
         wait_until(lambda: sql(database, gone, topic_id))
@@ -151,8 +151,9 @@ def test_ld_037_a_fetch_waits_for_a_slow_load(
     locked = background.submit(sql, database, lock)
     held = "SELECT 1 FROM pg_locks WHERE relation = 'share_state.share_records'::regclass AND mode = 'ExclusiveLock'"
     wait_until(lambda: sql(database, held))
-    answer = gateway.fetch(name, name, max_wait_ms=5000)
-    assert locked.done()
+    answer = gateway.fetch(name, name, max_wait_ms=LONG_MS)
+    assert not sql(database, held)
+    locked.result(60)
     assert (ranges(answer), answer["errors"]) == (["0-2×1"], [])
 
 

@@ -9,9 +9,11 @@ import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.event_source import EventSource, StreamEvent
-from tests.http.calls import Gateway, problem, ranges, wait_until
+from tests.http.calls import LONG_MS, Gateway, problem, ranges, wait_until
 
 Open = Any
+RESUME_MS = 30_000
+"""As long as a lock: a busy machine may take longer than the default of 5 s to open a stream again."""
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def open_stream(shared_stack: Stack) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def open_one(group: str, topic: str, **options: Any) -> EventSource:
-            source = EventSource(shared_stack.url, group, topic, **options)
+            source = EventSource(shared_stack.url, group, topic, **{"resume_ms": RESUME_MS, **options})
             stack.callback(source.cut)
             return source
 
@@ -84,16 +86,14 @@ def test_st_003_settling_opens_the_window_at_once(gateway: Gateway, open_stream:
     gateway.create_topic(name)
     gateway.produce(name, *range(50))
     source = open_stream(name, name, window=1)
+    event = source.next()
     waited = []
     for _ in range(20):
-        event = source.next()
-        began = time.monotonic()
         accept(gateway, name, event)
+        began = time.monotonic()
+        event = source.next()
         waited.append(time.monotonic() - began)
-    began = time.monotonic()
-    for _ in range(20):
-        accept(gateway, name, source.next())
-    assert time.monotonic() - began < 20 * 0.5 / 2
+    assert min(waited) < 0.5 / 2
 
 
 def test_st_004_a_reconnect_is_sent_what_it_lacks_with_the_same_delivery_count(
@@ -141,7 +141,7 @@ def test_st_006_a_client_that_does_not_come_back_loses_its_records(
     source = open_stream(name, name, resume_ms=300)
     assert ranges(source.next().data) == ["0-2×1"]
     source.cut()
-    assert ranges(gateway.fetch(name, name, member="m2", max_wait_ms=10_000)) == ["0-2×2"]
+    assert ranges(gateway.fetch(name, name, member="m2", max_wait_ms=LONG_MS)) == ["0-2×2"]
 
 
 def test_st_007_records_stay_held_for_resume_ms(gateway: Gateway, open_stream: Open, name: str) -> None:
@@ -195,7 +195,7 @@ def test_st_010_what_was_not_written_is_given_back_and_forgiven(gateway: Gateway
     source = open_stream(name, name, reads=False, resume_ms=0)
     wait_until(lambda: held(gateway, name, name))
     source.cut(reset=True)
-    fetched = gateway.fetch(name, name, member="m2", max_wait_ms=10_000)
+    fetched = gateway.fetch(name, name, member="m2", max_wait_ms=LONG_MS)
     (batch,) = fetched["batches"]
     assert (batch["delivery_count"], batch["attempt"]) == (2, 1)
 
@@ -217,11 +217,10 @@ def test_st_011_a_slow_reader_bounds_what_is_sent(gateway: Gateway, open_stream:
 
 def test_st_012_a_lock_that_ends_brings_the_record_again(gateway: Gateway, open_stream: Open, name: str) -> None:
     gateway.create_topic(name)
-    gateway.configure(name, share_record_lock_duration_ms=1000)
     gateway.produce(name, 0)
     source = open_stream(name, name, window=1)
     assert ranges(source.next().data) == ["0-0×1"]
-    gateway.configure(name, share_record_lock_duration_ms=60_000)
+    assert gateway.settle(name, name, 0, 0, "renew", lock_duration_ms=1000) == "applied"
     again = source.next()
     assert ranges(again.data) == ["0-0×2"]
     assert gateway.settle(name, name, 0, 0, "accept", delivery_count=1) == 121
@@ -230,13 +229,13 @@ def test_st_012_a_lock_that_ends_brings_the_record_again(gateway: Gateway, open_
 
 def test_st_013_a_renewal_keeps_the_lock_and_the_window(gateway: Gateway, open_stream: Open, name: str) -> None:
     gateway.create_topic(name)
-    gateway.configure(name, share_record_lock_duration_ms=4000)
+    gateway.configure(name, share_record_lock_duration_ms=6000)
     gateway.produce(name, 0, 1)
     source = open_stream(name, name, window=1)
     source.next()
-    for _ in range(3):
-        assert gateway.settle(name, name, 0, 0, "renew") == "applied"
-        assert source.silent(2)
+    assert gateway.settle(name, name, 0, 0, "renew", lock_duration_ms=60_000) == "applied"
+    assert source.silent(6.5)
+    assert gateway.window(name, name)[1][0] == "0-0 ACQUIRED×1"
 
 
 def test_st_014_line_breaks_in_a_value_do_not_break_the_event(gateway: Gateway, open_stream: Open, name: str) -> None:

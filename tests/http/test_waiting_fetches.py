@@ -99,17 +99,15 @@ def test_a_last_lock_that_ends_in_the_middle_of_the_window_wakes_a_fetch(
         name,
         share_partition_max_record_locks=10,
         share_delivery_count_limit=2,
-        share_record_lock_duration_ms=5_000,
         errors_deadletterqueue_topic_name="",
     )
     gateway.produce_batches(name, 10, 10)
     gateway.acquire(name, name)
     gateway.settle(name, name, 0, 9, "release")
     assert gateway.acquire(name, name, max_records=5, acquire_mode="record_limit") == ["0-4×2"]
-    gateway.configure(name, share_record_lock_duration_ms=60_000)
-    assert gateway.settle(name, name, 0, 2, "renew", lock_duration_ms=60_000) == "applied"
     assert gateway.acquire(name, name) == ["5-9×2"]
-    answer = waiting.fetch_for_a_time(name, name)
+    answer = waiting.fetch(name, name)
+    assert gateway.settle(name, name, 3, 4, "renew", lock_duration_ms=1000) == "applied"
     assert acquired(answer)[0].startswith("10-1")
     assert gateway.window(name, name)[1][:2] == ["0-2 ACQUIRED×2", "3-4 ARCHIVED×2"]
 
