@@ -7,13 +7,14 @@ random and repeat an acknowledgement until its outcome is known. `Book.broken` n
 import asyncio
 import itertools
 import random
+import time
 from typing import Any, Final
 
 import httpx
 
 LIMIT: Final = 5
 LOCK_MS: Final = 2000
-GIVE_UP_S: Final = 60
+GIVE_UP_S: Final = 120
 MORE: Final = 50
 
 
@@ -22,22 +23,36 @@ class Book:
 
     def __init__(self) -> None:
         self.produced: dict[tuple[int, int], int] = {}
-        self.accepted: set[tuple[int, int]] = set()
-        self.counts: dict[tuple[int, int], list[int]] = {}
+        self.accepted: dict[tuple[int, int], float] = {}
+        """When the accept was answered."""
+        self.applied: set[tuple[int, int]] = set()
+        """Surely accepted; of others a repeated accept was ignored, as of any record that is finished."""
+        self.counts: dict[tuple[int, int], dict[int, float]] = {}
+        """Delivery counts, and when each arrived."""
         self.broken: list[str] = []
 
-    def delivered(self, record: tuple[int, int], delivery_count: int, value: int) -> None:
-        counts = self.counts.setdefault(record, [])
-        if record in self.accepted:
+    def delivered(self, record: tuple[int, int], delivery_count: int, value: int, asked_s: float) -> None:
+        """A record arrived. `asked_s`: when the fetch was sent: answers of fetches side by side come in any order."""
+        counts = self.counts.setdefault(record, {})
+        if self.accepted.get(record, asked_s) < asked_s:
             self.broken.append(f"{record} was delivered again (count {delivery_count}) after its accept was answered")
         if delivery_count > LIMIT:
             self.broken.append(f"{record} was delivered {delivery_count} times, the limit is {LIMIT}")
-        if counts and counts[-1] >= delivery_count:
-            self.broken.append(f"{record}: delivery count {delivery_count} after {counts}")
-        counts.append(delivery_count)
+        higher = [count for count, arrived_s in counts.items() if count > delivery_count and arrived_s < asked_s]
+        if higher or delivery_count in counts:
+            self.broken.append(f"{record}: delivery count {delivery_count} after {[*counts]}")
+        counts[delivery_count] = time.monotonic()
         known = self.produced.get(record)
         if known is not None and known != value:
             self.broken.append(f"{record} holds {value}, but {known} was produced there")
+
+    def was_accepted(self, record: tuple[int, int], *, applied: bool) -> None:
+        """`applied`: by this accept; otherwise by this one or another."""
+        if applied and record in self.applied:
+            self.broken.append(f"{record} was accepted twice")
+        if applied:
+            self.applied.add(record)
+        self.accepted.setdefault(record, time.monotonic())
 
 
 class Load:
@@ -86,7 +101,7 @@ class Load:
         while True:
             self.check()
             dead = await self._dead_letters()
-            missing = set(self.book.produced) - self.book.accepted - set(dead)
+            missing = set(self.book.produced) - set(self.book.accepted) - set(dead)
             if not missing:
                 break
             if asyncio.get_running_loop().time() > deadline:
@@ -96,7 +111,7 @@ class Load:
             await asyncio.sleep(0.2)
         self._consuming = False
         await asyncio.gather(*self._tasks)
-        both = self.book.accepted & set(dead)
+        both = self.book.applied & set(dead)
         if both:
             self.book.broken.append(f"{sorted(both)[:10]} are accepted and dead-lettered")
         if len(dead) != len(set(dead)):
@@ -132,12 +147,13 @@ class Load:
     async def _consume(self, member_id: str) -> None:
         body = {"topics": [self._name], "member_id": member_id, "max_records": 20, "max_wait_ms": 300}
         while self._consuming:
+            asked_s = time.monotonic()
             answer = await self._until_answered("POST", f"/v1/share-groups/{self._name}/fetch", body, once=True)
             batches = (answer or {}).get("batches", ())
             for batch in batches:
                 for record in batch["records"]:
                     place = (batch["partition"], record["offset"])
-                    self.book.delivered(place, batch["delivery_count"], record["value"])
+                    self.book.delivered(place, batch["delivery_count"], record["value"], asked_s)
             for batch in batches:
                 await self._settle(member_id, batch)
 
@@ -158,8 +174,8 @@ class Load:
             if status != "unknown":
                 break
         if kind == "accept" and status in settled:
-            offsets = range(batch["first_offset"], batch["last_offset"] + 1)
-            self.book.accepted.update((batch["partition"], offset) for offset in offsets)
+            for offset in range(batch["first_offset"], batch["last_offset"] + 1):
+                self.book.was_accepted((batch["partition"], offset), applied=status == "applied")
 
     async def _until_answered(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, once: bool = False

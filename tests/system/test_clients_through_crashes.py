@@ -20,11 +20,12 @@ PARTITIONS = 6
 PRODUCERS, CONSUMERS = 2, 5
 WORDS = {"implicit": 1.0, "explicit": 0.9, "deferred": 0.8}
 """How many of the records each kind of consumer accepts; the others it releases, or never says a word of."""
-LOCK_MS = 5000
-SURE_MS = 3000
-"""With so much left of a lock, as a consumer counts it, nobody else has the record."""
-QUIET_MS = LOCK_MS + 1000
-"""Nobody holds anything any more when nothing came for so long."""
+LOCK_MS = 12_000
+SURE_MS = 8000
+"""With so much left of a lock, as a consumer counts it, nobody else has the record. A consumer counts from the arrival
+of the answer, which a busy machine may delay by so long."""
+PATIENCE_MS = 120_000
+"""How long services may be away for a client: a busy machine takes its time to start them."""
 SETTINGS = {
     "share.assignment.interval.ms": 0,
     "share.heartbeat.interval.ms": 500,
@@ -50,6 +51,7 @@ class Use:
             acknowledgement=self.kind,
             max_records=chance.choice([1, 10, 500]),
             follow_leaders=chance.random() < 0.4,
+            request_timeout_ms=PATIENCE_MS,
         )
         if member:
             self.consumer.subscribe([group])
@@ -119,7 +121,7 @@ class Clients:
 
     async def produce(self, number: int) -> None:
         chance = random.Random(self._seed * 100 + number)
-        async with Producer(chance.choice(self._urls)) as producer:
+        async with Producer(chance.choice(self._urls), deadline_ms=PATIENCE_MS) as producer:
             while not self.stop.is_set():
                 values = [f"{number}-{len(self.produced)}-{index}" for index in range(chance.randint(1, 20))]
                 await producer.send_many(self._name, values)
@@ -133,11 +135,21 @@ class Clients:
             await use.run(chance.randint(1, 100), self.stop)
 
     async def drain(self) -> None:
-        """Accept what is left; locks of consumers that were closed while nobody answered end by then."""
-        async with ShareConsumer(self._urls[0], self._name, [self._name]) as consumer:
-            while records := await consumer.poll(QUIET_MS):
+        """Accept what is left, until the group has finished all. Consumers that were closed while nobody answered leave
+        records whose locks must end first."""
+        async with ShareConsumer(self._urls[0], self._name, [self._name]) as consumer, httpx.AsyncClient() as http:
+            while not await self._all_finished(http):
+                records = await consumer.poll(500)
                 await consumer.commit()
                 self.accepted.update(record.value for record in records)
+
+    async def _all_finished(self, http: httpx.AsyncClient) -> bool:
+        try:
+            answer = await http.get(f"{self._urls[0]}/v1/share-groups/{self._name}/offsets", timeout=60)
+        except httpx.TransportError:
+            return False
+        topics = answer.json()["topics"] if answer.status_code == 200 else []
+        return bool(topics) and not any(place["lag"] for topic in topics for place in topic["partitions"])
 
 
 async def break_now_and_then(stack: Stack, seed: int, crashes: int) -> None:
@@ -160,14 +172,14 @@ async def through_crashes(stack: Stack, name: str, seed: int, crashes: int) -> N
         set_up = await http.patch(f"/v1/share-groups/{name}/config", json=SETTINGS)
         assert set_up.status_code == 200
     clients = Clients([service.url for service in stack.services if service.name.startswith("gateway")], name, seed)
-    async with asyncio.timeout(120 + 5 * crashes), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(300 + 10 * crashes), asyncio.TaskGroup() as tasks:
         for number in range(PRODUCERS):
             tasks.create_task(clients.produce(number))
         for number in range(CONSUMERS):
             tasks.create_task(clients.consume(number))
         await break_now_and_then(stack, seed, crashes)
         clients.stop.set()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         await clients.drain()
     assert len(clients.produced) > 100
     assert {*clients.accepted, *clients.late} == set(clients.produced)

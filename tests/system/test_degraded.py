@@ -24,7 +24,7 @@ def own_stack(tmp_path: Path, database_url: str) -> Iterator[Stack]:
 
 
 def test_a_share_partition_is_loaded_again_without_the_group_coordinator(own_stack: Stack) -> None:
-    with httpx.Client(base_url=own_stack.url, timeout=20) as client:
+    with httpx.Client(base_url=own_stack.url, timeout=60) as client:
         client.post("/v1/topics/orders/records", json={"records": [{"value": 1}, {"value": 2}]}).raise_for_status()
         fetch = {"topics": ["orders"], "member_id": "m", "max_records": 1}
         (batch,) = client.post("/v1/share-groups/g/fetch", json=fetch).json()["batches"]
@@ -56,11 +56,12 @@ def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acqui
 ) -> None:
     """Redis fences a gateway that was replaced; without it the lease does, and that cannot be renewed."""
     assert own_stack.redis is not None
-    with httpx.Client(base_url=own_stack.url, timeout=20) as client:
+    with httpx.Client(base_url=own_stack.url, timeout=60) as client:
         produce = {"records": [{"value": 1}]}
         client.post("/v1/topics/orders/records", json=produce).raise_for_status()
         fetch = {"topics": ["orders"], "member_id": "m", "max_records": 1, "max_wait_ms": 0}
-        (batch,) = client.post("/v1/share-groups/g/fetch", json=fetch).json()["batches"]
+        held = client.post("/v1/share-groups/g/fetch", json={**fetch, "lock_duration_ms": 600_000})
+        (batch,) = held.json()["batches"]
         del batch["records"]
         if how == "killed":
             own_stack.redis.kill()
@@ -93,17 +94,17 @@ def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acqui
 def test_held_records_stay_held_when_the_group_coordinator_is_back_before_redis(own_stack: Stack, how: str) -> None:
     """While nothing may be acquired, no request makes the gateway forget a lock: only its memory knows them."""
     assert own_stack.redis is not None
-    with httpx.Client(base_url=own_stack.url, timeout=30) as client, ThreadPoolExecutor(1) as pool:
+    with httpx.Client(base_url=own_stack.url, timeout=60) as client, ThreadPoolExecutor(1) as pool:
 
         def produce(value: int) -> None:
             client.post("/v1/topics/orders/records", json={"records": [{"value": value}]}).raise_for_status()
 
-        def fetch(member: str, max_wait_ms: int = 0) -> httpx.Response:
-            body = {"topics": ["orders"], "member_id": member, "max_wait_ms": max_wait_ms}
+        def fetch(member: str, max_wait_ms: int = 0, **fields: int) -> httpx.Response:
+            body = {"topics": ["orders"], "member_id": member, "max_wait_ms": max_wait_ms, **fields}
             return client.post("/v1/share-groups/g/fetch", json=body)
 
         produce(0)
-        (batch,) = fetch("m", 5000).json()["batches"]
+        (batch,) = fetch("m", 5000, lock_duration_ms=600_000).json()["batches"]
         del batch["records"]
         if how == "poll":
             waiting = pool.submit(fetch, "n", 20_000)
@@ -113,7 +114,7 @@ def test_held_records_stay_held_when_the_group_coordinator_is_back_before_redis(
         wait_until(lambda: fetch("o").status_code == 503)
         produce(1)
         if how == "poll":
-            assert not waiting.result(30).json().get("batches")
+            assert not waiting.result(90).json().get("batches")
         else:
             renew = {"member_id": "m", "acknowledgements": [{**batch, "type": "renew"}]}
             answer = client.post("/v1/share-groups/g/acknowledge", json=renew)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.http.calls import Gateway, acknowledge_range, problem, wait_until
+from tests.http.calls import LONG_MS, Gateway, acknowledge_range, problem, wait_until
 from tests.http.database import sql
 
 ANSWER_S = 1.0
@@ -81,7 +81,7 @@ def seconds_to_answer(stack: Stack, service: str) -> float:
 
 
 def until_ready(stack: Stack) -> None:
-    wait_until(lambda: set(statuses(stack).values()) == {"ready"}, 30)
+    wait_until(lambda: set(statuses(stack).values()) == {"ready"}, 90)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,8 @@ def test_without_disk_space_every_call_is_refused_as_retriable_and_readyz_says_s
     http = gateway.http
     gateway.create_topic(name)
     gateway.produce(name, *range(6))
-    assert gateway.acquire(name, name, max_records=2, acquire_mode="record_limit") == ["0-1×1"]
+    held = gateway.acquire(name, name, max_records=2, acquire_mode="record_limit", lock_duration_ms=600_000)
+    assert held == ["0-1×1"]
     produce = {"records": [{"value": 1}]}
     token = (stack._data_dir / "cluster.token").read_text().strip()
     headers = {"Authorization": f"Bearer {token}"}
@@ -186,7 +187,7 @@ def test_without_disk_space_every_call_is_refused_as_retriable_and_readyz_says_s
         problem(gateway.try_fetch(name, name, max_records=1, max_wait_ms=0), 503, "COORDINATOR_NOT_AVAILABLE", 15)
         refused(of_new_group.result(), "COORDINATOR_LOAD_IN_PROGRESS", 14)
     until_ready(stack)
-    records = {"max_records": 1, "acquire_mode": "record_limit", "max_wait_ms": 10_000}
+    records = {"max_records": 1, "acquire_mode": "record_limit", "max_wait_ms": LONG_MS}
     assert gateway.acquire(name, name, **records) == ["2-2×1"]
     for offset in range(3):
         assert gateway.settle(name, name, offset, offset, "accept", delivery_count=1) == "applied"

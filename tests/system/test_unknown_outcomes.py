@@ -98,7 +98,7 @@ def test_waiting_for_a_leader_epoch_ends_at_its_deadline(own_stack: Stack, gatew
     assert time.monotonic() - started < 30
 
     own_stack.service("group coordinator").start()
-    wait_until(lambda: gateway.try_fetch(name, name).status_code == 200, 30)
+    wait_until(lambda: gateway.try_fetch(name, name).status_code == 200)
     results = good(gateway.try_acknowledge(name, accept))["results"]
     assert [result["status"] for result in results] == ["applied"]
 
@@ -110,14 +110,13 @@ def test_an_unloaded_share_partition_is_loaded_again_without_a_request(
     own_stack: Stack, gateway: Gateway, name: str
 ) -> None:
     """Without Redis there is no reminder of the lock either."""
-    gateway.configure(name, share_record_lock_duration_ms=3_000)
     gateway.produce(name, "one", "two")
     assert own_stack.redis is not None
     own_stack.redis.kill()
     assert gateway.acquire(name, name) == ["0-1×1"]
     loads = _loads(gateway)
     lose_an_outcome(own_stack, gateway, name)
-    wait_until(lambda: _loads(gateway) == loads + 1, 30)
+    wait_until(lambda: _loads(gateway) == loads + 1)
     either = ((1, ["1-1 AVAILABLE×1"]), (0, ["0-1 AVAILABLE×1"]))
     wait_until(lambda: gateway.window(name, name) in either)
 

@@ -30,7 +30,7 @@ from tests.system.up_command import COMMAND, FREE_PORTS, Up, command_for, until
 
 ROOT = os.geteuid() == 0
 PORT_OPTIONS = ("--gateway-port", "--coordinator-port", "--share-coordinator-port")
-SOON_S = 50
+SOON_S = 100
 """A command without anything to wait for ends within seconds, even on a busy machine."""
 
 
