@@ -67,7 +67,7 @@ def test_a_waiting_fetch_that_ends_acquires_nothing(event: Event) -> None:
         waiting.on(event)
         append(log)
         led.wake()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await fetching == ([], [])
         assert led.machine.held_by("n", 0, 9) == []
         waiting.close()
@@ -111,12 +111,12 @@ def test_a_repeat_that_waits_for_the_earlier_fetch_ends_with_its_group() -> None
         first = asyncio.create_task(fetcher.fetch(earlier, asked("f-1"), [(ORDERS, 0)]))
         await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)  # which is not answered
         second = asyncio.create_task(fetcher.fetch(repeat, asked("f-1"), [(ORDERS, 0)]))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while earlier.life is not Life.REPLACED:  # noqa: ASYNC110 - the event loop runs step by step
                 await asyncio.sleep(0)
         fetcher.fetches.end("g")
         gateway.leader.group_reset("g", None, end=True)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert (await first, await second) == (([], []), ([], []))
         assert coordinator._questions.empty(), "nothing is loaded again"
         for waiting in (earlier, repeat):

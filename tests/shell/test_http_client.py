@@ -56,12 +56,12 @@ def run(work: Callable[[Server, str], Awaitable[None]]) -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is waited for happens in the server
             await asyncio.sleep(0.001)
 
 
-async def get(connections: Connections, seconds: float = 5, **headers: str) -> HttpAnswer:
+async def get(connections: Connections, seconds: float = 60, **headers: str) -> HttpAnswer:
     return await connections.request("GET", "/x?y=1", headers, None, time.monotonic() + seconds)
 
 

@@ -97,7 +97,7 @@ async def test_the_marker_is_news_and_shows_the_rest(database: str, commit: bool
         assert (values(read), read.end_offset) == ("", 0)
         heard.take_changes()
         await by_hand.end(connection, transaction, commit=commit)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await heard.changes.get() == (topic, 0)
         assert values(await committed(log, topic)) == rest
         questions = log.committed_reads.questions

@@ -239,7 +239,7 @@ async def test_two_gateways_adopt_each_due_share_partition_once(redis_url: str) 
     async with timers(redis_url) as first, timers(redis_url, "gateway-1") as second, Redis.from_url(redis_url) as redis:
         for taking in (first, second):
             taking.adopt({"gateway-0", "gateway-1"}, lambda key: True)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await redis.exists(due_set("gateway-9")):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         taken = [set(await redis.zrange(due_set(node_id), 0, -1)) for node_id in ("gateway-0", "gateway-1")]
@@ -257,6 +257,6 @@ async def test_the_answer_of_a_fetch_is_kept_with_its_locks(redis_url: str) -> N
         await first.write(lock_write(key, HELD, fetch=(name, b"ranges", 60_000)))
         assert await second.fetched(name) == [b"ranges"]
         await first.write(lock_write(key, HELD, fetch=(fetch_key("g", "m1", "f2"), b"short", 30)))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while await second.fetched(fetch_key("g", "m1", "f2")):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -21,7 +21,7 @@ from tests.storage.lossy_proxy import LossyProxy
 
 SCHEMA = "groups"
 SHARDS = (-1, *range(8))
-LONG_MS, SHORT_MS = 60_000, 1500
+LONG_MS, SHORT_MS = 60_000, 2500
 """A lease longer than any test, and one short enough to wait for."""
 
 
@@ -30,7 +30,7 @@ class Owner:
 
     def __init__(self, url: str, node_id: str, lease_ms: int, shards: tuple[int, ...] = SHARDS) -> None:
         async def connect() -> Any:
-            return await asyncpg.connect(url, command_timeout=5)
+            return await asyncpg.connect(url, command_timeout=60)
 
         self.taken: list[int] = []
         self.lost: list[int] = []

@@ -221,11 +221,11 @@ async def test_an_unreachable_database_is_reported_and_used_again_when_it_is_bac
 
 async def test_a_poisoned_append_fails_alone_and_at_once(module_database: str) -> None:
     topic = new_topic()
-    async with PostgresRecordLogs(module_database).open() as log:
+    async with PostgresRecordLogs(module_database).open(deadline_s=120) as log:
         await append(log, topic, ["first"])
         requests = [batch_of(topic, [number]) for number in range(20)]
         requests[7] = structs.replace(requests[7], max_timestamp_ms=2**70)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             outcomes = await asyncio.gather(
                 *(log.appender.append([request]) for request in requests), return_exceptions=True
             )

@@ -218,7 +218,7 @@ async def test_rd_206_the_cost_of_a_raise_follows_its_rows_in_every_plan(module_
         await connection.execute("ANALYZE log.readers")
         await connection.execute(f"SET plan_cache_mode = {forced}")
         floors = [Floor(SharePartitionKey(f"group-{n // 50}", topic, n % 50), 1, 7) for n in range(many)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             assert len(await readers_store.raise_floors(connection, floors)) == many
             assert await readers_store.partitions_without_a_group(connection, topic, range(51)) == {50}
 

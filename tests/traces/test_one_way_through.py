@@ -22,7 +22,7 @@ from tests.traces import traced_gateway
 
 WARM = 3
 REPEATS = 12
-READY_S = 30
+READY_S = 120
 LEVELS = ("read_uncommitted", "read_committed")
 UNCOUNTED = ("sharequeue/http/", "sharequeue/distribution.py")
 
