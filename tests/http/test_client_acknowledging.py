@@ -59,7 +59,7 @@ async def test_commit_accepts_records_and_returns_their_number(stack: Stack, cli
             got += await consumer.poll()
         assert await consumer.commit() in ({(name, 0): 2, (name, 1): 1}, {(name, 0): 2}, {(name, 1): 1})
         assert await consumer.commit() == {}
-    assert await seen_by_another(stack, name, name) == []
+    assert await seen_by_another(stack, name, name, NOTHING_MS) == []
 
 
 @in_event_loop
@@ -129,7 +129,7 @@ async def test_ee_007_records_can_be_acknowledged_in_two_steps(stack: Stack, nam
         consumer.acknowledge(last)
         covered += sum((await consumer.commit()).values())
         assert covered + 1 == 4, "and the one that travelled with the poll"
-    assert await seen_by_another(stack, name, name) == []
+    assert await seen_by_another(stack, name, name, NOTHING_MS) == []
 
 
 @in_event_loop
@@ -234,7 +234,7 @@ async def test_commits_in_the_background_report_to_their_callback(stack: Stack, 
         await until(lambda: len(reports) == 2)
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
-    assert await seen_by_another(stack, name, name) == []
+    assert await seen_by_another(stack, name, name, NOTHING_MS) == []
 
 
 def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:

@@ -13,6 +13,7 @@ from sharequeue.client import (
 )
 from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
+    NOTHING_MS,
     Network,
     ask,
     consumers,
@@ -51,7 +52,7 @@ async def test_a_poll_is_repeated_after_a_lost_answer(stack: Stack, name: str) -
             assert network.lost.is_set()
             assert [(record.value, record.delivery_count) for record in records] == [(n, 1) for n in values]
         await consumer.commit()
-    assert await seen_by_another(stack, name, name) == []
+    assert await seen_by_another(stack, name, name, NOTHING_MS) == []
 
 
 @in_event_loop
@@ -125,7 +126,7 @@ async def test_a_cancelled_poll_loses_no_records(stack: Stack, name: str) -> Non
         records = await consumer.poll()
         assert [(record.value, record.delivery_count) for record in records] == [(1, 1)]
         await consumer.commit()
-    assert await seen_by_another(stack, name, name) == []
+    assert await seen_by_another(stack, name, name, NOTHING_MS) == []
 
 
 @pytest.mark.parametrize("follow_leaders", [False, True], ids=["session", "leaders"])
@@ -190,7 +191,7 @@ async def test_a_commit_succeeds_after_the_share_coordinator_was_killed(stack: S
         await asyncio.sleep(0)
         coordinator.start()
         assert await committing == {(name, 0): 3}
-    assert await seen_by_another(stack, name, name) == []
+    assert await seen_by_another(stack, name, name, NOTHING_MS) == []
 
 
 @in_event_loop

@@ -34,7 +34,7 @@ def topic(client: httpx.Client, name: str) -> str:
     settings = {
         "share.assignment.interval.ms": 0,
         "share.heartbeat.interval.ms": 500,
-        "share.session.timeout.ms": 10_000,
+        "share.session.timeout.ms": 45_000,
     }
     assert client.patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
     return name

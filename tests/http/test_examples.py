@@ -54,7 +54,7 @@ SETTINGS: Final = {
     "share.auto.offset.reset",
 }
 """The examples show these of all settings."""
-PATIENCE_S: Final = 30
+PATIENCE_S: Final = 90
 STREAM_ID: Final = "4f1c0a9be27d3358"
 
 

@@ -32,7 +32,7 @@ def restart(stack: Stack) -> Callable[[str], None]:
         service = stack.service(name)
         service.kill()
         service.start()
-        wait_until(service.ready, 30)
+        wait_until(service.ready)
 
     return restart
 
@@ -43,8 +43,8 @@ def away(stack: Stack, service: str) -> None:
 
 def back(stack: Stack, service: str) -> None:
     stack.service(service).start()
-    wait_until(stack.service(service).ready, 30)
-    wait_until(stack.service("gateway").ready, 30)
+    wait_until(stack.service(service).ready)
+    wait_until(stack.service("gateway").ready)
 
 
 def test_hb_009_hb_011_a_full_group_refuses_new_members(own_gateway: Gateway, name: str) -> None:

@@ -201,7 +201,7 @@ def test_unfinished_dead_letters_are_resumed_after_a_crash(
     gateway.configure(name, share_delivery_count_limit=1)
     gateway.create_topic(name)
     gateway.produce(name, "used up", "rejected", "open")
-    gateway.acquire(name, name)
+    gateway.acquire(name, name, lock_duration_ms=600_000)
     with refused_dead_letters(database, name, 0, 1):
         assert gateway.settle(name, name, 1, 1, "reject", reason="bad") == "applied"
         assert gateway.settle(name, name, 0, 0, "release", reason="not today") == "applied"

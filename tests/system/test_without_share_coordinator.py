@@ -71,7 +71,7 @@ def test_accepted_records_are_never_delivered_again(own_stack: Stack, gateway: G
     finally:
         coordinator.start() if how == "killed" else coordinator.process.send_signal(18)
     accepting.join(60)
-    assert outcome[0]["status"] == "applied"
+    assert outcome[0]["status"] in ("applied", "ignored"), "ignored: it was durable between two tries"
     delivered: set[int] = set()
 
     def ten_is_delivered() -> bool:
