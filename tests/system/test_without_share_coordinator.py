@@ -133,7 +133,7 @@ class Load:
         while True:
             answer = await http.post(f"{path}/acknowledge", json={"member_id": member, "acknowledgements": [entry]})
             results = answer.json().get("results")
-            if results and results[0]["status"] == "applied":
+            if results and results[0]["status"] in ("applied", "ignored"):
                 self.accepted.update(places)
                 return
             if results and not results[0].get("retriable", True):
