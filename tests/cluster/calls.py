@@ -2,6 +2,8 @@
 
 import httpx
 
+from tests.http.calls import when_loaded
+
 
 def make_topic(client: httpx.Client, name: str, partitions: int) -> str:
     response = client.post("/v1/topics", json={"name": name, "partitions": partitions})
@@ -17,7 +19,7 @@ def produce(client: httpx.Client, topic: str, partition: int, count: int) -> Non
 
 
 def fetch(client: httpx.Client, group: str, **body: object) -> dict:
-    response = client.post(f"/v1/share-groups/{group}/fetch", json=body)
+    response = when_loaded(lambda: client.post(f"/v1/share-groups/{group}/fetch", json=body))
     assert response.status_code == 200, response.text
     answer: dict = response.json()
     assert answer["errors"] == [], answer["errors"]

@@ -383,7 +383,7 @@ def test_no_commit_settles_while_a_gateway_of_an_earlier_release_runs(stack: Sta
     headers = {"Authorization": f"Bearer {TOKEN}"}
 
     def refused() -> bool:
-        registered = httpx.post(f"{coordinator.url}/v1/cluster/gateways", json=old, headers=headers)
+        registered = httpx.post(f"{coordinator.url}/v1/cluster/gateways", json=old, headers=headers, timeout=60)
         assert registered.status_code == 200, registered.text
         transaction = held.client.post("/v1/transactions", json={}).json()["transaction_id"]
         entry = {"group_id": held.group, "member_id": "nobody", "acknowledgements": held.acknowledgements()}

@@ -51,7 +51,7 @@ def test_a_gateway_that_runs_out_of_files_logs_it_and_keeps_running(
         process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
     for line in lines:
         line.__exit__()
-    wait_until(lambda: httpx.get(f"{shared_stack.url}/livez").status_code == 200)
+    wait_until(lambda: httpx.get(f"{shared_stack.url}/livez", timeout=60).status_code == 200)
 
 
 def test_curl_may_offer_http_2(gateway: Gateway, shared_stack: Stack, name: str) -> None:

@@ -17,7 +17,7 @@ def test_an_exchange_knows_its_tls_object_and_its_scheme() -> None:
     trusted = ssl.create_default_context(cafile=str(CERTIFICATE))
     with (
         edge_server(ssl_certfile=str(CERTIFICATE), ssl_keyfile=str(KEY)) as server,
-        httpx.Client(base_url=f"https://localhost:{server.port}", verify=trusted) as client,
+        httpx.Client(base_url=f"https://localhost:{server.port}", verify=trusted, timeout=60) as client,
     ):
         assert client.get("/connection").text == "https TLSv1.3"
         assert client.post("/echo", content=b"x" * MAX_REQUEST_BYTES).content == b"x" * MAX_REQUEST_BYTES
@@ -27,4 +27,4 @@ def test_an_exchange_knows_its_tls_object_and_its_scheme() -> None:
 
 def test_without_tls_the_scheme_is_http() -> None:
     with edge_server() as server:
-        assert httpx.get(f"http://127.0.0.1:{server.port}/connection").text == "http None"
+        assert httpx.get(f"http://127.0.0.1:{server.port}/connection", timeout=60).text == "http None"

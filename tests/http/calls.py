@@ -96,7 +96,8 @@ class Gateway:
         return self.http.post(f"/v1/share-groups/{group}/fetch", json=body)
 
     def fetch(self, group: str, topic: str | None = None, *, member: str = "m1", **fields: Any) -> Json:
-        return good(self.try_fetch(group, topic, member=member, **fields))
+        """Fetch, once the share-partitions are loaded."""
+        return good(when_loaded(lambda: self.try_fetch(group, topic, member=member, **fields)))
 
     def acquire(self, group: str, topic: str | None = None, *, member: str = "m1", **fields: Any) -> list[str]:
         """Fetch. Returns: the acquired ranges, in short: see `ranges`."""
@@ -171,6 +172,18 @@ class Gateway:
             name: float(value)
             for name, _, value in (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
         }
+
+
+def when_loaded(fetch: Callable[[], httpx.Response]) -> httpx.Response:
+    """Fetch again while a share-partition is being loaded, as clients do: a busy machine may take more than the 5 s
+    that a gateway waits for it. Such a refusal is definite: nothing was acquired or settled."""
+    deadline = time.monotonic() + 60
+    while True:
+        response = fetch()
+        loading = response.status_code == 503 and response.json()["code"] == "COORDINATOR_LOAD_IN_PROGRESS"
+        if not loading or time.monotonic() > deadline:
+            return response
+        time.sleep(0.05)
 
 
 def good(response: httpx.Response, status: int = 200) -> Any:

@@ -25,17 +25,18 @@ def committed(stack: Stack, topic: str) -> list[object]:
     answer = httpx.get(
         f"{stack.url}/v1/topics/{topic}/partitions/0/records",
         params={"offset": 0, "isolation_level": "read_committed", "max_records": 100},
+        timeout=60,
     )
     return [record["value"] for record in answer.json()["records"]]
 
 
 def told(stack: Stack, transaction_id: str) -> tuple[str, str | None]:
-    answer = httpx.get(f"{stack.url}/v1/transactions/{transaction_id}").json()
+    answer = httpx.get(f"{stack.url}/v1/transactions/{transaction_id}", timeout=60).json()
     return answer["state"], answer.get("reason")
 
 
 def post(stack: Stack, path: str, body: dict[str, object]) -> None:
-    httpx.post(f"{stack.url}{path}", json=body).raise_for_status()
+    httpx.post(f"{stack.url}{path}", json=body, timeout=60).raise_for_status()
 
 
 @in_event_loop

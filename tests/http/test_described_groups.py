@@ -95,7 +95,7 @@ def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any
     url = shared_stack.service("group coordinator").url
 
     def sample(metric: str) -> float:
-        lines = httpx.get(f"{url}/metrics", verify=False).text.splitlines()
+        lines = httpx.get(f"{url}/metrics", verify=False, timeout=60).text.splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric + " "))
 
     stable = 'sharequeue_coordinator_share_group_count{state="Stable"}'
@@ -105,7 +105,7 @@ def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any
     assert sample(rebalances) > bumps
 
     def counted() -> bool:
-        good(httpx.get(f"{url}/readyz", verify=False))
+        good(httpx.get(f"{url}/readyz", verify=False, timeout=60))
         listed = good(gateway.http.get("/v1/share-groups?state=Stable&page_size=10000"))["groups"]
         return sample(stable) == len(listed) > 0
 

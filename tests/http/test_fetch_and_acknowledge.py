@@ -14,6 +14,7 @@ from tests.http.calls import (
     outcomes,
     problem,
     ranges,
+    when_loaded,
 )
 
 BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
@@ -168,10 +169,18 @@ def test_a_fetched_range_with_a_type_is_an_acknowledgement(gateway: Gateway, nam
             "acknowledgements": [{**entry, "type": "accept"} for entry in entries],
         }
 
-    fetched = good(gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 0}))
+    fetched = good(
+        when_loaded(
+            lambda: gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 0})
+        )
+    )
     settled = good(gateway.http.post(f"/v1/share-groups/{name}/acknowledge", json=one_liner(fetched)))
     assert settled["results"] == [{"status": "applied"}] * 3
-    empty = good(gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 0}))
+    empty = good(
+        when_loaded(
+            lambda: gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 0})
+        )
+    )
     assert empty["batches"] == []
     settled = good(gateway.http.post(f"/v1/share-groups/{name}/acknowledge", json=one_liner(empty)))
     assert settled == {"results": [], "failed_count": 0, "acquisition_lock_timeout_ms": 30_000}

@@ -292,10 +292,11 @@ def test_ee_009_a_dead_member_leaves_at_the_session_timeout_and_its_records_at_l
 
 
 def test_hb_025_assignments_wait_for_the_assignment_interval(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_assignment_interval_ms=60_000)
+    gateway.configure(name, share_assignment_interval_ms=0)
     gateway.create_topic(name, partitions=2)
     one, two = Member(gateway, name, "m1", name), Member(gateway, name, "m2", name)
     one.beat_until_assigned(**{name: [0, 1]})
+    gateway.configure(name, share_assignment_interval_ms=60_000)
     joined = two.beat()
     assert (joined["member_epoch"], joined["assignment"]) == (one.epoch, NO_ASSIGNMENT)
     for _ in range(5):

@@ -40,7 +40,7 @@ def refused(response: httpx.Response, status: int, code: str, number: int) -> No
 
 def listening(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/livez", verify=False).status_code == 200
+        return httpx.get(f"{url}/livez", verify=False, timeout=60).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -231,7 +231,11 @@ def test_retention_covers_topics_unused_since_the_start(
     service.stop()
     token = (data_dir / "cluster.token").read_text()
     url = f"{stack.service('group coordinator').url}/v1/topics/{name}"
-    good(httpx.patch(url, json={"config": {"retention.ms": 1000}}, headers={"Authorization": f"Bearer {token}"}))
+    good(
+        httpx.patch(
+            url, json={"config": {"retention.ms": 1000}}, headers={"Authorization": f"Bearer {token}"}, timeout=60
+        )
+    )
     service.start()
 
     def moved() -> bool:

@@ -147,7 +147,7 @@ async def test_a_gateway_without_swagger_ui_has_no_reference(monkeypatch: pytest
     monkeypatch.setattr(pages, "PACKAGE", "a-package-that-nobody-has")
     app = create_app("sharequeue", "")
     pages.serve_pages(app)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=60) as client:
         assert "docs" not in (await client.get("/")).json()["links"]
         assert (await client.get("/docs")).status_code == 404
         assert Links((await client.get("/", headers=BROWSER)).text).targets[1] == "docs/pages.css"

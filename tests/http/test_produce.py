@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.calls import Gateway, good, problem, wait_until
+from tests.http.calls import Gateway, good, problem, wait_until, when_loaded
 
 JSON = {"Content-Type": "application/json"}
 
@@ -44,7 +44,7 @@ def read(gateway: Gateway, topic: str, partition: int = 0) -> list[dict[str, Any
 def test_a_value_is_kept_byte_for_byte(gateway: Gateway, name: str, value: bytes) -> None:
     body = b'{"records":[{"value":%b,"headers":{"h":"1"}},{"value":%b}]}' % (value, value)
     good(gateway.http.post(f"/v1/topics/{name}/records", content=body, headers=JSON))
-    fetched = gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name]}).content
+    fetched = when_loaded(lambda: gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name]})).content
     assert fetched.count(b'"value":%b,"headers":{"h":"1"}}' % value) == 1
     assert fetched.count(b'"value":%b}' % value) == 1
     assert value in gateway.http.get(f"/v1/topics/{name}/partitions/0/records").content

@@ -294,7 +294,14 @@ def test_rd_314_nothing_is_trimmed_where_groups_are_spared_until_every_gateway_k
     told: list[str] = []
 
     def waits() -> bool:
-        good(httpx.post(f"{coordinator}/v1/cluster/gateways", json=older, headers={"Authorization": f"Bearer {token}"}))
+        good(
+            httpx.post(
+                f"{coordinator}/v1/cluster/gateways",
+                json=older,
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=60,
+            )
+        )
         told.append(good(gateway.http.get("/readyz"))["dependencies"].get("retention", ""))
         return "older gateway" in told[-1]
 

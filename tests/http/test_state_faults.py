@@ -52,7 +52,9 @@ def state(stack: Stack, gateway: Gateway, name: str) -> Callable[..., Any]:
             "partitions": [{"partition": partition, **fields}],
         }
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        answer = good(httpx.post(f"{url}/{what}", json={"group_id": name, "topics": [topic]}, headers=headers))
+        answer = good(
+            httpx.post(f"{url}/{what}", json={"group_id": name, "topics": [topic]}, headers=headers, timeout=60)
+        )
         error_code: int = answer["results"][0]["partitions"][0]["error_code"]
         return error_code
 
@@ -77,7 +79,7 @@ def caught_up(stack: Stack, gateway: Gateway, name: str) -> Callable[[], None]:
 
     def wait() -> None:
         settings = {"share.record.lock.duration.ms": 12_345}
-        good(httpx.patch(url, json=settings, headers={"Authorization": f"Bearer {TOKEN}"}))
+        good(httpx.patch(url, json=settings, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60))
         wait_until(lambda: good(gateway.try_acknowledge(other, []))["acquisition_lock_timeout_ms"] == 12_345)
 
     return wait

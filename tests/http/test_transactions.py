@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sharequeue.protocol.errors import BY_NUMBER
-from tests.http.calls import Gateway, good, wait_until
+from tests.http.calls import Gateway, good, wait_until, when_loaded
 from tests.http.calls import problem as told
 from tests.storage.database import session
 
@@ -184,7 +184,7 @@ def test_a_group_gets_committed_records_after_the_commit(gateway: Gateway, name:
 
     def fetch() -> list[Any]:
         body = {"topics": [name], "member_id": "m", "max_wait_ms": 500}
-        batches = good(gateway.http.post(f"{path}/fetch", json=body, timeout=60))["batches"]
+        batches = good(when_loaded(lambda: gateway.http.post(f"{path}/fetch", json=body, timeout=60)))["batches"]
         return [record["value"] for batch in batches for record in batch["records"]]
 
     aborted, committed = begin(gateway)["transaction_id"], begin(gateway)["transaction_id"]

@@ -13,7 +13,7 @@ from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.messages.records import RecordPage
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway, good, problem, wait_until
+from tests.http.calls import Gateway, good, problem, wait_until, when_loaded
 from tests.http.database import append_behind
 
 MOST = 64
@@ -94,7 +94,9 @@ def read(gateway: Gateway, topic: str) -> Any:
 
 def test_dead_letters_and_redriving_carry_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:
     deep_topic(gateway, shared_database, name)
-    answer = gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "member_id": "m1"})
+    answer = when_loaded(
+        lambda: gateway.http.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "member_id": "m1"})
+    )
     assert TOO_DEEP in answer.content
     assert gateway.settle(name, name, 0, 2, "reject") == "applied"
     wait_until(lambda: gateway.offsets(name)[name, 0] == (3, 0))

@@ -95,7 +95,7 @@ def request_of(call: str, **more: Any) -> State:
 def test_only_services_may_call(stack: Stack, call: str, authorization: str | None) -> None:
     url = f"{stack.service('share coordinator').url}/v1/share-state/{call}"
     headers = {} if authorization is None else {"Authorization": authorization}
-    answer = httpx.post(url, json={"group_id": "g", "topics": []}, headers=headers)
+    answer = httpx.post(url, json={"group_id": "g", "topics": []}, headers=headers, timeout=60)
     assert (answer.status_code, answer.json()["kafka_code"]) == (401, 31)
 
 

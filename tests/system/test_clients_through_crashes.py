@@ -137,7 +137,10 @@ class Clients:
     async def drain(self) -> None:
         """Accept what is left, until the group has finished all. Consumers that were closed while nobody answered leave
         records whose locks must end first."""
-        async with ShareConsumer(self._urls[0], self._name, [self._name]) as consumer, httpx.AsyncClient() as http:
+        async with (
+            ShareConsumer(self._urls[0], self._name, [self._name]) as consumer,
+            httpx.AsyncClient(timeout=60) as http,
+        ):
             while not await self._all_finished(http):
                 records = await consumer.poll(500)
                 await consumer.commit()

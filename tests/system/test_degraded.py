@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.http.calls import wait_until
+from tests.http.calls import wait_until, when_loaded
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_a_share_partition_is_loaded_again_without_the_group_coordinator(own_sta
     with httpx.Client(base_url=own_stack.url, timeout=60) as client:
         client.post("/v1/topics/orders/records", json={"records": [{"value": 1}, {"value": 2}]}).raise_for_status()
         fetch = {"topics": ["orders"], "member_id": "m", "max_records": 1}
-        (batch,) = client.post("/v1/share-groups/g/fetch", json=fetch).json()["batches"]
+        (batch,) = when_loaded(lambda: client.post("/v1/share-groups/g/fetch", json=fetch)).json()["batches"]
         del batch["records"]
         acknowledge = {"member_id": "m", "acknowledgements": [{**batch, "type": "accept"}]}
         client.post("/v1/share-groups/g/acknowledge", json=acknowledge).raise_for_status()
@@ -60,8 +60,8 @@ def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acqui
         produce = {"records": [{"value": 1}]}
         client.post("/v1/topics/orders/records", json=produce).raise_for_status()
         fetch = {"topics": ["orders"], "member_id": "m", "max_records": 1, "max_wait_ms": 0}
-        held = client.post("/v1/share-groups/g/fetch", json={**fetch, "lock_duration_ms": 600_000})
-        (batch,) = held.json()["batches"]
+        long = {**fetch, "lock_duration_ms": 600_000}
+        (batch,) = when_loaded(lambda: client.post("/v1/share-groups/g/fetch", json=long)).json()["batches"]
         del batch["records"]
         if how == "killed":
             own_stack.redis.kill()
@@ -104,7 +104,7 @@ def test_held_records_stay_held_when_the_group_coordinator_is_back_before_redis(
             return client.post("/v1/share-groups/g/fetch", json=body)
 
         produce(0)
-        (batch,) = fetch("m", 5000, lock_duration_ms=600_000).json()["batches"]
+        (batch,) = when_loaded(lambda: fetch("m", 5000, lock_duration_ms=600_000)).json()["batches"]
         del batch["records"]
         if how == "poll":
             waiting = pool.submit(fetch, "n", 20_000)

@@ -29,7 +29,10 @@ def gateway_of(service: ServiceProcess) -> Gateway:
 def together(stack: Stack) -> bool:
     """Whether both gateways share the work."""
     urls = [stack.service(name).url for name in ("gateway", "gateway 2")]
-    return all(len(httpx.get(f"{url}/readyz", verify=False).json().get("gateways", [])) == len(urls) for url in urls)
+    return all(
+        len(httpx.get(f"{url}/readyz", verify=False, timeout=60).json().get("gateways", [])) == len(urls)
+        for url in urls
+    )
 
 
 def test_a_reset_fences_a_paused_gateway_with_the_old_state(stack: Stack, name: str) -> None:

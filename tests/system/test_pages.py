@@ -49,7 +49,7 @@ def test_the_page_of_dead_letters_prints_what_it_shows(stack: Stack) -> None:
         lines = list(itertools.zip_longest(shown.splitlines(), printed.splitlines(), fillvalue=""))
         assert all(matches(*line) for line in lines), f"{command}printed\n{printed}\nand not\n{shown}"
         if place == 0:  # a reader is slower than the gateway, a script is faster
-            wait_until(lambda: len(httpx.get(letters).json().get("records", ())) == 3)
+            wait_until(lambda: len(httpx.get(letters, timeout=60).json().get("records", ())) == 3)
 
 
 def play(stack: Stack, page: str, *, files: int = 0) -> None:
@@ -87,7 +87,7 @@ def test_the_page_of_clients_begins_with_a_backoff(stack: Stack) -> None:
     """`make sdks` runs the other commands of the page."""
     (begin,) = (content for language, content in blocks((DOCS / "sdks.md").read_text()) if language == "sh")
     assert run(stack, f"{begin}\necho $SHAREQUEUE") == f"{Path.cwd()}\n"
-    config = httpx.get(f"{stack.url}/v1/share-groups/billing/config").text
+    config = httpx.get(f"{stack.url}/v1/share-groups/billing/config", timeout=60).text
     assert '"share.retry.backoff.ms":"1000,5000,30000"' in config
 
 
@@ -118,7 +118,7 @@ def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_p
         program = program.replace(shown, ours)
     file.write_text(program)
     addresses = [{"to": "ann"}, {}, {"to": "fails"}, {"to": "slow"}, {"to": "later"}]
-    with httpx.Client(base_url=f"{stack.url}/v1") as http:
+    with httpx.Client(base_url=f"{stack.url}/v1", timeout=60) as http:
         later = {"config": {"share.retry.backoff.ms": "3600000"}}
         assert http.patch("/share-groups/page-senders/config", json=later).status_code == 200
         records = {"records": [{"value": address} for address in addresses]}

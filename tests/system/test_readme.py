@@ -85,7 +85,10 @@ def test_the_first_two_calls_answer_as_shown(stack: Stack) -> None:
 def wait_for_dead_letter(url: str) -> None:
     """The gateway writes it after it has answered the reject; a script is faster than a reader of the tour."""
     deadline = time.monotonic() + 60
-    while httpx.get(f"{url}/v1/topics/{DEAD_LETTERS}/partitions/0/records").json().get("log_end_offset", 0) < 1:
+    while (
+        httpx.get(f"{url}/v1/topics/{DEAD_LETTERS}/partitions/0/records", timeout=60).json().get("log_end_offset", 0)
+        < 1
+    ):
         assert time.monotonic() < deadline, "the dead letter was not written"
         time.sleep(0.02)
 

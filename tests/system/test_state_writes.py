@@ -19,7 +19,7 @@ from sharequeue.protocol.messages.share_state import PartitionState, PartitionSt
 from sharequeue.protocol.types import Reason, SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.core.write_events import Unheard
-from tests.http.calls import wait_until
+from tests.http.calls import wait_until, when_loaded
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def key(own_stack: Stack, name: str) -> SharePartitionKey:
     with httpx.Client(base_url=own_stack.url, timeout=40) as http:
         topic = http.post("/v1/topics", json={"name": name}).json()
         fetch = {"topics": [name], "max_wait_ms": 0}
-        assert http.post(f"/v1/share-groups/{name}/fetch", json=fetch).status_code == 200
+        assert when_loaded(lambda: http.post(f"/v1/share-groups/{name}/fetch", json=fetch)).status_code == 200
     return SharePartitionKey(name, topic["topic_id"], 0)
 
 
@@ -137,7 +137,7 @@ def releasing(first_offset: int, last_offset: int) -> StateWrite:
 def _requests(url: str) -> float:
     """How many requests with state writes the share coordinator has answered."""
     counts = f'sharequeue_http_request_seconds_count{{operation="{apis.WRITE_STATE_BATCH.operation_id}"'
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    lines = httpx.get(f"{url}/metrics", timeout=60).text.splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(counts))
 
 

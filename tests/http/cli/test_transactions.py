@@ -15,17 +15,18 @@ import asyncpg
 import httpx
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import wait_until
+from tests.http.calls import wait_until, when_loaded
 from tests.http.cli.conftest import DEADLINE_S, INTERRUPTED, REFUSED, Popen, Run, ask
 
 
 def test_an_operator_finds_and_aborts_a_transaction(run: Run, stack: Stack, name: str) -> None:
-    begun = httpx.post(f"{stack.url}/v1/transactions", json={"transactional_id": name}).json()
+    begun = httpx.post(f"{stack.url}/v1/transactions", json={"transactional_id": name}, timeout=60).json()
     transaction, epoch = begun["transaction_id"], str(begun["producer_epoch"])
     httpx.post(
         f"{stack.url}/v1/topics/{name}/records",
         json={"records": [{"value": 1}]},
         headers={"Transaction-Id": transaction},
+        timeout=60,
     ).raise_for_status()
     (row,) = [line.split() for line in run("transactions").stdout.decode().splitlines() if name in line]
     assert (row[:3], row[4:]) == ([transaction, name, epoch], ["60.0", "1"])
@@ -39,9 +40,11 @@ def test_an_operator_finds_and_aborts_a_transaction(run: Run, stack: Stack, name
     assert described[-1].split() == [name, "0", "0"]
     levels = {f"{name}-{level}": {"share.isolation.level": f"read_{level}"} for level in ("committed", "uncommitted")}
     for group, config in levels.items():
-        httpx.patch(f"{stack.url}/v1/share-groups/{group}/config", json=config).raise_for_status()
-        httpx.post(
-            f"{stack.url}/v1/share-groups/{group}/fetch", json={"topics": [name], "max_wait_ms": 0}
+        httpx.patch(f"{stack.url}/v1/share-groups/{group}/config", json=config, timeout=60).raise_for_status()
+        when_loaded(
+            lambda group=group: httpx.post(
+                f"{stack.url}/v1/share-groups/{group}/fetch", json={"topics": [name], "max_wait_ms": 0}, timeout=60
+            )
         ).raise_for_status()
     described = run("transactions", "describe", transaction).stdout.decode().splitlines()
     assert described[-2].split() == ["blocked-group", "topic", "partition"]
@@ -69,6 +72,7 @@ def test_lines_are_produced_in_one_transaction_or_not_at_all(run: Run, stack: St
         records = httpx.get(
             f"{stack.url}/v1/topics/{name}/partitions/0/records",
             params={"offset": 0, "isolation_level": "read_committed"},
+            timeout=60,
         ).json()["records"]
         return [record["value"] for record in records]
 
@@ -83,7 +87,7 @@ def test_lines_are_produced_in_one_transaction_or_not_at_all(run: Run, stack: St
     late = run("produce", name, str(lines), "--transaction", "--transaction-timeout", "100000", code=REFUSED)
     assert b"timeout_ms must be from 1" in late.stderr
     assert committed() == [1, 2]
-    (partition,) = httpx.get(f"{stack.url}/v1/topics/{name}").json()["partitions"]
+    (partition,) = httpx.get(f"{stack.url}/v1/topics/{name}", timeout=60).json()["partitions"]
     assert partition["last_stable_offset"] == partition["log_end_offset"], "nothing stays open"
 
 
