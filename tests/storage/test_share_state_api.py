@@ -18,14 +18,17 @@ TOKEN = "a token of the cluster that only its services know"
 
 @pytest.fixture(scope="module")
 def stack_settings() -> dict[str, str]:
-    return {f"SHAREQUEUE_{service}_CLUSTER_TOKEN": TOKEN for service in ("GATEWAY", "COORDINATOR", "SHARE_COORDINATOR")}
+    """The lease does not end while a machine stands still: these tests call without a client that would try again."""
+    services = ("GATEWAY", "COORDINATOR", "SHARE_COORDINATOR")
+    tokens = {f"SHAREQUEUE_{service}_CLUSTER_TOKEN": TOKEN for service in services}
+    return {**tokens, "SHAREQUEUE_SHARE_COORDINATOR_LEASE_MS": "60000"}
 
 
 @pytest.fixture(scope="module")
 def state_calls(stack: Stack) -> Iterator[httpx.Client]:
     """The share coordinator, as the other services call it."""
     url = stack.service("share coordinator").url
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20, verify=False) as client:
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60, verify=False) as client:
         yield client
 
 
