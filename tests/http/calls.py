@@ -11,6 +11,7 @@ LONG_MS = 30_000
 """The longest wait that a fetch may ask for."""
 WOKEN_S = 25
 """A fetch that waits for LONG_MS and is answered in this time was woken: a busy machine may take most of it."""
+LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 CLOCKS_APART_MS = 200
 """A gateway reads the wall clock at its start alone."""
 PROBLEM_FIELDS = {
@@ -180,10 +181,18 @@ def when_loaded(fetch: Callable[[], httpx.Response]) -> httpx.Response:
     deadline = time.monotonic() + 60
     while True:
         response = fetch()
-        loading = response.status_code == 503 and response.json()["code"] == "COORDINATOR_LOAD_IN_PROGRESS"
-        if not loading or time.monotonic() > deadline:
+        if not is_loading(response) or time.monotonic() > deadline:
             return response
         time.sleep(0.05)
+
+
+def is_loading(response: httpx.Response) -> bool:
+    """Whether a fetch got nothing because all that it found is being loaded."""
+    if response.status_code == 503:
+        return bool(response.json()["code"] == LOADING)
+    answer = response.json() if response.status_code == 200 else {}
+    codes = {error["code"] for error in answer.get("errors", ())}
+    return codes == {LOADING} and not answer["batches"] and not answer.get("acknowledgement_results")
 
 
 def good(response: httpx.Response, status: int = 200) -> Any:
