@@ -104,7 +104,8 @@ def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits:
     try:
         (uvloop or asyncio).run(_run(prepare, host, port, limits))
     except OSError as fault:
-        log.error("cannot start", extra=fields(host=host, port=port, cause=str(fault)))
+        cause = str(fault) or type(fault).__name__  # a timeout has no text
+        log.error("cannot start", extra=fields(host=host, port=port, cause=cause))
         return 1
     except Exception:
         log.exception("the service died")

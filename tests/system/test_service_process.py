@@ -1,5 +1,6 @@
 """One service of a stack as a process, and its port."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -50,6 +51,16 @@ def test_the_limit_of_open_files_is_raised_to_the_hard_one() -> None:
     command = ["sh", "-c", program, "sh", sys.executable, "-c", OPEN_FILES.replace("LOOP", "Sweeper().sweep")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.stdout == "2000 2000\n", ended.stderr
+
+
+def test_a_start_that_times_out_names_the_timeout() -> None:
+    """As when the database does not answer: such an error has no text of its own."""
+    program = ENDING.replace('return Service(create_app("ending", ""), (LOOP,))', "raise TimeoutError")
+    program = f"from sharequeue.log import configure\nconfigure('info')\n{program}"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    (line,) = [json.loads(line) for line in (ended.stdout + ended.stderr).splitlines()]
+    assert (line["message"], line["cause"]) == ("cannot start", "TimeoutError")
 
 
 @pytest.mark.parametrize("loop", ["Sweeper().sweep", "partial(Sweeper().sweep, Sweeper())"])
