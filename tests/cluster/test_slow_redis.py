@@ -50,7 +50,7 @@ def slow(own_redis: redis_server.Redis) -> Iterator[SlowRedis]:
 
 @pytest.fixture
 def stack(slow: SlowRedis, tmp_path: Path, new_database: NewDatabase) -> Iterator[Stack]:
-    settings = {LEASE: str(LEASE_MS), "SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "1000"}
+    settings = {LEASE: str(LEASE_MS), "SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "4000"}
     stores = {"postgres_url": new_database(), "redis_url": slow.url}
     with temporary_stack(tmp_path / "data", **stores, gateways=3, settings=settings) as stack:
         yield stack

@@ -27,7 +27,7 @@ class Environment(NamedTuple):
     def run(self, program: str, *arguments: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
         """Run one of its programs to its end; `code` is the exit code it must have."""
         command = [str(self.bin / program), *arguments]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=self.bin, timeout=120)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=self.bin, timeout=300)
         assert done.returncode == code, (command, done.returncode, done.stdout, done.stderr)
         return done
 

@@ -64,7 +64,7 @@ def test_five_minutes_from_an_empty_directory(empty: Path, spark_home: Path) -> 
             env={**ours, **more},
             stdout=subprocess.PIPE,
             text=True,
-            timeout=200,
+            timeout=300,
             check=True,
         ).stdout
 
@@ -139,7 +139,7 @@ def test_a_job_runs_under_spark_submit(
         env=environment(pipeline.url, spark_home),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -148,9 +148,10 @@ def test_an_archive_has_the_columns_of_a_schema(
         [sys.executable, "-c", IN_DUCKDB, str(tmp_path / "table")],
         capture_output=True,
         text=True,
-        timeout=60,
-        check=True,
+        timeout=300,
+        check=False,
     )
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[(5, 6, Decimal('6.00'), 2)]"
     (registry / "subjects" / f"{name}-value.json").write_text("[2, 1]")
     code, line = jobs.refused(*archive(name, tmp_path / "table", registry))

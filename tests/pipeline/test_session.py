@@ -110,7 +110,7 @@ java.communicate(b"go\\n")
 
 def test_what_java_says_at_a_start_is_left_out() -> None:
     """Java goes on after the start; its errors and what workers say are shown."""
-    done = subprocess.run([sys.executable, "-c", SAYS], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", SAYS], capture_output=True, text=True, timeout=300, check=True)
     assert done.stderr.splitlines() == ["the program's own", "26/01/02 03:04:05 ERROR Executor: no disk", "ours"]
 
 

@@ -59,7 +59,7 @@ def test_spark_has_what_a_sentence_names(spark: SparkSession, spark_home: Path, 
             env=environment("", spark_home),
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             check=False,
         )
         assert all(re.search(rf"^ +{option}\b", said.stderr, re.MULTILINE) for option in code.split()[1:])
@@ -99,6 +99,6 @@ def registry_server() -> Iterator[str]:
 def test_a_schema_is_copied_from_a_registry_server(tmp_path: Path, code: str) -> None:
     with registry_server() as url:
         command = code.replace("$REGISTRY", url).replace("/tmp/schemas", str(tmp_path))
-        subprocess.run(["bash", "-eo", "pipefail", "-c", command], check=True, timeout=180)
+        subprocess.run(["bash", "-eo", "pipefail", "-c", command], check=True, timeout=300)
     assert SchemaName("avro", str(tmp_path), "1", None).open().data_type
     assert json.loads((tmp_path / "1.avsc").read_text()) == schemas.FIRST

@@ -28,7 +28,7 @@ async def test_no_call_has_more_fields_than_its_bound(own_redis: redis_server.Re
     key = new_key()
     old, new = singles(0), singles(MANY)
     with SlowRedis(own_redis.url).running() as slow:
-        async with timers(slow.url, timeout_ms=1000) as lock_timers:
+        async with timers(slow.url, timeout_ms=20_000) as lock_timers:
             assert await lock_timers.write(lock_write(key, old))
             names = {"some": list(old)[:3000], "all": list(old), "replaced": None}[over]
             assert await lock_timers.write(lock_write(key, new, over=names))

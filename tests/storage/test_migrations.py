@@ -116,7 +116,7 @@ async def test_an_older_version_refuses_newer_schemas(empty_database: str) -> No
 
 def migrate_command(database_url: str, *options: str) -> "subprocess.CompletedProcess[str]":
     command = [str(COMMAND), "migrate", "--url", database_url, *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 async def test_json_names_the_revisions_before_and_after(empty_database: str) -> None:

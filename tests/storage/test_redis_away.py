@@ -101,15 +101,15 @@ def scripts_run(admin: SyncRedis) -> int:
 async def test_a_busy_event_loop_is_not_taken_for_an_outage(own_redis: redis_server.Redis) -> None:
     """It is busy for longer than the timeout, and until the answer is there, however late a busy machine has it."""
     key = new_key()
-    async with timers(own_redis.url, timeout_ms=50) as lock_timers:
+    async with timers(own_redis.url, timeout_ms=1000) as lock_timers:
         assert await lock_timers.write(lock_write(new_key(), HELD))
         await until(lambda: not lock_timers.degraded)
         admin = SyncRedis.from_url(own_redis.url)
-        for _ in range(20):
+        for _ in range(3):
             before = scripts_run(admin)
             written = lock_timers.write(lock_write(key, HELD))
             await asyncio.sleep(0)
-            time.sleep(0.1)  # noqa: ASYNC251 - the loop is busy
+            time.sleep(1.2)  # noqa: ASYNC251 - the loop is busy
             wait_until(lambda: scripts_run(admin) > before)  # noqa: B023
             assert await written
             assert not lock_timers.degraded

@@ -71,7 +71,7 @@ def start(stack: Stack, program: str) -> subprocess.Popen[str]:
 
 def output(stack: Stack, program: str) -> str:
     """What a program prints that ends by itself."""
-    printed, complaints = start(stack, program).communicate(timeout=180)
+    printed, complaints = start(stack, program).communicate(timeout=300)
     assert complaints == ""
     return printed
 
@@ -82,7 +82,7 @@ def read_until_settled(stack: Stack, program: str, reader: Reader) -> str:
     try:
         wait_until(lambda: process.poll() is not None or reader.settled())
         process.send_signal(signal.SIGINT)
-        printed, complaints = process.communicate(timeout=180)
+        printed, complaints = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()

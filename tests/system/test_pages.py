@@ -32,7 +32,7 @@ def run(stack: Stack, command: str, shell: Sequence[str] = ("bash", "-ec")) -> s
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=180,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}"
@@ -129,7 +129,7 @@ def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_p
             lines = [worker.stdout.readline() for _ in range(3)]
             assert lines == ["a mail to ann\n", "a mail to fails\n", "a mail to slow\n"]
             worker.terminate()
-            assert worker.communicate(timeout=180)[0] == ""
+            assert worker.communicate(timeout=300)[0] == ""
             assert worker.returncode == 0
         finally:
             worker.kill()

@@ -77,7 +77,7 @@ def test_the_first_two_calls_answer_as_shown(stack: Stack) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
         )
         assert matches(answer, done.stdout), f"{command}answered\n{done.stdout}\nand not\n{answer}"
 
@@ -106,7 +106,7 @@ def test_the_readmes_tour_gets_the_answers_it_shows(stack: Stack) -> None:
     shell.stdin.write(before)
     shell.stdin.flush()
     wait_for_dead_letter(stack.url)
-    printed, _ = shell.communicate(after, timeout=60)
+    printed, _ = shell.communicate(after, timeout=300)
     assert shell.returncode == 0
     nothing, *outputs = printed.split(SEPARATOR)
     assert not nothing
@@ -132,7 +132,7 @@ def test_the_client_example_prints_the_output_it_shows(stack: Stack) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.stdout.splitlines() == shown
         for line in (shown[0], shown[-1]):

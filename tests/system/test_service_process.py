@@ -49,7 +49,7 @@ def test_the_limit_of_open_files_is_raised_to_the_hard_one() -> None:
     """Shells and units often give 1,024 open files, so as many silent connections would lock all clients out."""
     program = 'ulimit -Sn 256; ulimit -Hn 2000; exec "$@"'
     command = ["sh", "-c", program, "sh", sys.executable, "-c", OPEN_FILES.replace("LOOP", "Sweeper().sweep")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.stdout == "2000 2000\n", ended.stderr
 
 
@@ -57,7 +57,7 @@ def test_a_start_that_times_out_names_the_timeout() -> None:
     """As when the database does not answer: such an error has no text of its own."""
     program = ENDING.replace('return Service(create_app("ending", ""), (LOOP,))', "raise TimeoutError")
     program = f"from sharequeue.log import configure\nconfigure('info')\n{program}"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
     (line,) = [json.loads(line) for line in (ended.stdout + ended.stderr).splitlines()]
     assert (line["message"], line["cause"]) == ("cannot start", "TimeoutError")
@@ -66,7 +66,7 @@ def test_a_start_that_times_out_names_the_timeout() -> None:
 @pytest.mark.parametrize("loop", ["Sweeper().sweep", "partial(Sweeper().sweep, Sweeper())"])
 def test_a_loop_that_ends_is_named_and_ends_the_service(loop: str) -> None:
     program = [sys.executable, "-c", ENDING.replace("LOOP", loop)]
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
     assert "RuntimeError: Sweeper.sweep ended; it must run as long as the service" in ended.stderr
 
