@@ -16,6 +16,7 @@ DEGRADED: Final = {
 
 REFUSED: Final = "the stub refuses this"
 MOST_ACKNOWLEDGEMENTS: Final = 2
+AWAY: Final = "away"
 
 
 class Stub(BaseHTTPRequestHandler):
@@ -23,7 +24,7 @@ class Stub(BaseHTTPRequestHandler):
 
     It passes produceRecords on to `gateway`, but a client gets no answer to its first try, and a refusal of the second.
     It passes the calls of share groups on, but refuses an acknowledgement with the reason REFUSED, and more than
-    MOST_ACKNOWLEDGEMENTS in one request.
+    MOST_ACKNOWLEDGEMENTS in one request. A fetch of the topic AWAY is to be repeated after 20 s.
     """
 
     gateway = ""
@@ -51,7 +52,9 @@ class Stub(BaseHTTPRequestHandler):
             self._refuse(int(body["name"].rsplit("-", 1)[1]))
             return
         acknowledgements = body.get("acknowledgements", [])
-        if len(acknowledgements) > MOST_ACKNOWLEDGEMENTS or REFUSED in [a.get("reason") for a in acknowledgements]:
+        if body.get("topics") == [AWAY]:
+            self._refuse(503, retry_after="20")
+        elif len(acknowledgements) > MOST_ACKNOWLEDGEMENTS or REFUSED in [a.get("reason") for a in acknowledgements]:
             self._refuse(422)
         else:
             self._pass_on(raw, {})

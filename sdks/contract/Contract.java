@@ -306,22 +306,22 @@ final class Contract {
       throw new Unexpected("interrupted: " + interrupted);
     }
     if (interrupted) {
-      Worker waiting = new Worker(URL, name, List.of(name + "-empty"), null, handler);
-      CompletableFuture.delayedExecutor(6, TimeUnit.SECONDS).execute(waiting::stop);
-      Thread here = Thread.currentThread();
-      CompletableFuture.delayedExecutor(500, TimeUnit.MILLISECONDS).execute(here::interrupt);
-      long started = System.nanoTime();
-      waiting.run();
-      if (!Thread.interrupted() || System.nanoTime() - started > 5_000_000_000L) {
-        throw new Unexpected("a worker that waits goes on after an interrupt");
+      for (boolean byInterrupt : new boolean[] {true, false}) {
+        endIdle(new Worker(URL, name, List.of(name + "-empty"), null, handler), byInterrupt);
+        endIdle(new Worker(stub, name, List.of("away"), null, handler), byInterrupt);
       }
-      Worker idle = new Worker(URL, name, List.of(name + "-empty"), null, handler);
-      CompletableFuture.delayedExecutor(500, TimeUnit.MILLISECONDS).execute(idle::stop);
-      started = System.nanoTime();
-      idle.run();
-      if (Thread.interrupted() || System.nanoTime() - started > 5_000_000_000L) {
-        throw new Unexpected("a worker that waits goes on after a stop");
-      }
+    }
+  }
+
+  /** A worker that waits for records, or for the service, ends at once. After an interrupt, its thread is interrupted. */
+  private static void endIdle(Worker worker, boolean byInterrupt) throws Unexpected {
+    Thread here = Thread.currentThread();
+    Runnable end = byInterrupt ? here::interrupt : worker::stop;
+    CompletableFuture.delayedExecutor(1500, TimeUnit.MILLISECONDS).execute(end);
+    long started = System.nanoTime();
+    worker.run();
+    if (Thread.interrupted() != byInterrupt || System.nanoTime() - started > 7_000_000_000L) {
+      throw new Unexpected("a worker that waits goes on; by an interrupt: " + byInterrupt);
     }
   }
 

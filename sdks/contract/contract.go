@@ -143,6 +143,11 @@ var calls = map[string]called{
 		parameters := as[*api.ProduceRecordsParams](g.parameters)
 		return c.ProduceRecordsWithResponse(ctx, g.text("topic"), parameters, as[api.ProduceRequest](g.body))
 	},
+	"produceArrow": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		parameters, rows := as[*api.ProduceArrowParams](g.parameters), bytes.NewReader(g.raw)
+		arrow := "application/vnd.apache.arrow.stream"
+		return c.ProduceArrowWithBodyWithResponse(ctx, g.text("topic"), parameters, arrow, rows)
+	},
 	"produceRawRecord": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
 		parameters, raw := as[*api.ProduceRawRecordParams](g.parameters), bytes.NewReader(g.raw)
 		return c.ProduceRawRecordWithBodyWithResponse(ctx, g.text("topic"), parameters, "application/octet-stream", raw)
@@ -465,13 +470,19 @@ func (p *player) work(w work) error {
 		return unexpected{fmt.Sprintf("handled: %v, lost: %v", handled, lost)}
 	}
 	if w.Interrupted {
-		waiting := Worker{Client: plain, Group: group, Topics: []string{topic + "-empty"}}
-		ctx, cancel := context.WithCancel(context.Background())
-		time.AfterFunc(500*time.Millisecond, cancel)
-		started := time.Now()
-		if err := waiting.Run(ctx); err != nil || time.Since(started) > 5*time.Second {
-			return unexpected{fmt.Sprint("a worker that waits goes on after its context: ", err)}
-		}
+		return errors.Join(endIdle(plain, group, topic+"-empty"), endIdle(stub, group, "away"))
+	}
+	return nil
+}
+
+// endIdle ends the context of a worker that waits for records, or for the service.
+func endIdle(gateway *api.ClientWithResponses, group, topic string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(1500*time.Millisecond, cancel)
+	started := time.Now()
+	waiting := Worker{Client: gateway, Group: group, Topics: []string{topic}}
+	if err := waiting.Run(ctx); err != nil || time.Since(started) > 7*time.Second {
+		return unexpected{fmt.Sprint("a worker of ", topic, " goes on after its context: ", err)}
 	}
 	return nil
 }

@@ -216,17 +216,23 @@ class Player:
             raise Unexpected(f"handled: {handled}, lost: {lost}, interrupted: {interrupted}")
         if interrupted:
             end_idle_workers(sharequeue_api.RecordsApi(self._api), group, f"{topic}-empty", handle)
+            end_idle_workers(sharequeue_api.RecordsApi(self._stub), group, "away", handle)
 
 
 def end_idle_workers(records: sharequeue_api.RecordsApi, group: str, topic: str, handle: Handler) -> None:
-    """A worker that waits for records ends at once: by an interrupt, and by a stop."""
+    """A worker that waits for records, or for the service, ends at once: by an interrupt, and by a stop."""
     interrupt = functools.partial(signal.pthread_kill, threading.main_thread().ident or 0, signal.SIGINT)
     for by_interrupt in (True, False):
         worker = Worker(records, group, [topic], handle)
-        threading.Timer(0.5, interrupt if by_interrupt else worker.stop).start()
+        ending = threading.Timer(1.5, interrupt if by_interrupt else worker.stop)
+        ending.start()
         started = time.monotonic()
-        if run(worker) != by_interrupt or time.monotonic() - started > 5:
-            raise Unexpected(f"a worker that waits goes on; by an interrupt: {by_interrupt}")
+        try:
+            interrupted = run(worker)
+        finally:
+            ending.cancel()
+        if interrupted != by_interrupt or time.monotonic() - started > 7:
+            raise Unexpected(f"a worker of {topic} goes on; by an interrupt: {by_interrupt}")
 
 
 def run(worker: Worker) -> bool:

@@ -74,6 +74,12 @@ interface Answered {
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 type Given = any;
 
+/** Of the bodies that are not JSON. */
+const TYPES: Record<string, string> = {
+  produceArrow: "application/vnd.apache.arrow.stream",
+  produceRawRecord: "application/octet-stream",
+};
+
 /** One typed call for each operation: the path is checked against the document. */
 const CALLS: Record<string, (client: Gateway, given: Given) => Promise<Answered>> = {
   createTopic: (client, given) => client.POST("/v1/topics", given),
@@ -83,6 +89,7 @@ const CALLS: Record<string, (client: Gateway, given: Given) => Promise<Answered>
   deleteTopic: (client, given) => client.DELETE("/v1/topics/{topic}", given),
   deleteRecords: (client, given) => client.POST("/v1/topics/{topic}/delete-records", given),
   produceRecords: (client, given) => client.POST("/v1/topics/{topic}/records", given),
+  produceArrow: (client, given) => client.POST("/v1/topics/{topic}/records/arrow", given),
   produceRawRecord: (client, given) => client.POST("/v1/topics/{topic}/records/raw", given),
   readRecords: (client, given) => client.GET("/v1/topics/{topic}/partitions/{partition}/records", given),
   listRecordBatches: (client, given) => client.GET("/v1/topics/{topic}/partitions/{partition}/batches", given),
@@ -158,7 +165,7 @@ class Player {
       signal: AbortSignal.timeout(step.cancel_after_ms ?? 40_000),
       ...(step.body === undefined ? {} : { body: this.filled(step.body) }),
       ...(raw ? { body: Buffer.from(step.bytes!, "base64"), bodySerializer: (body: unknown) => body } : {}),
-      ...(raw ? { headers: { "Content-Type": "application/octet-stream" } } : {}),
+      ...(raw ? { headers: { "Content-Type": TYPES[step.call]! } } : {}),
     };
     let answered: Answered;
     try {
@@ -253,15 +260,21 @@ class Player {
       throw new Unexpected(`handled: ${handled}, lost: ${lost}`);
     }
     if (spec.interrupted) {
-      const waiting = new AbortController();
-      setTimeout(() => waiting.abort(new Error("stopping")), 500);
-      const started = Date.now();
-      for await (const each of deliveries(plain, group, [`${topic}-empty`], { signal: waiting.signal })) {
-        throw new Unexpected(`fetched: ${each.record.value}`);
-      }
-      if (Date.now() - started > 5_000) throw new Unexpected("a loop that waits goes on after its signal");
+      await endIdle(plain, group, `${topic}-empty`);
+      await endIdle(stub, group, "away");
     }
   }
+}
+
+/** A loop that waits for records, or for the service, ends at once with its signal. */
+async function endIdle(client: Gateway, group: string, topic: string): Promise<void> {
+  const waiting = new AbortController();
+  setTimeout(() => waiting.abort(new Error("stopping")), 1_500);
+  const started = Date.now();
+  for await (const each of deliveries(client, group, [topic], { signal: waiting.signal })) {
+    throw new Unexpected(`fetched: ${each.record.value}`);
+  }
+  if (Date.now() - started > 7_000) throw new Unexpected(`a loop over ${topic} goes on after its signal`);
 }
 
 /** Throws Unexpected if a value that is expected is another one. What is not expected may be anything. */

@@ -1,3 +1,4 @@
+import java.lang.System.Logger.Level;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -27,8 +28,13 @@ final class Acknowledger {
       String place = a.getTopic() + "/" + a.getPartition() + "/" + a.getFirstOffset();
       return a.getType() + " of " + place + " failed, it comes again: " + code + " " + detail;
     }
+
+    void warn() {
+      LOG.log(Level.WARNING, toString());
+    }
   }
 
+  private static final System.Logger LOG = System.getLogger(Acknowledger.class.getName());
   private static final Set<Integer> REFUSED_FOR_WHAT_IT_SAYS = Set.of(400, 413, 422);
   private final RecordsApi records;
   private final String group;

@@ -55,7 +55,7 @@ final class Worker implements Runnable {
   private final String memberId = UUID.randomUUID().toString();
   private final Acknowledger acknowledger;
   private int maxRecords = 100;
-  private Consumer<Acknowledger.NotAcknowledged> onError = fault -> LOG.log(Level.WARNING, fault.toString());
+  private Consumer<Acknowledger.NotAcknowledged> onError = Acknowledger.NotAcknowledged::warn;
   private volatile boolean stopped;
   private Thread fetching;
 
@@ -98,12 +98,12 @@ final class Worker implements Runnable {
   /** An interrupt ends it like {@link #stop}; the thread is interrupted then, too. */
   @Override
   public void run() {
-    long pauseMs = Producer.FIRST_PAUSE_MS;
+    long pauseMs = 0;
     String fetchId = UUID.randomUUID().toString();
     while (!ending()) {
       try {
-        settle(fetch(fetchId));
-        pauseMs = Producer.FIRST_PAUSE_MS;
+        settle(fetch(fetchId, pauseMs));
+        pauseMs = 0;
         fetchId = UUID.randomUUID().toString();
       } catch (ApiException fault) {
         if (ending()) {
@@ -112,17 +112,16 @@ final class Worker implements Runnable {
         if (!Producer.mayHelp(fault)) {
           throw new IllegalStateException(Producer.said(fault), fault);
         }
-        if (pauseMs == Producer.FIRST_PAUSE_MS) {
+        if (pauseMs == 0) {
           LOG.log(Level.WARNING, "no records for the group " + group + ", trying again: " + Producer.said(fault));
         }
-        Producer.sleep(Math.max(Producer.retryAfterMs(fault), pauseMs));
-        pauseMs = Math.min(2 * pauseMs, WAIT_MS);
+        pauseMs = Math.max(Producer.retryAfterMs(fault), Math.min(Math.max(2 * pauseMs, Producer.FIRST_PAUSE_MS), WAIT_MS));
       }
     }
   }
 
-  /** Waits for records. {@link #stop} interrupts the wait, which closes the connection, so the service gives it nothing. */
-  private List<FetchedBatch> fetch(String fetchId) throws ApiException {
+  /** Pauses, then waits for records. {@link #stop} interrupts both: the connection is closed, and the service gives nothing. */
+  private List<FetchedBatch> fetch(String fetchId, long pauseMs) throws ApiException {
     synchronized (this) {
       fetching = Thread.currentThread();
       if (stopped) {
@@ -130,6 +129,7 @@ final class Worker implements Runnable {
       }
     }
     try {
+      Producer.sleep(pauseMs);
       return records.fetchRecords(group, request(fetchId)).getBatches();
     } finally {
       synchronized (this) {
@@ -168,7 +168,7 @@ final class Worker implements Runnable {
       }
     } finally { // something is held after an Error, and if onError threw
       renewing.shutdown();
-      acknowledger.acknowledge(Acknowledger.all(held, AcknowledgeType.RELEASE, false));
+      acknowledger.acknowledge(Acknowledger.all(held, AcknowledgeType.RELEASE, false)).forEach(Acknowledger.NotAcknowledged::warn);
     }
   }
 
