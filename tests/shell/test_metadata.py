@@ -197,6 +197,32 @@ def test_a_topic_deleted_before_its_creation_or_change_is_answered_is_unknown(ap
     run(work)
 
 
+@pytest.mark.parametrize("feed_first", [True, False], ids=["before the answer", "behind the answer"])
+def test_a_topic_shows_its_change_although_the_feed_names_an_earlier_one(feed_first: bool) -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+        await know(coordinator, metadata, described("orders", "id-1"))
+        earlier, now = described("orders", "id-1", partitions=2), described("orders", "id-1", partitions=3)
+        changing = asyncio.create_task(metadata.change_topic(apis.UPDATE_TOPIC, b"{}", topic="orders"))
+        answer = await coordinator.expect(apis.UPDATE_TOPIC)
+        feed = changes_of(6, topics=[earlier])
+        if feed_first:
+            assert await coordinator.change(feed) == 6
+            answer.set_result(now)
+            await coordinator.answer(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[now]))
+            await changing
+        else:
+            answer.set_result(now)
+            await changing
+            followed = asyncio.create_task(coordinator.change(feed))
+            await coordinator.answer(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[now]))
+            assert await followed == 6
+        known = metadata.known_topic("orders")
+        assert known is not None
+        assert known.partitions == 3
+
+    run(work)
+
+
 @pytest.mark.parametrize("changed", [{"group_ids": ["g"]}, {"reset": True}], ids=["a change", "a reset"])
 @pytest.mark.parametrize("initialize", [True, False], ids=["initialised", "asked for"])
 def test_settings_that_change_during_their_lookup_are_looked_up_again(

@@ -103,6 +103,9 @@ class Metadata:
         self._heard_at = 0.0
         self._awaiting: dict[Changed, None] = {}
         """One for each answer under way: the changes that the feed has named since the request."""
+        self._changed_here: set[str] = set()
+        """The ids of topics that were changed through this gateway since it asked the feed: the feed's answer may be
+        older."""
         self._events: MetadataEvents | None = None
         """Given to `follow`."""
 
@@ -192,6 +195,10 @@ class Metadata:
         topic = _decode_topic(body)
         if topic.topic_id not in changed:
             self._learn(topic)
+        elif topic.topic_id in self._by_id:  # the feed may have named an earlier change, and not this one
+            with contextlib.suppress(ApiError):  # the change has happened: the feed will bring it
+                await self._ask(DescribeTopicsRequest(topic_ids=[topic.topic_id]))
+        self._changed_here.add(topic.topic_id)
         return body
 
     async def topics_by_id(self, topic_ids: list[str]) -> None:
@@ -328,6 +335,7 @@ class Metadata:
                 self._version >= 0 and self._heard_at > 0
             )  # else ask without waiting, to learn at once that it is back
             query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=FEED_WAIT_MS if heard else 0)
+            self._changed_here.clear()
             try:
                 changes: MetadataChangesResponse = await self._coordinator.call(
                     apis.METADATA_CHANGES, query, key=CLUSTER, deadline_s=FEED_WAIT_MS / 1000 + 5, retry=False
@@ -349,8 +357,13 @@ class Metadata:
         if changes.reset:
             await self._refresh()
         for topic in changes.topics:
-            if topic.topic_id in self._by_id:
+            if topic.topic_id in self._by_id and topic.topic_id not in self._changed_here:
                 self._learn(topic)
+        await self._ask(
+            DescribeTopicsRequest(
+                topic_ids=[each.topic_id for each in changes.topics if each.topic_id in self._changed_here]
+            )
+        )
         for topic_id in changes.deleted_topic_ids:
             self.forget(topic_id)
         for group_id in list(self._configs) if changes.reset else changes.group_ids:
