@@ -69,6 +69,8 @@ def test_neighbours_that_are_joined_have_one_outcome() -> None:
     assert [d.machine.joinable(batches, position) for position in (0, 7, 9, 10, 19)] == [10, 3, 1, 10, 1]
     assert d.machine.joinable([*batches[:3], None, *batches[4:]], 1) == 2
     assert d.machine.joinable([None, *batches], 0) == 1
+    rejected = AcknowledgementBatch(2, 2, (AcknowledgeType.REJECT,), 1)
+    assert d.machine.joinable([*batches[:2], rejected, *batches[3:]], 0) == 2
     d.machine.start_offset = 5  # moved up by a deletion: those below are ignored, each by itself
     assert [d.machine.joinable(batches, position) for position in (0, 4, 5)] == [1, 1, 5]
 

@@ -5,9 +5,10 @@ import sys
 
 import pytest
 from sharequeue_gateway.share_partition import window
-from sharequeue_gateway.share_partition.runs import LiveRun, Run
+from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
+from sharequeue_gateway.share_partition.runs import MOST_APART, LiveRun, Run
 
-from sharequeue.protocol.types import Reason, StateAnnotation
+from sharequeue.protocol.types import AcknowledgeType, Reason, StateAnnotation, StateBatch
 from tests.core.share_partition_driver import Driver
 
 NOW_MS = 1_000_000
@@ -73,3 +74,32 @@ def test_restored_finished_runs_are_split_and_joined_as_others() -> None:
     assert [(run.first, run.last) for run in d.machine.runs] == [(0, 0), (1, 1), (2, 3), (4, 4), (6, 6)]
     d.machine.merge_finished(part)
     assert [(run.first, run.last) for run in d.machine.runs] == [(0, 0), (1, 4), (6, 6)]
+
+
+# Large writes
+
+
+def released(counts: dict[int, int]) -> tuple[list[StateBatch], int]:
+    """Release each record by itself, with a delay of its own. `counts`: the delivery count by offset.
+
+    Returns: the state batches of the write, and how many delays it has.
+    """
+    state = [(offset, offset, 0, count - 1) for offset, count in counts.items()]
+    d = Driver(state, partition_max_record_locks=10_000)
+    d.fetch(f"[0-{len(counts) - 1}]", max=10_000)
+    batches = [
+        AcknowledgementBatch(offset, offset, (AcknowledgeType.RELEASE,), delay_ms=1_000 + offset) for offset in counts
+    ]
+    (write,) = d.machine.acknowledge("M1", iter(batches), d.now_ms).writes
+    return write.state_batches, len({note.available_at_ms for note in write.annotations})
+
+
+def test_a_large_write_joins_neighbours_of_one_state_and_no_delays() -> None:
+    small, large = dict.fromkeys(range(MOST_APART), 2), dict.fromkeys(range(MOST_APART + 1), 2)
+    assert released(small) == ([StateBatch(offset, offset, 0, 2) for offset in small], MOST_APART)
+    assert released(large) == ([StateBatch(0, MOST_APART, 0, 2)], MOST_APART + 1)
+
+
+def test_a_large_write_keeps_records_of_other_counts_apart() -> None:
+    counts = {offset: 2 + offset % 2 for offset in range(MOST_APART + 1)}
+    assert released(counts)[0] == [StateBatch(offset, offset, 0, count) for offset, count in counts.items()]

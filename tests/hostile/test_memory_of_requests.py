@@ -19,7 +19,7 @@ from tests.http.calls import Gateway, Json, good, wait_until
 JSON = {"Content-Type": "application/json"}
 MOST = 6
 """How many times its size a request may cost."""
-FIXED = 64 * 1024
+FIXED = 256 * 1024
 """Bytes that a request of any size may cost beside that: pages of the heap, a thread, buffers of connections."""
 MOST_OF_REPLACEMENTS = 5.5
 """Of a replacement, without FIXED."""
@@ -86,6 +86,11 @@ KINDS: dict[str, tuple[Callable[[int], Json], Callable[[httpx.Response], None]]]
     ),
     "of records of another delivery": (lambda number: {"delivery_count": 7}, all_failed),
     "of an unknown type": (lambda number: {"type": "nonsense"}, all_failed),
+    "released with a delay of their own": (
+        lambda number: {"type": "release", "delay_ms": 600_000 + number},
+        all_applied,
+    ),
+    "accepted and released in turn": (lambda number: {"type": "release"} if number % 2 else {}, all_applied),
 }
 
 
@@ -143,6 +148,8 @@ TRANSACTIONS = {
         refused(409),
     ),
     "of records of another delivery": (lambda number: {"delivery_count": 7}, refused(409), refused(409)),
+    "accepted and released in turn": (KINDS["accepted and released in turn"][0], all_applied, good),
+    "released with a delay of their own": (KINDS["released with a delay of their own"][0], all_applied, good),
 }
 
 

@@ -80,13 +80,18 @@ MUTANTS = [
             ":\n",
         ),
         (
+            "8.6 acknowledgements of one request are joined if they are equal",
+            " and joined.continued_by(batch):\n",
+            ":\n",
+        ),
+        (
             "8.6 neighbours in one run stay one run",
-            "        end = self.runs[index].last if index >= 0 and batch.first_offset >= self.start_offset else -1\n",
-            "        end = -1\n",
+            "        return self.runs[index].last if index >= 0 and offset >= self.start_offset else -1\n",
+            "        return -1\n",
         ),
         (
             "8.6 acknowledgements below the start offset are ignored by themselves",
-            " if index >= 0 and batch.first_offset >= self.start_offset else -1\n",
+            " if index >= 0 and offset >= self.start_offset else -1\n",
             " if index >= 0 else -1\n",
         ),
         (
@@ -319,6 +324,16 @@ MUTANTS = [
             "a delay is persisted beside its state",
             "            if run.reason is not None or run.available_at_ms or forgiven:\n",
             "            if run.reason is not None or forgiven:\n",
+        ),
+        (
+            "a large write joins neighbours of one state alone",
+            "            if joins and batches and _continues(batches[-1], batch):\n",
+            "            if joins and batches:\n",
+        ),
+        (
+            "a large write joins neighbours",
+            "        batches, joins = self.state_batches, len(runs) > MOST_APART\n",
+            "        batches, joins = self.state_batches, False\n",
         ),
     ),
 ]

@@ -10,7 +10,8 @@ much again. So each is replaced by DONE once it is checked, and the writes of at
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final, Literal
 
 import msgspec
@@ -44,10 +45,14 @@ DONE: Final = Acknowledgement(topic="", partition=-1, first_offset=-1, last_offs
 """Stands in the place of an acknowledgement that nobody needs any more."""
 MOST_UNDER_WAY: Final = 1000
 """The most acknowledgements of one call whose writes are under way: a write takes ten times the size of one."""
+PACKED_AT_ONCE: Final = 100
+"""Acknowledgements that are packed, and unpacked, together."""
 ALONE: Final = {acknowledge_type: (acknowledge_type,) for acknowledge_type in AcknowledgeType}
 """The types of an acknowledgement with one type: most have one, and a call may have very many of them."""
 _TYPE_NAMES: Final = {acknowledge_type: name for name, acknowledge_type in ACKNOWLEDGE_TYPES.items()}
 _encode: Final = msgspec.json.Encoder().encode
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(list[AcknowledgementBatch]).decode
 
 _TypeNames = list[Literal[*ACKNOWLEDGE_TYPES]] | None  # type: ignore[valid-type]
 """One text for each name, which all entries share: a list of str has as many texts as entries."""
@@ -59,13 +64,35 @@ Writes = Sequence[asyncio.Future[ApiError | None]]
 class AtPartition(msgspec.Struct, eq=False):
     """The acknowledgements of one call for one share-partition, with a valid form, and their indexes in the request.
 
-    `batches`: None in the place of one that has its result.
+    `batches`: None in the place of one that has its result. `packed`: all of them, while they are packed.
     """
 
     topic: KnownTopic
     partition: int
     indexes: "array[int]"
     batches: list[AcknowledgementBatch | None] = []
+    packed: list[bytes] = []
+
+    def pack(self) -> None:
+        """Keep the batches in a tenth of their memory until `unpack`. Those with reasons stay: they share the texts."""
+        batches = self.batches
+        if not any(batch is not None and batch.reason is not None for batch in batches):
+            starts = range(0, len(batches), PACKED_AT_ONCE)
+            self.packed = [_pack(batches[start : start + PACKED_AT_ONCE]) for start in starts]
+            self.batches = []
+
+    def unpack(self) -> None:
+        self.batches = list(self._unpacked())
+        self.packed = []
+
+    def at(self, positions: Sequence[int]) -> Iterable[AcknowledgementBatch]:
+        """The batches at some positions; if they are packed, all batches, each read when it is needed."""
+        if self.packed:
+            return self._unpacked()
+        return [batch for position in positions if (batch := self.batches[position]) is not None]
+
+    def _unpacked(self) -> Iterator[AcknowledgementBatch]:
+        return chain.from_iterable(map(_unpack, self.packed))
 
 
 def type_names(acknowledgement: Acknowledgement) -> Sequence[str] | None:
@@ -145,7 +172,7 @@ def _check_options(acknowledgement: Acknowledgement, types: Sequence[Acknowledge
             raise InvalidRequest(fault)
 
 
-def check_atomic(batches: Sequence[AcknowledgementBatch]) -> None:
+def check_atomic(batches: Iterable[AcknowledgementBatch]) -> None:
     """Kafka's rule for the batches of one share-partition. Raises: InvalidRequest (42): they do not ascend."""
     last_offset = -1
     for batch in batches:
@@ -243,6 +270,8 @@ class Outcomes(msgspec.Struct, eq=False):
             result = self.last = failed(error, self.last)
             self.hopeless = self.hopeless or not result.retriable
         self.topics[name] = self.topics.get(name, False) or error is not None
+        if at.packed:
+            at.unpack()
         for position in positions:
             batch, at.batches[position] = at.batches[position], None
             self.results[at.indexes[position]] = result
@@ -353,6 +382,8 @@ class Acknowledger:
                 if not atomic and count > begin + 1:
                     end = begin + _of_one_outcome(led, at, begin)
                 unit: Sequence[int] = range(begin, end)
+                if atomic and count > MOST_UNDER_WAY:
+                    at.pack()
                 now_ms = self._clock.now_ms()  # read for each: the one before may have waited for Redis
                 try:
                     outcome = await self._apply(member_id, led, at, unit, atomic, now_ms)
@@ -387,13 +418,12 @@ class Acknowledger:
             raise led
         if led.fenced:
             raise NotLeaderOrFollower("the share-partition was unloaded just now; repeat the acknowledgement")
-        batches = [batch for position in unit if (batch := at.batches[position]) is not None]
         if atomic:
-            check_atomic(batches)
+            check_atomic(at.at(unit))
         self._leader.expire_if_due(led, now_ms)
         led.used_at_ms = now_ms
         try:
-            acknowledged = led.machine.acknowledge(member_id, batches, now_ms)
+            acknowledged = led.machine.acknowledge(member_id, at.at(unit), now_ms)
         except InvalidRecordState:
             if not await self._leader.locks.still_leads(led):  # the new leader knows the holder of the records
                 raise NotLeaderOrFollower("another gateway leads this share-partition") from None

@@ -32,7 +32,14 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.transactions.settlements import Decided, Pending, Settlement, Settlements, Unapplied
+from sharequeue_gateway.record_log.transactions.settlements import (
+    Decided,
+    Pending,
+    Settlement,
+    Settlements,
+    Unapplied,
+    settled_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +52,6 @@ GONE_AFTER_S: Final = 60.0
 ASKED_AT_ONCE: Final = 1000
 
 Outcome = asyncio.Future[ApiError | None]
-
-_decode_batches: Final = msgspec.json.Decoder(list[SettledBatch]).decode
 
 
 class PendingTransactions:
@@ -117,18 +122,25 @@ class PendingTransactions:
         self,
         transaction_id: str,
         keys: Iterable[SharePartitionKey],
-        committed: Sequence[Settlement] = (),
+        committed: list[Settlement] | None = None,
     ) -> None:
         """A transaction has ended: apply it now.
 
         `committed`: what the log has committed, if this gateway has made the commit; the log is asked about the others.
+        The list is emptied: its settlements may be large.
         Returns when what it settled here is durable, or not known to be. The settlements are removed before, unless
         they are `committed`: nobody but this gateway knows that transaction, so `look` removes them with others.
         """
         leds = [led for key in keys if (led := self._leader.loaded(key)) is not None]
-        for outcome in await self._apply(leds, transaction_id, {each.key: each for each in committed}):
+        heard = {each.key: each for each in committed or ()}
+        if committed:
+            committed.clear()
+        outcomes = await self._apply(leds, transaction_id, heard)
+        own = bool(heard)
+        heard.clear()
+        for outcome in outcomes:
             await outcome
-        if not committed:
+        if not own:
             with contextlib.suppress(StorageError):  # `look` tries again
                 await self._remove_applied()
 
@@ -177,10 +189,12 @@ class PendingTransactions:
     def _resolve(self, led: LedSharePartition, pending: Pending, settlement: Settlement | None) -> Outcome | None:
         """Apply what was decided. Rows of a state that was replaced settle nothing."""
         machine, now_ms = led.machine, self._clock.now_ms()
-        settled: list[SettledBatch] = []
+        settled: Iterable[SettledBatch] = ()
         if settlement is not None and settlement.state_epoch == machine.state_epoch:
             try:
-                settled = _decode_batches(settlement.batches)
+                for _ in settled_of(settlement.batches):  # before anything changes
+                    pass
+                settled = settled_of(settlement.batches)
             except msgspec.MsgspecError as fault:  # a later release wrote it: its gateways apply it
                 log.warning("cannot read a settlement", extra=fields(group_id=led.key.group_id, cause=str(fault)))
                 return None
@@ -192,8 +206,10 @@ class PendingTransactions:
         if resolved.let_go:
             metrics.RECORDS_SETTLED["none"].inc(resolved.let_go)
 
+        stored = settlement is not None
+
         def ended(error: ApiError | None) -> None:
-            if error is None and settlement is not None:
+            if error is None and stored:  # the settlement itself may be large, and is not kept for this
                 self._applied.append(pending)
 
         outcome = self._leader.persist(led, resolved.write, ended)

@@ -59,9 +59,10 @@ class SettledCommits:
             return end_answer(COMMIT, transaction_id, found, digest)
         check_commit(found, (), (), 0)  # a part settles nothing
         try:
-            settlements = await self._settler.hold(transaction_id, wanted)
-            settling = Settling(digest, settlements)
-            return await self._transactions.end(transaction_id, COMMIT, note=note, parts=parts, settling=settling)
+            settling = Settling(digest, await self._settler.hold(transaction_id, wanted))
+            ended = await self._transactions.end(transaction_id, COMMIT, note=note, parts=parts, settling=settling)
+            del settling  # it may be large, and its leaders read it from the log
+            return ended
         except Refused as refused:
             aborted = await self._transactions.end(transaction_id, REFUSE)
             raise InvalidTxnState(
@@ -87,7 +88,7 @@ class SettledCommits:
             return first
         begun = await self._transactions.begin(NewTransaction(TIMEOUT_MS, durable=False))
         transaction_id = begun.transaction_id
-        committed: Sequence[Settlement] = ()
+        committed: list[Settlement] = []
         try:
             settlements = await self._settler.hold(transaction_id, wanted)
             settles = Settles(transaction_id, Settling(digest, settlements))

@@ -15,8 +15,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from sharequeue import background
 from sharequeue.clock import Clock
 from sharequeue.protocol.codec import encode
@@ -30,13 +28,13 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.messages.leaders import HoldRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, SettledBatch, SharePartitionKey
+from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, SharePartitionKey
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import DONE, ask_for_topics, failed, failed_of
 from sharequeue_gateway.delivery.holding import HeldHere, Holder
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
-from sharequeue_gateway.record_log.transactions.settlements import Settlement
+from sharequeue_gateway.record_log.transactions.settlements import SettledLines, Settlement
 from sharequeue_gateway.routing.routing import Routing
 
 PATIENCE_MS: Final = 8000
@@ -46,9 +44,6 @@ TELL_S: Final = 1.0
 """How long an answer waits for the leaders to apply what is decided."""
 MOST_SHARE_PARTITIONS: Final = 1000
 DIGESTED_AT_ONCE: Final = 100
-
-_encode: Final = msgspec.json.Encoder().encode
-
 
 Place = tuple[str, str, int]
 """A share-partition as a client names it: group, topic and partition."""
@@ -171,7 +166,7 @@ class Settler:
             self._routing.cluster.look_again()
             await asyncio.sleep(PAUSE_S)
         return [
-            Settlement(each.key, each.state_epoch, each.leader_epoch, _encode(each.batches)) for each in held.values()
+            Settlement(each.key, each.state_epoch, each.leader_epoch, each.settled.encoded()) for each in held.values()
         ]
 
     def keys_of(self, places: Iterable[Place]) -> list[SharePartitionKey]:
@@ -187,11 +182,12 @@ class Settler:
         self,
         transaction_id: str,
         keys: Iterable[SharePartitionKey],
-        committed: Sequence[Settlement] = (),
+        committed: list[Settlement] | None = None,
     ) -> None:
         """Tell the leaders that a transaction has ended. Returns when they have applied it, but does not wait long.
 
-        `committed`: what this gateway has just committed in the log: the leader that is here need not ask again.
+        `committed`: what this gateway has just committed in the log: the leader that is here need not ask again, and
+        empties the list.
         """
         by_leader: dict[Node, list[SharePartitionKey]] = {}
         for key in keys:
@@ -208,7 +204,7 @@ class Settler:
         node: Node,
         transaction_id: str,
         keys: Sequence[SharePartitionKey],
-        committed: Sequence[Settlement],
+        committed: list[Settlement] | None,
     ) -> None:
         try:
             if node == self._routing.cluster.me:
@@ -267,7 +263,7 @@ class Settler:
                         SharePartitionKey(group_id, each.topic_id, each.partition),
                         each.state_epoch,
                         each.leader_epoch,
-                        each.batches,
+                        SettledLines(each.batches),
                     )
                     for each in answer.held
                 ]
@@ -298,8 +294,8 @@ def _add(held: dict[SharePartitionKey, HeldHere], more: HeldHere) -> None:
         return
     if known.state_epoch != more.state_epoch:
         raise CoordinatorNotAvailable("the group's state was reset just now; repeat the request")
-    batches: list[SettledBatch] = [*known.batches, *more.batches]
-    held[more.key] = more._replace(leader_epoch=max(known.leader_epoch, more.leader_epoch), batches=batches)
+    known.settled.add(more.settled)
+    held[more.key] = known._replace(leader_epoch=max(known.leader_epoch, more.leader_epoch))
 
 
 def _refused(result: AcknowledgementResult) -> AcknowledgementResult:

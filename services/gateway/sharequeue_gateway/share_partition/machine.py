@@ -4,7 +4,7 @@ No IO, no clock, no logging. Callers pass `now_ms`; methods return what to do. S
 KIP-1222.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
@@ -133,8 +133,10 @@ class SharePartition(PendingRecords):
 
     # Acknowledging
 
-    def acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch], now_ms: int) -> Acknowledged:
+    def acknowledge(self, member_id: str, batches: Iterable[AcknowledgementBatch], now_ms: int) -> Acknowledged:
         """Apply acknowledgement batches, all or none; renewals stay even if another batch fails.
+
+        `batches`: read once, so they need not all be in memory.
 
         Raises: InvalidRecordState (121): a record is not held by this member. InvalidRequest (42): offsets that were
             never fetched.
@@ -142,7 +144,7 @@ class SharePartition(PendingRecords):
         call = AcknowledgeCall(member_id, now_ms, StateWrite(self.start_offset, now_ms), {}, [])
         ignored = True
         try:
-            for batch in self._joined(batches) if len(batches) > 1 else batches:
+            for batch in batches if isinstance(batches, list) and len(batches) == 1 else self._joined(batches):
                 if batch.last_offset >= self.start_offset:
                     ignored = False
                     self._acknowledge(call, batch)
@@ -160,8 +162,7 @@ class SharePartition(PendingRecords):
         batch = batches[position]
         if batch is None:
             return 1
-        index = self.index_of(batch.first_offset)
-        end = self.runs[index].last if index >= 0 and batch.first_offset >= self.start_offset else -1
+        end = self._end_of_run(batch.first_offset)
         after = position + 1
         while after < len(batches):
             further = batches[after]
@@ -171,13 +172,23 @@ class SharePartition(PendingRecords):
             after += 1
         return after - position
 
-    def _joined(self, batches: Sequence[AcknowledgementBatch]) -> Iterator[AcknowledgementBatch]:
+    def _joined(self, batches: Iterable[AcknowledgementBatch]) -> Iterator[AcknowledgementBatch]:
         """The batches, with equal neighbours of one run as one: 10,000 of them would make as many runs."""
-        position = 0
-        while position < len(batches):
-            batch, count = batches[position], self.joinable(batches, position)
-            position += count
-            yield batch if count == 1 else structs.replace(batch, last_offset=batches[position - 1].last_offset)
+        joined, end = None, -1
+        for batch in batches:
+            if joined is not None and batch.last_offset <= end and joined.continued_by(batch):
+                joined = structs.replace(joined, last_offset=batch.last_offset)
+                continue
+            if joined is not None:
+                yield joined
+            joined, end = batch, self._end_of_run(batch.first_offset)
+        if joined is not None:
+            yield joined
+
+    def _end_of_run(self, offset: int) -> int:
+        """The last offset of the run that holds `offset`; -1: it lies outside the window."""
+        index = self.index_of(offset)
+        return self.runs[index].last if index >= 0 and offset >= self.start_offset else -1
 
     def _acknowledge(self, call: AcknowledgeCall, batch: AcknowledgementBatch) -> None:
         """Apply one batch, above the start offset. Source: KIP-932."""

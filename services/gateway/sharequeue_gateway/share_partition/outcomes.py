@@ -11,7 +11,7 @@ from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, DeadLetter, Hold, Run, StateWrite
 
 
-class AcknowledgementBatch(msgspec.Struct, frozen=True, gc=False):
+class AcknowledgementBatch(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """A member's acknowledgement of first..last: one type for all offsets, or one per offset.
 
     A call may have 10,000 of them, so one takes as little memory as it can.

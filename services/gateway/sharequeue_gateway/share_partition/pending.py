@@ -122,7 +122,7 @@ class PendingRecords(Transitions):
             self._forget(hold)
         return Completed(made_available=False, start_moved=False, dead_letters=())
 
-    def resolve(self, transaction_id: str, settled: Sequence[SettledBatch], now_ms: int) -> Resolved | None:
+    def resolve(self, transaction_id: str, settled: Iterable[SettledBatch], now_ms: int) -> Resolved | None:
         """The transaction has ended: settle the pending records that it committed, and let go the others.
 
         Args:
@@ -144,7 +144,8 @@ class PendingRecords(Transitions):
                     continue
                 part = self.cut_out(run, first, batch.last_offset)
                 part.write = None
-                part.member_id = batch.member_id
+                if part.member_id != batch.member_id:  # equal ones are two texts in memory
+                    part.member_id = batch.member_id
                 counts[batch.type] = counts.get(batch.type, 0) + part.size
                 self.settle(call, acknowledgement, batch.type, [part], part.first, part.last)
         write.fill(write.runs, self.delivery_complete_count)

@@ -18,7 +18,7 @@ While the write of a change is under way the run is flagged (`Run.write`) and it
 `Run.become` is the one place that changes a state.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from msgspec import Struct, structs
@@ -52,6 +52,9 @@ REJECTED: Final = "Offset rejected by client."
 LIMIT_EXCEEDED: Final = "Offset delivery count exceeded the threshold."
 
 
+MOST_APART: Final = 1000
+"""A write of more runs joins neighbours of one state and delivery count, as the share coordinator does with all."""
+
 NOT_FORGIVEN: Final = 0
 FORGIVEN: Final = 1
 UNSEEN: Final = 2
@@ -61,6 +64,15 @@ that a client gave back before it began."""
 
 class IllegalTransition(Exception):
     """A change of state that the table does not have: a fault of this program."""
+
+
+def _continues(batch: StateBatch, further: StateBatch) -> bool:
+    """Whether two state batches can be one."""
+    return (batch.last_offset + 1, batch.delivery_state, batch.delivery_count) == (
+        further.first_offset,
+        further.delivery_state,
+        further.delivery_count,
+    )
 
 
 class StateWrite:
@@ -84,15 +96,19 @@ class StateWrite:
         self.annotations: list[StateAnnotation] = []
         self.runs: list[Run] = []
 
-    def fill(self, runs: Iterable["Run"], delivery_complete_count: int) -> None:
+    def fill(self, runs: Sequence["Run"], delivery_complete_count: int) -> None:
         """Set the content of the write: the states of `runs`, cut at the start offset, with reasons, delays and
         what is forgiven."""
         self.delivery_complete_count = delivery_complete_count
+        batches, joins = self.state_batches, len(runs) > MOST_APART
         for run in runs:
             if run.last < self.start_offset:
                 continue
             first = max(run.first, self.start_offset)
-            self.state_batches.append(StateBatch(first, run.last, int(run.state), run.delivery_count))
+            batch = StateBatch(first, run.last, int(run.state), run.delivery_count)
+            if joins and batches and _continues(batches[-1], batch):
+                batch = structs.replace(batch, first_offset=batches.pop().first_offset)
+            batches.append(batch)
             forgiven = 0 if run.state in TERMINAL else run.forgiven
             if run.reason is not None or run.available_at_ms or forgiven:
                 delayed_to_ms, reason, at_ms = run.available_at_ms or None, None, None

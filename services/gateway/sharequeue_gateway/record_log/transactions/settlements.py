@@ -7,11 +7,14 @@ The row, and not what happens to be pending, says what was settled. A leader ask
 or T's row here, or neither: then T was aborted, or was committed without these records.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import io
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+import msgspec
+
+from sharequeue.protocol.types import SettledBatch, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.store import BOUNDS, Bounds, Connection, bounds_of, lock_keys
 from sharequeue_gateway.record_log.transactions.transaction_rows import MS, ROW, transaction_of
@@ -19,17 +22,56 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT,
 
 Query = Callable[..., Awaitable[Any]]
 
+BATCHES_OF_A_LINE: Final = 100
+"""Batches that are encoded, and decoded, together."""
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(list[SettledBatch]).decode
+
 
 class Settlement(NamedTuple):
     """What a transaction settles in one share-partition.
 
-    `state_epoch`, `leader_epoch`: those under which the records became pending. `batches`: for the leader alone.
+    `state_epoch`, `leader_epoch`: those under which the records became pending. `batches`: for the leader alone, lines
+    of JSON (`SettledLines`): as objects, all of them would take five times as much.
     """
 
     key: SharePartitionKey
     state_epoch: int
     leader_epoch: int
     batches: bytes
+
+
+class SettledLines:
+    """The batches that a transaction settles in one share-partition, as lines of JSON.
+
+    A gateway of an earlier release reads a settlement of one line only, and leaves others to later releases.
+    """
+
+    __slots__ = ("_lines", "_rest")
+
+    def __init__(self, batches: Iterable[SettledBatch] = ()) -> None:
+        self._lines: list[bytes] = []
+        self._rest: list[SettledBatch] = []
+        self.add(batches)
+
+    def __iter__(self) -> Iterator[SettledBatch]:
+        return settled_of(self.encoded())
+
+    def add(self, batches: Iterable[SettledBatch]) -> None:
+        self._rest += batches
+        while len(self._rest) > BATCHES_OF_A_LINE:
+            self._lines.append(_encode(self._rest[:BATCHES_OF_A_LINE]))
+            del self._rest[:BATCHES_OF_A_LINE]
+
+    def encoded(self) -> bytes:
+        return b"\n".join([*self._lines, _encode(self._rest)])
+
+
+def settled_of(lines: bytes) -> Iterator[SettledBatch]:
+    """What is settled, decoded line by line. Raises: MsgspecError: a line is of a later release."""
+    for line in io.BytesIO(lines):
+        yield from _decode(line)
 
 
 class Settling(NamedTuple):
