@@ -78,17 +78,23 @@ def wheel_of(distribution: metadata.Distribution, folder: Path) -> None:
                 wheel.write(str(file.locate()), file.as_posix())
 
 
+def index(folder: Path, allowed: Iterable[metadata.Distribution]) -> Path:
+    """A folder of wheels, of the libraries that are given."""
+    made = folder / "index"
+    made.mkdir()
+    for distribution in allowed:
+        wheel_of(distribution, made)
+    return made
+
+
 def environment(folder: Path, wheel: Path, allowed: Iterable[metadata.Distribution], extra: str = "") -> Environment:
     """A new environment with the wheel and its extra. `allowed`: the only libraries that pip finds."""
-    index = folder / "index"
-    index.mkdir()
-    for distribution in allowed:
-        wheel_of(distribution, index)
+    libraries = index(folder, allowed)
     place = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
     made = Environment(place / "bin")
     asked = f"{OURS}[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-    pip(made, "install", "--no-compile", "--no-index", "--find-links", str(index), asked)
+    pip(made, "install", "--no-compile", "--no-index", "--find-links", str(libraries), asked)
     return made
 
 

@@ -12,6 +12,7 @@ RUN_BY = {
     ("README.md", "sh"): "tests/system/test_readme.py",
     ("README.md", "json"): "tests/system/test_readme.py",
     ("README.md", "python"): "tests/system/test_readme.py",
+    ("README.md", "compose"): "tests/core/test_documentation.py",
     ("docs/client.md", "python"): "tests/system/test_client_page.py",
     ("docs/dead-letters.md", "sh"): "tests/system/test_pages.py",
     ("docs/dead-letters.md", "json"): "tests/system/test_pages.py",
@@ -20,6 +21,7 @@ RUN_BY = {
     ("docs/pipeline-recipes.md", "python"): "tests/pipeline/test_recipes.py",
     ("docs/pipeline.md", "sh"): "tests/pipeline/test_documents.py",
     ("docs/pipeline.md", "python"): "tests/pipeline/test_documents.py",
+    ("docs/production.md", "install"): "tests/packages/test_server_extra.py",
     ("docs/production.md", "sh"): "tests/system/test_production_page.py",
     ("docs/production.md", "ini"): "tests/system/test_production_page.py",
     ("docs/production.md", "systemd"): "tests/system/test_production_page.py",
@@ -42,8 +44,15 @@ RUN_BY = {
     ("docs/worker.md", "sh"): "tests/system/test_pages.py",
     ("docs/worker.md", "python"): "tests/system/test_pages.py",
 }
-"""Who runs the blocks of a language on a page. A block of text, or without a language, is a picture or what is printed:
-of its commands those of ours are read by click (test_commands.py)."""
+"""Who runs the blocks of a language on a page. Other blocks are pictures, or what is printed."""
+RUN_WITHOUT_A_LANGUAGE = {
+    "docs/sdks.md": "`make sdks` runs them",
+    "CONTRIBUTING.md": "for who changes the project",
+}
+COMMAND = re.compile(
+    r"^(?:\(?umask|(?:\S*/)?(?:sharequeue|python3?|pip|bash|sh)|curl|docker|git|npm|npx|psql|seq|sudo|systemctl)\s",
+    re.MULTILINE,
+)
 
 
 def name_of(page: Path) -> str:
@@ -55,6 +64,14 @@ def test_each_block_has_a_test_that_runs_it() -> None:
     assert {place for place in shown if place[1] not in ("", "text")} == {*RUN_BY}
     for (page, _), test in RUN_BY.items():
         assert Path(page).name in (ROOT / test).read_text(), f"{test} does not name {page}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_block_without_a_program_has_no_commands(page: Path) -> None:
+    """But `make up`, which a reader begins with, and the activation of its environment."""
+    printed = [block for language, block in BLOCK.findall(page.read_text()) if language in ("", "text")]
+    commands = [found[0] for block in printed for found in COMMAND.finditer(block)]
+    assert commands == [] or name_of(page) in RUN_WITHOUT_A_LANGUAGE
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -6,10 +6,13 @@ saves. Blocks without a language are what the reader did before: `make up`.
 """
 
 import itertools
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,17 +21,22 @@ import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import wait_until
-from tests.system.test_readme import PRINTED_URL, blocks, matches
+from tests.system.test_readme import PRINTED_URL, blocks, matches, section
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def run(stack: Stack, command: str, shell: Sequence[str] = ("bash", "-ec")) -> str:
-    """What a block of commands prints. `sharequeue` is that of this Python, and its gateway the stack's."""
+def environment(stack: Stack) -> dict[str, str]:
+    """`sharequeue` is that of this Python, and its gateway the stack's."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "SHAREQUEUE_URL": stack.url}
+
+
+def run(stack: Stack, command: str, shell: Sequence[str] = ("bash", "-ec")) -> str:
+    """What a block of commands prints."""
     done = subprocess.run(
         [*shell, command.replace(PRINTED_URL, stack.url)],
-        env={**os.environ, "PATH": path, "SHAREQUEUE_URL": stack.url},
+        env=environment(stack),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -155,6 +163,42 @@ def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_p
         assert [(batch["first_offset"], batch["attempt"]) for batch in fetched["batches"]] == [(4, 1)]
         (letter,) = http.get("/topics/dlq.page-senders/partitions/0/records").json()["records"]
         assert letter["headers"]["__dlq.errors.reason"] == "no address: 'to'"
+
+
+def test_the_commands_of_the_command_line_do_what_the_readme_says(stack: Stack) -> None:
+    """Each line is a command. The one with `--follow` ends by Ctrl-C, when it has printed a record."""
+    ((language, block),) = blocks(section("The command line"))
+    assert language == "sh"
+    printed = []
+    for line in block.splitlines():
+        if "--follow --json" in line:
+            shell = ["bash", "-c", f"exec {line}"]
+            with subprocess.Popen(shell, env=environment(stack), stdout=subprocess.PIPE, text=True) as following:
+                assert following.stdout is not None
+                deadline = threading.Timer(180, following.kill)
+                deadline.start()
+                printed.append(following.stdout.readline())
+                following.send_signal(signal.SIGINT)
+                following.communicate()
+                deadline.cancel()
+            assert following.returncode == 0, line
+        else:
+            printed.append(run(stack, line))
+        if "--reject" in line:  # a reader is slower than the gateway, a script is faster
+            letters = f"{stack.url}/v1/topics/dlq.sums/partitions/0/records"
+            wait_until(lambda url=letters: len(httpx.get(url).json().get("records", ())) == 5)
+    produced, consumed, rejected, followed, topics, letters, in_flight, offsets, config, redriven, activity = printed
+    assert "1000 records" in produced
+    assert consumed.startswith("1\n2\n3\n4\n5\n")
+    assert rejected.startswith("6\n7\n8\n9\n10\n")
+    assert json.loads(followed)["value"] == "11"
+    assert {"numbers", "dlq.sums"} <= {*topics.split()}
+    assert [json.loads(line)["headers"]["__dlq.errors.reason"] for line in letters.splitlines()] == ["not prime"] * 5
+    assert re.search(r"^numbers +0 .* AVAILABLE ", in_flight, re.MULTILINE)
+    assert re.search(r"^numbers +0 +\d+ +1000 +\d+$", offsets, re.MULTILINE)
+    assert re.search(r"^share\.delivery\.count\.limit +3\b", config, re.MULTILINE)
+    assert redriven == "5 dead letters of sums are redriven\n"
+    assert re.search(r"^\S+ .*\b5$", activity, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", ["concepts.md", "is-it-for-me.md", "index.md"])
