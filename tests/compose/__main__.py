@@ -1,27 +1,23 @@
 """`make compose-test`: docker-compose.yml on a real engine, up, used, broken and taken down."""
 
 import contextlib
-import json
+import re
 import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
-from sharequeue.stack.process import free_port
 from tests.compose import compose_file
-from tests.compose.engine import Engine, EngineError, engine, say
+from tests.compose.engine import EngineError, engine, say, service_of
 from tests.compose.main_job import check_held, do_main_job, finish
-from tests.compose.stand_ins import build_arguments, images
+from tests.compose.project import PROJECT, SERVICES, Project, project
+from tests.compose.scaling import use_several
+from tests.compose.stand_ins import images
 
-PROJECT: Final = "sharequeue-compose-test"
-SERVICES: Final = ("gateway", "coordinator", "share-coordinator")
-HEALTHY_SECONDS: Final = 180
+PAGE: Final = compose_file.ROOT / "docs" / "production.md"
 TOPIC: Final = "compose-test"
 
 # Kills the service as a crash does: the child of the container's init process.
@@ -34,94 +30,6 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 """
 
 
-class Project:
-    """The compose project of the test."""
-
-    def __init__(self, engine: Engine, home: Path) -> None:
-        self.engine = engine
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._environment = engine.environment | {"SHAREQUEUE_PUBLISHED_PORT": str(self.port)}
-        self._secrets = compose_file.make_environment_file(home)
-        for name in compose_file.read_environment_file(self._secrets):
-            self._environment.pop(name, None)
-        self._command = [*engine.compose_command(), "--project-directory", str(compose_file.ROOT)]
-        self._command += [
-            "--project-name",
-            PROJECT,
-            "--file",
-            str(compose_file.FILE),
-            "--file",
-            str(self._override(home)),
-        ]
-
-    def _override(self, home: Path) -> Path:
-        """How this machine's builds reach the Python index: an addition to the file."""
-        build: dict[str, Any] = {"args": build_arguments()}
-        if self.engine.own:
-            build["network"] = "host"
-        built = [name for name, service in compose_file.load(self.secrets())["services"].items() if "build" in service]
-        file = home / "override.json"
-        file.write_text(json.dumps({"services": {name: {"build": build} for name in built}}))
-        return file
-
-    def secrets(self) -> dict[str, str]:
-        return compose_file.read_environment_file(self._secrets)
-
-    def compose(self, *arguments: str, secrets: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run compose with the .env that was made, or another one."""
-        command = [*self._command, "--env-file", str(secrets or self._secrets), *arguments]
-        return subprocess.run(
-            command,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-
-    def do(self, *arguments: str) -> None:
-        """Run compose. Raises: EngineError."""
-        done = self.compose(*arguments)
-        if done.returncode:
-            raise EngineError(f"compose {' '.join(arguments)} failed:\n{done.stdout[-8000:]}")
-
-    def container(self, service: str) -> dict[str, Any]:
-        return self.engine.containers(PROJECT)[service]
-
-    def up(self) -> None:
-        """Returns when all services are healthy. Raises: EngineError."""
-        self.do("up", "--detach")
-        for service in SERVICES:
-            self.wait(f"{service} is healthy", lambda service=service: self.health(service) == "healthy")  # type: ignore[misc]
-
-    def health(self, service: str) -> str:
-        return str(self.container(service)["State"]["Health"]["Status"])
-
-    def wait(self, what: str, condition: Callable[[], bool]) -> None:
-        """Raises: EngineError: not within HEALTHY_SECONDS."""
-        deadline = time.monotonic() + HEALTHY_SECONDS
-        while not condition():
-            if time.monotonic() > deadline:
-                raise EngineError(f"not within {HEALTHY_SECONDS} s: {what}")
-            time.sleep(0.3)
-
-
-@contextlib.contextmanager
-def project(engine: Engine, home: Path) -> Iterator[Project]:
-    """The project, taken down in the end with all its data. A failure is reported with the containers' logs."""
-    stack = Project(engine, home)
-    stack.do("down", "--volumes", "--remove-orphans")
-    try:
-        yield stack
-    except BaseException:
-        output = stack.compose("ps", "--all").stdout + stack.compose("logs", "--no-color", "--tail=60").stdout
-        print(output, file=sys.stderr, flush=True)
-        stack.compose("down", "--volumes", "--remove-orphans")
-        raise
-    stack.do("down", "--volumes", "--remove-orphans")
-
-
 def check_refusal_without_secrets(stack: Project, home: Path) -> None:
     empty = home / "empty.env"
     empty.touch()
@@ -132,7 +40,7 @@ def check_refusal_without_secrets(stack: Project, home: Path) -> None:
 
 def check_containers(stack: Project) -> None:
     """The published ports, the users of the containers, the contents of the image."""
-    containers = stack.engine.containers(PROJECT)
+    containers = {service_of(container): container for container in stack.engine.containers(PROJECT)}
     published = {
         name: [binding for bindings in container["NetworkSettings"]["Ports"].values() for binding in bindings or []]
         for name, container in containers.items()
@@ -192,9 +100,9 @@ def run(home: Path) -> None:
 
 def use_and_break(stack: Project, home: Path) -> None:
     check_refusal_without_secrets(stack, home)
-    say("build and up")
-    stack.do("build")
-    stack.up()
+    (shown,) = re.findall(r"^docker compose (up .+)$", PAGE.read_text(), re.MULTILINE)
+    say(shown)
+    stack.up(shown)
     check_containers(stack)
     with httpx.Client(base_url=stack.url, timeout=40) as client:
         say("the main job")
@@ -207,6 +115,7 @@ def use_and_break(stack: Project, home: Path) -> None:
         stack.up()
         check_held(client, TOPIC)
         finish(client, TOPIC)
+    use_several(stack)
 
 
 def main() -> int:

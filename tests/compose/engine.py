@@ -2,7 +2,7 @@
 
 Our own is Debian's, installed by apt as root. It listens on its own socket, keeps its data in a directory of the test
 and leaves the machine's firewall and routing alone: containers reach each other and are reached from this machine, no
-more; images are built on this machine's network.
+more; images are built on this machine's network. `name_server` answers for names that are not containers.
 """
 
 import contextlib
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from tests.compose.name_server import name_server
+
 PACKAGES: Final = ("docker.io", "docker-compose")
 START_SECONDS: Final = 60
 STOP_SECONDS: Final = 60
@@ -27,10 +29,12 @@ class EngineError(Exception):
 
 
 class Engine:
-    """A running engine. `own`: it is ours, and images must be built on this machine's network."""
+    """A running engine. `own`: it is ours, and images must be built on this machine's network. `name_server`: what
+    its containers ask for other names than theirs."""
 
-    def __init__(self, *, own: bool, host: str | None = None) -> None:
+    def __init__(self, *, own: bool, host: str | None = None, name_server: str | None = None) -> None:
         self.own = own
+        self.name_server = name_server
         self.environment = dict(os.environ)
         if host is not None:
             # Debian's engine has no BuildKit; and what a user of another engine has set is not for ours.
@@ -77,12 +81,16 @@ class Engine:
             raise EngineError("neither `docker compose` nor `docker-compose` is installed")
         return ["docker-compose"]
 
-    def containers(self, project: str) -> dict[str, dict[str, Any]]:
-        """The answers of `docker inspect` about a compose project's containers, by service."""
+    def containers(self, project: str, service: str = "") -> list[dict[str, Any]]:
+        """The answers of `docker inspect` about a compose project's containers, or about those of one service."""
         label = f"label=com.docker.compose.project={project}"
         ids = self.docker("ps", "--all", "--quiet", "--filter", label).split()
         found = json.loads(self.docker("inspect", *ids)) if ids else []
-        return {container["Config"]["Labels"]["com.docker.compose.service"]: container for container in found}
+        return [container for container in found if service in ("", service_of(container))]
+
+
+def service_of(container: dict[str, Any]) -> str:
+    return str(container["Config"]["Labels"]["com.docker.compose.service"])
 
 
 def say(text: str) -> None:
@@ -101,7 +109,7 @@ def engine(home: Path) -> Iterator[Engine]:
         yield running
         return
     _install()
-    with _own_engine(home) as own:
+    with name_server() as address, _own_engine(home, address) as own:
         yield own
 
 
@@ -129,8 +137,8 @@ def install_packages(*names: str) -> None:
 
 
 @contextlib.contextmanager
-def _own_engine(home: Path) -> Iterator[Engine]:
-    own = Engine(own=True, host=f"unix://{home}/docker.sock")
+def _own_engine(home: Path, name_server: str) -> Iterator[Engine]:
+    own = Engine(own=True, host=f"unix://{home}/docker.sock", name_server=name_server)
     command = ["dockerd", "--host", f"unix://{home}/docker.sock", "--pidfile", str(home / "dockerd.pid")]
     command += ["--data-root", str(home / "data"), "--exec-root", str(home / "run")]
     command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]

@@ -1,7 +1,7 @@
 """Commands of Docker, read against docker-compose.yml, without an engine.
 
 The services and variables that a command names must be in the file, and its options must be known (`KNOWN`).
-`make compose-test` brings the file up and takes it down on a real engine; it does not scale.
+`make compose-test` runs those that bring the file up, with `--scale` too, on a real engine.
 """
 
 import re

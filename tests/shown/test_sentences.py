@@ -26,7 +26,7 @@ RUN_BY = {
     ("docs/production.md", "ini"): "tests/system/test_production_page.py",
     ("docs/production.md", "systemd"): "tests/system/test_production_page.py",
     ("docs/production.md", "restore"): "tests/system/test_production_page.py",
-    ("docs/production.md", "compose"): "tests/system/test_compose_file.py",
+    ("docs/production.md", "compose"): "tests/compose/__main__.py",
     ("docs/proxy.md", "nginx"): "tests/proxy/__main__.py",
     ("docs/proxy.md", "yaml"): "tests/proxy/traefik.py",
     ("docs/recipes.md", "sh"): "tests/system/test_pages.py",
