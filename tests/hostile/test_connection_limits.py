@@ -148,8 +148,8 @@ def test_a_missing_body_is_refused_at_its_timeout(strict: EdgeServer, body: byte
 
 
 def test_a_body_that_comes_at_the_lowest_speed_is_served(strict: EdgeServer) -> None:
-    """Twice that speed, for longer than the grace. What came at once before lets a busy machine be late with the
-    rest."""
+    """A body of twice that speed, for longer than the grace. Its first 30 kB come at once, so a busy machine may be
+    late with the rest."""
     ahead = 30_000
     with Raw(strict.port) as raw:
         raw.send(head("POST /echo", f"Content-Length: {ahead + 3000}"), b"x" * ahead)

@@ -44,7 +44,7 @@ RUN_BY = {
     ("docs/worker.md", "sh"): "tests/system/test_pages.py",
     ("docs/worker.md", "python"): "tests/system/test_pages.py",
 }
-"""Who runs the blocks of a language on a page. Other blocks are pictures, or what is printed."""
+"""The tests that run the blocks of a language on a page. Other blocks are pictures, or output."""
 RUN_WITHOUT_A_LANGUAGE = {
     "docs/sdks.md": "`make sdks` runs them",
     "CONTRIBUTING.md": "for who changes the project",

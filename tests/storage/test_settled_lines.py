@@ -1,4 +1,4 @@
-"""What a transaction settles is stored as lines of JSON, and read line by line."""
+"""The batches that a transaction settles are stored as lines of JSON, and read line by line."""
 
 import msgspec
 import pytest

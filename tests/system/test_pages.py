@@ -33,7 +33,7 @@ def environment(stack: Stack) -> dict[str, str]:
 
 
 def run(stack: Stack, command: str, shell: Sequence[str] = ("bash", "-ec")) -> str:
-    """What a block of commands prints."""
+    """The output of a block of commands."""
     done = subprocess.run(
         [*shell, command.replace(PRINTED_URL, stack.url)],
         env=environment(stack),

@@ -186,8 +186,8 @@ class Settler:
     ) -> None:
         """Tell the leaders that a transaction has ended. Returns when they have applied it, but does not wait long.
 
-        `committed`: what this gateway has just committed in the log: the leader that is here need not ask again, and
-        empties the list.
+        `committed`: the settlements that this gateway has just committed in the log. A leader here does not ask the
+        log for them, and empties the list.
         """
         by_leader: dict[Node, list[SharePartitionKey]] = {}
         for key in keys:

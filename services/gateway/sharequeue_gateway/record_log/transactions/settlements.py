@@ -69,7 +69,7 @@ class SettledLines:
 
 
 def settled_of(lines: bytes) -> Iterator[SettledBatch]:
-    """What is settled, decoded line by line. Raises: MsgspecError: a line is of a later release."""
+    """The settled batches, decoded line by line. Raises: MsgspecError: a line is of a later release."""
     for line in io.BytesIO(lines):
         yield from _decode(line)
 
