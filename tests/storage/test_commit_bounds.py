@@ -44,7 +44,7 @@ async def test_a_commit_is_bounded_in_bytes_and_holds_at_least_one_append(
         assert await asyncio.gather(*tasks) == list(range(2, 2 + APPENDS))
         assert (await read_all(log, topic))[2:] == values
         commits = await admin.fetch(
-            """SELECT count(*), sum(octet_length(records)) FROM log.record_batches
+            """SELECT count(*), sum(coalesce(uncompressed_bytes, octet_length(records))) FROM log.record_batches
                WHERE topic_id = $1 AND base_offset >= 2 GROUP BY xmin::text ORDER BY min(base_offset)""",
             topic,
         )

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 from sharequeue_gateway.record_log import store as log_store
+from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting, purging
 from sharequeue_share_coordinator import store as state_store
@@ -121,10 +122,16 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
         lambda c: log_store.bounds(c, [PLACE, *((str(uuid.UUID(int=n)), 0) for n in range(5, 25))]),
         500,
     ),
-    "append at the tail": (lambda c: log_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())]), 10),
-    "append of a few": (lambda c: log_store.append(c, some_rows(log_store.FEW)), 10),
-    "append of many": (lambda c: log_store.append(c, some_rows(log_store.FEW + 1)), 10),
-    "refused append": (lambda c: log_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())]), 10),
+    "append at the tail": (
+        lambda c: log_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())], COMPRESS_FROM_BYTES),
+        10,
+    ),
+    "append of a few": (lambda c: log_store.append(c, some_rows(log_store.FEW), COMPRESS_FROM_BYTES), 10),
+    "append of many": (lambda c: log_store.append(c, some_rows(log_store.FEW + 1), COMPRESS_FROM_BYTES), 10),
+    "refused append": (
+        lambda c: log_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())], COMPRESS_FROM_BYTES),
+        10,
+    ),
     "look up a lost append": (lambda c: log_store.appended(c, *PLACE, log_store.new_append_id(), END - 100), 20),
     "move the log start": (lambda c: log_store.raise_log_starts(c, PLACE[0], [(PLACE[1], 100, END)]), 10),
     "purge nothing": (lambda c: purging.remove_rows(c, 1000, 60), 10),
@@ -214,6 +221,6 @@ async def test_a_replacement_uses_the_index_without_statistics(database_url: str
         stored = literal(some_batch(0).stored)
         await connection.execute(FILL.replace("$1", stored).replace(f"{BATCHES - 1}", "1999"))
         some = [(0, some_batch(10 * number)) for number in range(1000, 1020)]
-        check(await explained(connection, lambda c: compacting.replace(c, *PLACE, some)), 100)
+        check(await explained(connection, lambda c: compacting.replace(c, *PLACE, some, COMPRESS_FROM_BYTES)), 100)
     finally:
         await connection.close()

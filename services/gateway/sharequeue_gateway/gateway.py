@@ -28,6 +28,7 @@ from sharequeue.service.service import Service
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.append_news import AppendNews
 from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.generation import Generation
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.cluster.redis_client import redis_client
@@ -84,6 +85,7 @@ from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
+from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, NEVER
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers
@@ -240,6 +242,11 @@ async def _connect(settings: Settings) -> Base:
     node_id = node_name(settings.node_id, settings.port)
     url = own_url(settings.url, settings.host, settings.port)
     cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token)
+
+    def compress(generation: Generation) -> None:
+        database.compress_from = COMPRESS_FROM_BYTES if generation.reads_compressed else NEVER
+
+    cluster.on_generation = compress
     return Base(
         database=database,
         redis=redis,

@@ -63,6 +63,7 @@ class Gateway(Struct, frozen=True, kw_only=True):
     `keeps_readers`: it gives each group its row among the log's readers, and trims by those rows.
     `takes_transactions`: it knows markers, and ends reads of committed records at the last stable offset.
     `settles_in_transactions`: it knows records that are pending on a transaction, and hands none of them out.
+    `reads_compressed`: it reads batches that are stored compressed.
     """
 
     node_id: str
@@ -70,6 +71,7 @@ class Gateway(Struct, frozen=True, kw_only=True):
     keeps_readers: bool = False
     takes_transactions: bool = False
     settles_in_transactions: bool = False
+    reads_compressed: bool = False
 
 
 class GatewayGeneration(Struct, frozen=True, kw_only=True):
@@ -94,6 +96,7 @@ class RegisterGatewayRequest(Request):
     keeps_readers: bool = False
     takes_transactions: bool = False
     settles_in_transactions: bool = False
+    reads_compressed: bool = False
 
 
 class RegisterGatewayResponse(Response):
@@ -113,6 +116,7 @@ class RenewGatewayRequest(Request):
     keeps_readers: bool = False
     takes_transactions: bool = False
     settles_in_transactions: bool = False
+    reads_compressed: bool = False
 
 
 class RenewGatewayResponse(Response):

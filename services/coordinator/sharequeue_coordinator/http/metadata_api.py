@@ -111,4 +111,5 @@ def _gateway_of(request: RegisterGatewayRequest | RenewGatewayRequest) -> Gatewa
         keeps_readers=request.keeps_readers,
         takes_transactions=request.takes_transactions,
         settles_in_transactions=request.settles_in_transactions,
+        reads_compressed=request.reads_compressed,
     )

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from sharequeue import background
@@ -70,6 +71,8 @@ class Cluster:
         self.generation = Generation(0, (self.me,))
         self.alone = True
         """Whether no other gateway is in the generation: this one leads everything, and no other one appends."""
+        self.on_generation: Callable[[Generation], None] = lambda _: None
+        """Called with each generation that is followed."""
         self._events: GenerationEvents | None = None
         """Given to `run`."""
 
@@ -79,6 +82,7 @@ class Cluster:
         """Compute leaders from this generation from now on."""
         self.generation = generation
         self.alone = generation.nodes == (self.me,)
+        self.on_generation(generation)
 
     def leads(self, key: SharePartitionKey) -> bool:
         return self.generation.leader_of(key) == self.me
@@ -163,6 +167,7 @@ class Cluster:
             keeps_readers=True,
             takes_transactions=True,
             settles_in_transactions=True,
+            reads_compressed=True,
         )
         response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
         self._keep_lease(asked_s, response.lease_ms)
@@ -243,6 +248,7 @@ class Cluster:
                 keeps_readers=True,
                 takes_transactions=True,
                 settles_in_transactions=True,
+                reads_compressed=True,
             )
             response: RenewGatewayResponse = await self._coordinator.call(
                 apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
@@ -297,4 +303,7 @@ class Cluster:
         nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in learned.gateways)
         takes_transactions = all(gateway.takes_transactions for gateway in learned.gateways)
         settles = all(gateway.settles_in_transactions for gateway in learned.gateways)
-        return Generation(learned.number, nodes or (self.me,), learned.readers_since, takes_transactions, settles)
+        reads_compressed = all(gateway.reads_compressed for gateway in learned.gateways)
+        return Generation(
+            learned.number, nodes or (self.me,), learned.readers_since, takes_transactions, settles, reads_compressed
+        )

@@ -30,7 +30,7 @@ class Generation:
     """The live gateways. `number`: rises with each change of the set. `readers_since`: see GatewayGeneration.
 
     `takes_transactions`: all of them do, so a transaction may begin. `settles_in_transactions`: all of them do, so a
-    commit may have acknowledgements.
+    commit may have acknowledgements. `reads_compressed`: all of them do, so batches may be stored compressed.
     """
 
     __slots__ = (
@@ -39,6 +39,7 @@ class Generation:
         "nodes",
         "number",
         "readers_since",
+        "reads_compressed",
         "settles_in_transactions",
         "takes_transactions",
     )
@@ -50,9 +51,11 @@ class Generation:
         readers_since: int = 0,
         takes_transactions: bool = False,
         settles_in_transactions: bool = False,
+        reads_compressed: bool = False,
     ) -> None:
         self.takes_transactions = takes_transactions
         self.settles_in_transactions = settles_in_transactions
+        self.reads_compressed = reads_compressed
         self.number = number
         self.readers_since = readers_since
         self.nodes = nodes

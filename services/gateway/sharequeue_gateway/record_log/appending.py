@@ -177,7 +177,8 @@ class Appender:
         ]
         try:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
-            inserted = await store.append(self._connection, rows, timeout_s, transactions)
+            compress_from = self._database.compress_from
+            inserted = await store.append(self._connection, rows, compress_from, timeout_s, transactions)
         except (*FAULTS, ValueError, OverflowError) as fault:
             await self._commit_failed(fault, encoded, deadline)
             return

@@ -86,7 +86,7 @@ class PostgresRecordLog:
         self.transactions = PostgresTransactions(database, ending)
         self.settlements = Settlements(database.query)
         self._retaining = Retaining(database.query)
-        self.compaction = Compaction(database.query, self._cache)
+        self.compaction = Compaction(database, self._cache)
         self.committed_reads = CommittedReads(database.query, self._known)
         self.read_cached = self._cache.read_cached
         self._room = ReadRoom(reading_bytes)

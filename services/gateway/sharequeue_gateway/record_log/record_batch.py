@@ -14,6 +14,8 @@ from itertools import accumulate, chain, count
 from operator import add, attrgetter
 from typing import Any, Final
 
+from sharequeue_gateway.record_log.compression import stored_form
+
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")
 _HEADER = struct.Struct("<BI")
@@ -118,10 +120,18 @@ class RecordBatch:
         base_offset: int,
         last_offset: int,
         max_timestamp_ms: int,
-        stored: bytes,
+        records: bytes,
         transaction_id: str | None = None,
+        uncompressed_bytes: int | None = None,
     ) -> "RecordBatch":
-        """Read the stored form, without the records themselves. Raises: CorruptBatch."""
+        """Read a row, without the records themselves. `records`, `uncompressed_bytes`: see `compression`.
+
+        Raises: CorruptBatch.
+        """
+        try:
+            stored = stored_form(records, uncompressed_bytes)
+        except ValueError as fault:
+            raise CorruptBatch(f"batch {base_offset}: {fault}") from None
         if len(stored) < _HEADER.size:
             raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes are not a record batch")
         flags, count = _HEADER.unpack_from(stored)

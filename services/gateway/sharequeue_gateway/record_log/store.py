@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from sharequeue_gateway.record_log.compression import kept_form
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
@@ -36,14 +37,15 @@ _MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND EXISTS (
     SELECT 1 FROM log.partitions p
     WHERE p.topic_id = {{topic_id}} AND p.partition = {{partition}} AND NOT p.deleted AND {END} = {{base_offset}})"""
 
-_COLUMNS: Final = "topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records"
+_COLUMNS: Final = "topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records, uncompressed_bytes"
+_RECORDS: Final = _COLUMNS.split(", ").index("records")
 
 APPEND = f"""
 WITH input AS (
-  SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[])
-    AS t({_COLUMNS})),
+  SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
+    $9::int[]) AS t({_COLUMNS})),
 heads AS (
-  SELECT * FROM unnest($9::uuid[], $10::int[], $11::bigint[], $12::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
+  SELECT * FROM unnest($10::uuid[], $11::int[], $12::bigint[], $13::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
 allowed AS MATERIALIZED (
   SELECT h.topic_id, h.partition FROM heads h
   WHERE {_MAY_APPEND.format(lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset")})
@@ -60,7 +62,7 @@ three batches in arrays take a fifth more of this process's time, and a tenth mo
 @lru_cache(FEW)
 def append_few(count: int) -> str:
     """APPEND with single parameters, for `count` batches. The last parameter of a batch is its partition's lock key."""
-    types = ("uuid", "int", "bigint", "bigint", "bigint", "int", "uuid", "bytea", "bigint")
+    types = ("uuid", "int", "bigint", "bigint", "bigint", "int", "uuid", "bytea", "int", "bigint")
     numbers = itertools.count(1)
     rows = ", ".join(f"({', '.join(f'${next(numbers)}::{name}' for name in types)})" for _ in range(count))
     may_append = _MAY_APPEND.format(
@@ -81,13 +83,13 @@ RETURNING append_id
 APPEND_IN_TRANSACTIONS = f"""
 WITH input AS (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
-    $9::text[]) AS t({_COLUMNS}, transaction_id)),
+    $9::int[], $10::text[]) AS t({_COLUMNS}, transaction_id)),
 heads AS (
-  SELECT * FROM unnest($10::uuid[], $11::int[], $12::bigint[], $13::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
+  SELECT * FROM unnest($11::uuid[], $12::int[], $13::bigint[], $14::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
 open AS MATERIALIZED (
   SELECT t.transaction_id FROM log.transactions t
-  WHERE t.transaction_id = ANY($14::text[]) AND t.state = 0 AND t.deadline > clock_timestamp()
-    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) < $15
+  WHERE t.transaction_id = ANY($15::text[]) AND t.state = 0 AND t.deadline > clock_timestamp()
+    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) < $16
   FOR SHARE OF t SKIP LOCKED),
 shut AS MATERIALIZED (
   SELECT i.topic_id, i.partition, min(i.base_offset) AS first_offset FROM input i
@@ -111,13 +113,13 @@ SELECT append_id FROM written
 """
 """APPEND for a commit with batches of transactions. It waits for nothing: a transaction that is being ended is skipped.
 `shut` is, in each partition, the first batch whose transaction is not open here: it and all behind it are not inserted,
-so there is no hole. A transaction with $15 partitions, to which this commit might add too many, takes the slow path,
+so there is no hole. A transaction with $16 partitions, to which this commit might add too many, takes the slow path,
 which counts exactly."""
 
 APPEND_ONE = f"""
 INSERT INTO log.record_batches ({_COLUMNS})
-SELECT $1, $2, $3, $4, $5, $6, $7, $8
-WHERE {_MAY_APPEND.format(lock_key="$9", topic_id="$1", partition="$2", base_offset="$3")}
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9
+WHERE {_MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
 RETURNING append_id
 """
 """APPEND for a single batch, which most commits have. It takes a quarter less of the server's time."""
@@ -125,40 +127,46 @@ RETURNING append_id
 APPEND_ONE_IN_TRANSACTION = f"""
 WITH open AS MATERIALIZED (
   SELECT FROM log.transactions t
-  WHERE t.transaction_id = $10 AND t.state = 0 AND t.deadline > clock_timestamp()
-    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = $10) < {MOST_OF_TRANSACTION}
+  WHERE t.transaction_id = $11 AND t.state = 0 AND t.deadline > clock_timestamp()
+    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = $11) < {MOST_OF_TRANSACTION}
   FOR SHARE OF t SKIP LOCKED),
 written AS (
   INSERT INTO log.record_batches ({_COLUMNS}, transaction_id, attributes)
-  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $10, {TRANSACTIONAL} FROM open
-  WHERE {_MAY_APPEND.format(lock_key="$9", topic_id="$1", partition="$2", base_offset="$3")}
+  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $11, {TRANSACTIONAL} FROM open
+  WHERE {_MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
   RETURNING append_id),
 registered AS (
   INSERT INTO log.transaction_partitions (transaction_id, topic_id, partition, first_offset)
-  SELECT $10, $1, $2, $3 FROM written ON CONFLICT DO NOTHING)
+  SELECT $11, $1, $2, $3 FROM written ON CONFLICT DO NOTHING)
 SELECT append_id FROM written
 """
 """APPEND_IN_TRANSACTIONS for a single batch, which most commits of a client in a transaction have."""
 
 INSERT = f"""
 INSERT INTO log.record_batches ({_COLUMNS})
-SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[])
+SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
+  $9::int[])
 """
 
 INSERT_IN_TRANSACTION = f"""
 INSERT INTO log.record_batches ({_COLUMNS}, transaction_id, attributes)
-SELECT t.*, $9, {TRANSACTIONAL}
-FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[]) AS t
+SELECT t.*, $10, {TRANSACTIONAL}
+FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[], $9::int[]) AS t
 """
 
-READ = """
-SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id
+_READ_COLUMNS: Final = "base_offset, last_offset, max_timestamp_ms, records, transaction_id, uncompressed_bytes"
+"""The arguments of `RecordBatch.decode`."""
+
+MEMORY_BYTES: Final = "coalesce(uncompressed_bytes, octet_length(records))"
+"""The size of a batch in memory."""
+
+READ = f"""
+SELECT {_READ_COLUMNS}
 FROM (
-  SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id,
-    sum(octet_length(records)) FILTER (WHERE last_offset >= $3) OVER (ORDER BY base_offset) - octet_length(records)
-      AS before
+  SELECT {_READ_COLUMNS},
+    sum({MEMORY_BYTES}) FILTER (WHERE last_offset >= $3) OVER (ORDER BY base_offset) - {MEMORY_BYTES} AS before
   FROM (
-    SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id FROM log.record_batches
+    SELECT {_READ_COLUMNS} FROM log.record_batches
     WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
       SELECT base_offset FROM log.record_batches
       WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
@@ -207,8 +215,9 @@ def new_append_id() -> str:
     return f"{next(_append_ids(os.getpid())):032x}"
 
 
-def columns(batches: Sequence[tuple[str, int, RecordBatch, str]]) -> list[list[Any]]:
+def columns(batches: Sequence[tuple[str, int, RecordBatch, str]], compress_from: int) -> list[list[Any]]:
     """Batches as the arrays that APPEND and INSERT take."""
+    kept = [kept_form(batch.stored, compress_from) for _, _, batch, _ in batches]
     return [
         [topic_id for topic_id, _, _, _ in batches],
         [partition for _, partition, _, _ in batches],
@@ -217,19 +226,22 @@ def columns(batches: Sequence[tuple[str, int, RecordBatch, str]]) -> list[list[A
         [batch.max_timestamp_ms for _, _, batch, _ in batches],
         [batch.record_count for _, _, batch, _ in batches],
         [append_id for _, _, _, append_id in batches],
-        [batch.stored for _, _, batch, _ in batches],
+        [records for records, _ in kept],
+        [size for _, size in kept],
     ]
 
 
 async def append(
     connection: Connection,
     batches: Sequence[tuple[str, int, RecordBatch, str]],
+    compress_from: int,
     timeout_s: float | None = None,
     transactions: Collection[str] = (),
 ) -> set[str]:
     """Insert each batch if no other gateway is appending to its partition and the partition ends at its base offset.
 
     `transactions`: those of the batches. A batch of a transaction is inserted only if the transaction is open.
+    `compress_from`: see `compression.kept_form`.
     Returns: the append ids of the inserted batches.
     Raises: TimeoutError: the insert may have happened.
     """
@@ -244,7 +256,7 @@ async def append(
             batch.max_timestamp_ms,
             batch.record_count,
             append_id,
-            batch.stored,
+            *((batch.stored, None) if batch.size < compress_from else kept_form(batch.stored, compress_from)),
             lock_key(topic_id, partition),
             *transactions,
             timeout=timeout_s,
@@ -254,7 +266,12 @@ async def append(
         values: list[Any] = []
         for topic_id, partition, batch, append_id in batches:
             values += (topic_id, partition, batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
-            values += (batch.record_count, append_id, batch.stored, lock_key(topic_id, partition))
+            values += (
+                batch.record_count,
+                append_id,
+                *kept_form(batch.stored, compress_from),
+                lock_key(topic_id, partition),
+            )
         rows = await connection.fetch(append_few(len(batches)), *values, timeout=timeout_s)
         return {row[0].hex for row in rows}
     heads: dict[tuple[str, int], int] = {}
@@ -267,11 +284,11 @@ async def append(
         [lock_key(*place) for place in heads],
     )
     if not transactions:
-        rows = await connection.fetch(APPEND, *columns(batches), *of_heads, timeout=timeout_s)
+        rows = await connection.fetch(APPEND, *columns(batches, compress_from), *of_heads, timeout=timeout_s)
         return {row[0].hex for row in rows}
     rows = await connection.fetch(
         APPEND_IN_TRANSACTIONS,
-        *columns(batches),
+        *columns(batches, compress_from),
         [batch.transaction_id for _, _, batch, _ in batches],
         *of_heads,
         list(transactions),
@@ -284,19 +301,21 @@ async def append(
 async def insert(
     connection: Connection,
     batches: Sequence[tuple[str, int, RecordBatch, str]],
+    compress_from: int,
     transaction_id: str | None = None,
 ) -> None:
-    """`transaction_id`: of all batches."""
-    if sum(len(batch.stored) for _, _, batch, _ in batches) >= COPIED_BYTES:
-        names, rows = _COLUMNS.split(", "), list(zip(*columns(batches), strict=True))
+    """`compress_from`: see `compression.kept_form`. `transaction_id`: of all batches."""
+    given = columns(batches, compress_from)
+    if sum(map(len, given[_RECORDS])) >= COPIED_BYTES:
+        names, rows = _COLUMNS.split(", "), list(zip(*given, strict=True))
         if transaction_id is not None:
             names += ["transaction_id", "attributes"]
             rows = [(*row, transaction_id, TRANSACTIONAL) for row in rows]
         await connection.copy_records_to_table("record_batches", schema_name="log", columns=names, records=rows)
     elif transaction_id is None:
-        await connection.execute(INSERT, *columns(batches))
+        await connection.execute(INSERT, *given)
     else:
-        await connection.execute(INSERT_IN_TRANSACTION, *columns(batches), transaction_id)
+        await connection.execute(INSERT_IN_TRANSACTION, *given, transaction_id)
 
 
 async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> None:
@@ -398,7 +417,7 @@ async def batch_with_timestamp(
 ) -> RecordBatch | None:
     """The first batch with a timestamp at or after the given one. Reads the partition from `from_offset` on."""
     row = await connection.fetchrow(
-        """SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id FROM log.record_batches
+        f"""SELECT {_READ_COLUMNS} FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
                SELECT base_offset FROM log.record_batches
                WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)

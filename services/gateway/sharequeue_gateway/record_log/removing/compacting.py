@@ -8,13 +8,15 @@ Replacements only remove records: a removed record cannot come back.
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.compression import kept_form
+from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
 from sharequeue_gateway.record_log.reading.cache import BatchCache
@@ -22,14 +24,12 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.store import Bounds, Connection
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""The most stored bytes of the batches of one replacement. A single batch may be larger."""
+"""The most bytes in memory of the batches of one replacement. A single batch may be larger."""
 PIECE_BYTES: Final = 128 * 1024
 PIECE_BATCHES: Final = 100
 PIECES: Final = 64
 """A replacement reads and stores so many bytes and batches at once, or the 64th part of its bytes: memory has no more
 of it."""
-
-Query = Callable[..., Awaitable[Any]]
 
 CLOSED_AT_ONCE: Final = 1_000
 """So many removed ranges are closed as dead letters by one statement: they are tuples and lists of ints for it, about
@@ -52,7 +52,7 @@ class Ranges(Iterable[tuple[int, int]]):
 
 
 class StoredBatch(NamedTuple):
-    """A row of the log without its records; `size_bytes` as stored."""
+    """A row of the log without its records; `size_bytes` in memory."""
 
     base_offset: int
     last_offset: int
@@ -84,7 +84,7 @@ async def stored_batches(
 ) -> list[StoredBatch]:
     """Batches from the one that holds `offset`, or from the next one."""
     rows = await connection.fetch(
-        """SELECT base_offset, last_offset, max_timestamp_ms, record_count, generation, octet_length(records),
+        f"""SELECT base_offset, last_offset, max_timestamp_ms, record_count, generation, {store.MEMORY_BYTES},
              b.transaction_id IS NOT NULL AND b.attributes & 32 = 0 AND EXISTS (
                SELECT FROM log.aborted_transactions a
                WHERE a.topic_id = b.topic_id AND a.partition = b.partition AND a.transaction_id = b.transaction_id)
@@ -104,9 +104,9 @@ async def stored_batches(
 async def sizes(
     connection: Connection, topic_id: str, partition: int, base_offsets: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """The base offset and the stored bytes of each of these batches that exists, ascending."""
+    """The base offset and the bytes in memory of each of these batches that exists, ascending."""
     rows = await connection.fetch(
-        """SELECT base_offset, octet_length(records) FROM log.record_batches
+        f"""SELECT base_offset, {store.MEMORY_BYTES} FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset = ANY($3::bigint[]) ORDER BY base_offset""",
         topic_id,
         partition,
@@ -120,14 +120,14 @@ async def whole_batches(
 ) -> dict[int, tuple[int, RecordBatch]]:
     """Generation and batch by base offset; missing batches are left out."""
     rows = await connection.fetch(
-        """SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id, generation
+        """SELECT base_offset, last_offset, max_timestamp_ms, records, transaction_id, uncompressed_bytes, generation
            FROM log.record_batches
            WHERE topic_id = $1 AND partition = $2 AND base_offset = ANY($3::bigint[])""",
         topic_id,
         partition,
         base_offsets,
     )
-    return {row[0]: (row[5], RecordBatch.decode(*row[:5])) for row in rows}
+    return {row[0]: (row[6], RecordBatch.decode(*row[:6])) for row in rows}
 
 
 async def newest_base_offset(connection: Connection, topic_id: str, partition: int) -> int:
@@ -142,7 +142,11 @@ async def newest_base_offset(connection: Connection, topic_id: str, partition: i
 
 
 async def replace(
-    connection: Connection, topic_id: str, partition: int, batches: Sequence[tuple[int, RecordBatch]]
+    connection: Connection,
+    topic_id: str,
+    partition: int,
+    batches: Sequence[tuple[int, RecordBatch]],
+    compress_from: int,
 ) -> set[int]:
     """Store each (generation, batch) in place of the batch of that generation. Returns: the replaced base offsets.
 
@@ -151,11 +155,13 @@ async def replace(
     the first and the last: PostgreSQL 16 may read in order of the index, which it cannot do by a list.
     """
     base_offsets = [batch.base_offset for _, batch in batches]
+    kept = [kept_form(batch.stored, compress_from) for _, batch in batches]
     rows = await connection.fetch(
         """UPDATE log.record_batches b
-           SET records = ($6::bytea[])[n.number], record_count = n.record_count, generation = b.generation + 1
-           FROM unnest($3::bigint[], $4::int[], $5::int[]) WITH ORDINALITY
-             AS n(base_offset, generation, record_count, number)
+           SET records = ($6::bytea[])[n.number], uncompressed_bytes = n.uncompressed_bytes,
+             record_count = n.record_count, generation = b.generation + 1
+           FROM unnest($3::bigint[], $4::int[], $5::int[], $9::int[]) WITH ORDINALITY
+             AS n(base_offset, generation, record_count, uncompressed_bytes, number)
            WHERE b.topic_id = $1 AND b.partition = $2 AND b.base_offset = ANY($3::bigint[])
              AND b.base_offset BETWEEN $7 AND $8 AND b.base_offset = n.base_offset AND b.generation = n.generation
            RETURNING b.base_offset""",
@@ -164,9 +170,10 @@ async def replace(
         base_offsets,
         [generation for generation, _ in batches],
         [batch.record_count for _, batch in batches],
-        [batch.stored for _, batch in batches],
+        [records for records, _ in kept],
         min(base_offsets),
         max(base_offsets),
+        [size for _, size in kept],
     )
     return {row[0] for row in rows}
 
@@ -183,10 +190,11 @@ async def count_replacement(connection: Connection, topic_id: str, partition: in
 
 
 class Compaction:
-    """The capability `replace_batches` of the record log. `query`: runs a function of a connection and arguments."""
+    """The capability `replace_batches` of the record log."""
 
-    def __init__(self, query: Query, cache: BatchCache) -> None:
-        self._query = query
+    def __init__(self, database: LogDatabase, cache: BatchCache) -> None:
+        self._database = database
+        self._query = database.query
         self._cache = cache
 
     async def batches(
@@ -219,7 +227,7 @@ class Compaction:
         size = sum(size_of.values())
         if len(wanted) > 1 and size > MAX_BYTES:
             raise TooLarge(f"these batches have {size} bytes together, more than {MAX_BYTES}", limit=MAX_BYTES)
-        done, counted = await self._query(_replace_in_pieces, place, wanted, size_of)
+        done, counted = await self._query(_replace_in_pieces, place, wanted, size_of, self._database.compress_from)
         if counted is not None:
             self._cache.set_replacements(place, counted)
         by_base = {entry.base_offset: entry for entry in done}
@@ -227,11 +235,15 @@ class Compaction:
 
 
 async def _replace_in_pieces(
-    connection: Connection, place: TopicIdPartition, wanted: dict[int, Replacement], size_of: dict[int, int]
+    connection: Connection,
+    place: TopicIdPartition,
+    wanted: dict[int, Replacement],
+    size_of: dict[int, int],
+    compress_from: int,
 ) -> tuple[list[Replaced], int | None]:
     """Read, check and store batches, a piece of them after the other, in one transaction under the lock of `place`.
 
-    `size_of`: the stored bytes of each batch; they only decide how large the pieces are.
+    `size_of`: the bytes in memory of each batch; they only decide how large the pieces are.
     Returns: the new form of each batch, and the partition's number of replacements; None: every one is a repeat.
     """
     done: list[Replaced] = []
@@ -248,7 +260,7 @@ async def _replace_in_pieces(
             smaller, answered = await asyncio.to_thread(_apply, piece, wanted, found)
             done += answered
             if smaller:
-                stored = await replace(connection, *place, smaller)
+                stored = await replace(connection, *place, smaller, compress_from)
                 for _, batch in smaller:
                     if batch.base_offset not in stored:
                         raise _overtaken(batch.base_offset)

@@ -1,0 +1,39 @@
+"""Compression of batches: a row of `log.record_batches` has the stored form of a batch, or one LZ4 block of it. Pure.
+
+The column `uncompressed_bytes` tells them apart: it is the size of the stored form, or null if `records` is that form.
+LZ4 takes about 0.3 µs for a KiB of JSON, and 0.1 µs for one that does not become smaller. PostgreSQL takes 4 to 9 µs to
+keep a KiB.
+"""
+
+import sys
+from typing import Final
+
+import lz4.block
+
+COMPRESS_FROM_BYTES: Final = 4096
+"""Smaller batches stay as they are: PostgreSQL keeps them in the row itself."""
+NEVER: Final = sys.maxsize
+"""In place of COMPRESS_FROM_BYTES: no batch is compressed."""
+MOST_OF_SIZE: Final = 0.9
+"""A block that is larger than this part of the stored form is not worth its time at each read."""
+
+
+def kept_form(stored: bytes, compress_from: int) -> tuple[bytes, int | None]:
+    """What a row keeps of a batch: `records` and `uncompressed_bytes`. Smaller ones than `compress_from` stay."""
+    if len(stored) < compress_from:
+        return stored, None
+    block: bytes = lz4.block.compress(stored, store_size=False)
+    return (block, len(stored)) if len(block) <= MOST_OF_SIZE * len(stored) else (stored, None)
+
+
+def stored_form(records: bytes, uncompressed_bytes: int | None) -> bytes:
+    """The stored form of a batch. Raises: ValueError: `records` is not a block of such a batch."""
+    if uncompressed_bytes is None:
+        return records
+    try:
+        stored: bytes = lz4.block.decompress(records, uncompressed_size=uncompressed_bytes)
+    except lz4.block.LZ4BlockError as fault:
+        raise ValueError(f"{len(records)} bytes are not a block of LZ4: {fault}") from None
+    if len(stored) != uncompressed_bytes:
+        raise ValueError(f"the block has {len(stored)} bytes, and not {uncompressed_bytes}")
+    return stored
