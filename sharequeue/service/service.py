@@ -7,7 +7,6 @@ worse than one that is gone. No other module touches signals.
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import resource
 import signal
@@ -30,6 +29,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
 from sharequeue.service.allocator import release_large_blocks
+from sharequeue.service.garbage import collect_in_parts
 from sharequeue.slices import Slices
 
 try:
@@ -122,11 +122,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> None:
     listener = listen(host, port)
     service = await prepare()
-    gc.freeze()  # these objects live as long as the process: no collection needs to look at them
-    # A request allocates about 1,000 objects, which reference counting frees: collect rarely. What stays is looked at
-    # once more after two collections, not ten: each time shorter, and all objects as rarely as before.
-    gc.set_threshold(10_000, 2, 50)
-    gc.enable()
+    collect_in_parts()
     log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
     try:
         await _serve(service, listener, limits)

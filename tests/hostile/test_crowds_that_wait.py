@@ -1,0 +1,97 @@
+"""Ten thousand fetches that wait at one gateway: an append behind them is answered, and no event stops the loop."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from bench.hostile import Probes
+from bench.processes import cpu_seconds
+from sharequeue.stack.stack import Stack
+from tests.hostile.raw import head
+from tests.http.calls import Gateway, wait_until
+
+CROWD = 10_000
+"""As many fetches may wait: `max_waiting_fetches`."""
+CROWDS = 4
+"""Several, because the garbage collector looks at everything only after many new objects."""
+STOP_MS = 100
+"""CPU time of the event loop within one answer of `/livez`: it does not depend on what else the machine does."""
+APPEND_CPU_S = 0.5
+"""A hundredth of a second is usual."""
+WAITING = "sharequeue_waiting_fetches"
+
+
+@contextlib.contextmanager
+def crowd(gateway: Gateway, name: str, max_wait_ms: int, together: bool = False) -> Iterator[None]:
+    """A crowd of fetches of one topic and group while this lasts. `together`: all deadlines are at the same moment."""
+    end = time.monotonic() + max_wait_ms / 1000
+    with contextlib.ExitStack() as connections:
+        for number in range(CROWD):
+            left_ms = int(1000 * (end - time.monotonic())) if together else max_wait_ms
+            fetch = {"topics": [name], "member_id": f"m{number}", "max_wait_ms": max(left_ms, 1), "max_records": 1}
+            body = msgspec.json.encode(fetch)
+            of_json = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+            connection = connections.enter_context(socket.create_connection(("127.0.0.1", gateway.port)))
+            connection.sendall(head(f"POST /v1/share-groups/{name}/fetch", *of_json) + body)
+        yield
+
+
+def all_wait(gateway: Gateway) -> bool:
+    return gateway.metrics()[WAITING] == CROWD
+
+
+def nobody_waits(gateway: Gateway) -> bool:
+    return gateway.metrics()[WAITING] == 0
+
+
+@pytest.fixture
+def probes(stack: Stack) -> Iterator[Probes]:
+    probes = Probes([stack.service("gateway")])
+    yield probes
+    probes.close()
+
+
+def busiest_ms(probes: Probes) -> float:
+    _, (busiest,) = probes.longest_ms()
+    return busiest
+
+
+def test_no_event_of_a_waiting_crowd_stops_the_loop(
+    stack: Stack, own_gateway: Gateway, probes: Probes, name: str
+) -> None:
+    """They come, one is answered, and they hang up; the last crowd waits until its common deadline."""
+    pid = stack.service("gateway").pid
+    own_gateway.create_topic(name)
+    assert own_gateway.acquire(name, name) == []
+    probes.reset()
+    for _ in range(CROWDS):
+        with crowd(own_gateway, name, 30_000):
+            wait_until(lambda: all_wait(own_gateway), 60)
+            used, asked = cpu_seconds(pid), time.monotonic()
+            own_gateway.produce(name, "the first append behind the crowd")
+            assert time.monotonic() - asked < 5
+            wait_until(lambda: own_gateway.metrics()[WAITING] == CROWD - 1)
+            assert cpu_seconds(pid) - used < APPEND_CPU_S
+        wait_until(lambda: nobody_waits(own_gateway), 60)
+    assert busiest_ms(probes) < STOP_MS
+    probes.reset()
+    with crowd(own_gateway, name, 12_000, together=True):
+        wait_until(lambda: nobody_waits(own_gateway), 60)
+    assert busiest_ms(probes) < STOP_MS
+
+
+def test_a_crowd_that_waits_for_a_deleted_topic_is_answered_in_slices(
+    own_gateway: Gateway, probes: Probes, name: str
+) -> None:
+    own_gateway.create_topic(name)
+    assert own_gateway.acquire(name, name) == []
+    with crowd(own_gateway, name, 30_000):
+        wait_until(lambda: all_wait(own_gateway), 60)
+        probes.reset()
+        assert own_gateway.http.delete(f"/v1/topics/{name}").status_code == 204
+        wait_until(lambda: nobody_waits(own_gateway), 60)
+        assert busiest_ms(probes) < STOP_MS
