@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import sys
+import time
 from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -15,10 +16,14 @@ import msgspec
 
 
 class RequestContext(msgspec.Struct, frozen=True):
-    """Identifies the request that is being served. Calls to other services carry it."""
+    """Identifies the request that is being served. Calls to other services carry it.
+
+    `began_s`: when it began, of `time.monotonic()`.
+    """
 
     request_id: str
     traceparent: str | None
+    began_s: float = msgspec.field(default_factory=time.monotonic)
 
 
 REQUEST: ContextVar[RequestContext | None] = ContextVar("request", default=None)

@@ -101,7 +101,7 @@ class Ownership:
         if epoch is not None and time.monotonic() < self._valid_until:
             return epoch
         if epoch is not None:
-            raise CoordinatorNotAvailable("the lease of this coordinator ran out and could not be renewed yet")
+            raise CoordinatorNotAvailable("the lease of this coordinator ran out, and PostgreSQL has not renewed it")
         known = self._owners.get(shard)
         if known is None or known.owner is None or known.owner == self.instance.node_id:
             raise CoordinatorLoadInProgress(f"shard {shard} is being handed over")

@@ -4,8 +4,10 @@ Callers receive the sentence of the table. PostgreSQL's own text names files, ta
 Source: PostgreSQL, appendix A, error codes.
 """
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 
@@ -37,6 +39,8 @@ class Meaning(NamedTuple):
 
 
 _AWAY: Final = Meaning("PostgreSQL cannot be reached, or closed the connection", definite=False)
+_SILENT: Final = Meaning("PostgreSQL does not answer", definite=False)
+_CLOSED: Final = Meaning("PostgreSQL refuses connections: it does not run at that address", definite=False)
 _STOPS: Final = Meaning("PostgreSQL is starting or stopping", definite=False)
 _FILES: Final = Meaning("PostgreSQL cannot use its files: look into its log", unwritable=True)
 _BUSY: Final = Meaning("PostgreSQL was busy with others: try again")
@@ -76,7 +80,32 @@ def meaning_of(fault: BaseException) -> Meaning:
             if found is not None:
                 return found
         return _OWN
+    if isinstance(fault, TimeoutError):
+        return _SILENT
+    if isinstance(fault, ConnectionRefusedError):
+        return _CLOSED
     return _AWAY if isinstance(fault, LOST) and not isinstance(fault, ValueError) else _OWN
+
+
+@contextmanager
+def terminated_at(connection: Any, end_s: float) -> Iterator[None]:
+    """Terminate a connection at a time of the event loop. Raises: TimeoutError: a statement was under way then."""
+    late = False
+
+    def terminate() -> None:
+        nonlocal late
+        late = True
+        connection.terminate()
+
+    end = asyncio.get_running_loop().call_at(end_s, terminate)
+    try:
+        yield
+    except LOST as fault:
+        if late:
+            raise TimeoutError("terminated at the deadline") from fault
+        raise
+    finally:
+        end.cancel()
 
 
 def sqlstate_of(fault: BaseException) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sharequeue.log import fields
 from sharequeue.protocol.errors import StorageError
-from sharequeue.service.postgres_faults import FAULTS, Meaning, meaning_of, sqlstate_of
+from sharequeue.service.postgres_faults import FAULTS, Meaning, meaning_of, sqlstate_of, terminated_at
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,7 @@ class PostgresHealth:
             raise StorageError(self.note(fault).sentence) from fault
 
     async def _ask(self, connection: Any) -> None:
-        end = asyncio.get_running_loop().call_later(ANSWER_S, connection.terminate)  # the answer came too late
-        try:
+        with terminated_at(connection, asyncio.get_running_loop().time() + ANSWER_S):
             if self._unwritable is None:
                 await connection.execute("SELECT 1")
                 return
@@ -82,8 +81,6 @@ class PostgresHealth:
             await transaction.rollback()
             self._unwritable = None
             log.info("PostgreSQL takes writes again")
-        finally:
-            end.cancel()
 
     async def close(self) -> None:
         if self._connection is not None:

@@ -39,3 +39,8 @@ def test_each_fault_is_classified_as_passing_definite_or_unwritable(
     meaning = meaning_of(fault("base/16384/1259: secret"))
     assert (meaning.passes, meaning.definite, meaning.unwritable) == expected
     assert "secret" not in meaning.sentence
+
+
+def test_a_server_that_hangs_is_told_from_one_that_does_not_run() -> None:
+    assert "does not answer" in meaning_of(TimeoutError()).sentence
+    assert "refuses connections" in meaning_of(ConnectionRefusedError()).sentence

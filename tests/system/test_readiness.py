@@ -4,7 +4,7 @@ a stack with its own stores."""
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +24,8 @@ SLACK_S = 1.0
 ASKED = 5
 MOST_S = 20
 """Every answer comes in this time, even from a busy machine."""
+HANGS_S = 8
+"""Longer than the checks of PostgreSQL and the leases of the coordinators take."""
 SERVICES = ("gateway", "group coordinator", "share coordinator")
 SECRETS = ("base/", "record_batches", "extend", "HINT")
 
@@ -193,3 +195,31 @@ def test_without_disk_space_every_call_is_refused_as_retriable_and_readyz_says_s
         assert gateway.settle(name, name, offset, offset, "accept", delivery_count=1) == "applied"
     gateway.produce(name, "again")
     assert gateway.log_ends(name) == [7]
+
+
+def test_a_postgresql_that_hangs_is_named_by_every_call_and_told_from_one_that_refuses(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    """For longer than the checks and the leases take: after some seconds all connections are new ones."""
+    until_ready(stack)
+    gateway.create_topic(name)
+    http, produce, words = gateway.http, {"records": [{"value": 1}]}, set()
+    calls: list[Callable[[], httpx.Response]] = [
+        lambda: http.post("/v1/topics", json={"name": f"{name}-x"}),
+        lambda: http.post(f"/v1/topics/{name}/records", json=produce),
+        lambda: http.post(f"/v1/topics/{name}/records", json=produce, headers={"Idempotency-Key": name}),
+        lambda: http.post("/v1/transactions", json={}),
+        lambda: http.get("/v1/share-groups"),
+        lambda: http.patch(f"/v1/share-groups/{name}/config", json={"config": {"share.heartbeat.interval.ms": "5001"}}),
+    ]
+    with ThreadPoolExecutor(len(calls)) as background, paused(pids_of(stack, "postgresql")):
+        asked = [background.submit(call) for call in calls]
+        end = time.monotonic() + HANGS_S
+        while time.monotonic() < end or not all(call.done() for call in asked):
+            words |= {readiness(stack, service)["dependencies"]["postgresql"] for service in SERVICES}
+    assert all("does not answer" in word for word in words - {"ok"}), words
+    for call in asked:
+        answer = call.result()
+        assert (answer.status_code, answer.json()["retriable"]) == (503, True), answer.text
+        assert "PostgreSQL" in answer.json()["detail"], answer.text
+    until_ready(stack)

@@ -6,15 +6,17 @@ await database.query(store.save, fence, …)  PostgreSQL raises NOT_HELD if anot
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from sharequeue.log import REQUEST
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import NotCoordinator
 from sharequeue.protocol.shards import CLUSTER, shard_of
-from sharequeue.service.postgres_faults import FAULTS, sqlstate_of
+from sharequeue.service.postgres_faults import FAULTS, sqlstate_of, terminated_at
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 
 Connection = Any  # asyncpg ships no types
@@ -22,6 +24,13 @@ Connection = Any  # asyncpg ships no types
 NOT_HELD: Final = "SQ016"
 """The SQLSTATE of a write under an owner epoch that is no longer the present one."""
 POOL_S: Final = 5
+REQUEST_S: Final = 8.0
+"""For all queries of a request. It is less than the deadline of a gateway's call, so the gateway hears that PostgreSQL
+does not answer."""
+LEAST_S: Final = 1.0
+"""For a query after that time: it looks for the outcome of a write that got no answer."""
+OWN_S: Final = 15.0
+"""For a query of the coordinator's own work, and of work that goes on after its request."""
 TRY_WRITE: Final = f"""
 INSERT INTO groups.share_group_configs (group_id, config)
 VALUES (gen_random_uuid()::text, to_jsonb(encode({SOME_BYTES}, 'base64')))
@@ -51,8 +60,11 @@ class Database:
         Raises: StorageError: the database failed. NotCoordinator: another instance owns the shard; nothing is written.
         """
         try:
-            async with self._pool.acquire(timeout=POOL_S) as connection:
-                return await function(connection, *arguments)
+            seconds = _seconds()
+            end_s = asyncio.get_running_loop().time() + seconds
+            async with self._pool.acquire(timeout=min(POOL_S, seconds)) as connection:
+                with terminated_at(connection, end_s):
+                    return await function(connection, *arguments)
         except FAULTS as fault:
             if sqlstate_of(fault) == NOT_HELD:
                 self._ownership.look_again()
@@ -88,3 +100,10 @@ class Database:
         while any(self._under_way[shard] for shard in shards):
             self._ended.clear()
             await self._ended.wait()
+
+
+def _seconds() -> float:
+    """The time for a query that begins now."""
+    request = REQUEST.get()
+    left_s = -OWN_S if request is None else request.began_s + REQUEST_S - time.monotonic()
+    return max(left_s, LEAST_S) if left_s > -2 * LEAST_S else OWN_S

@@ -46,11 +46,11 @@ async def prepare(settings: Settings) -> Service:
         return await asyncpg.connect(
             settings.database_url,
             timeout=5,
-            command_timeout=10,
+            command_timeout=8.5,
             server_settings={
                 "application_name": "sharequeue-share-coordinator",
                 "idle_in_transaction_session_timeout": "2s",
-                "statement_timeout": "9s",
+                "statement_timeout": "8s",
                 "jit": "off",
             },
         )

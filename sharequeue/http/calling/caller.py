@@ -57,10 +57,18 @@ class Repeats:
         self._longest_pause_s = longest_pause_s
         self._definite = True
         self._next_pause_s = 0.05
+        self._heard = ""
         self.pause_s = 0.0
 
     def after(self, error: ApiError) -> bool:
-        """Note a failure. After an indefinite one, no later failure is definite. Returns: whether to try again."""
+        """Note a failure. After an indefinite one, no later failure is definite. Returns: whether to try again.
+
+        A failure without an answer gets the words of the last answer, which may say why there is none now.
+        """
+        if error.problem is not None:
+            self._heard = error.detail
+        elif self._heard:
+            error.detail = f"{error.detail}; its answer before: {self._heard}"
         self._definite = error.definite = self._definite and error.definite
         self.pause_s = max(self._next_pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
         self._next_pause_s = min(self._next_pause_s * 2, self._longest_pause_s)

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from sharequeue import background
 from sharequeue.http.calling.caller import Client
 from sharequeue.log import fields
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -20,6 +21,9 @@ from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.store import TopicRow
 
 log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""The longest look for the outcome of a write: another catch-up may be waiting for PostgreSQL."""
 
 
 class TopicAdmin:
@@ -40,6 +44,7 @@ class TopicAdmin:
         self._cluster_token = cluster_token
         self._max_partitions = max_partitions
         self._lock = asyncio.Lock()
+        self._catching_up: set[asyncio.Task[None]] = set()
 
     async def create(self, name: str, partitions: int, config: Mapping[str, ConfigValue]) -> Topic:
         """Raises: InvalidTopic, InvalidPartitions, InvalidConfig, TopicAlreadyExists."""
@@ -90,7 +95,13 @@ class TopicAdmin:
         try:
             await self._query(function, fence, argument)
         except StorageError:
-            await self._metadata.catch_up()
+            catching_up = background.start(self._catching_up, self._metadata.catch_up())
+            if not (await asyncio.wait([catching_up], timeout=LOOK_S))[0]:
+                catching_up.add_done_callback(
+                    lambda task: task.cancelled() or task.exception()
+                )  # it is logged otherwise
+                raise
+            catching_up.result()
             if self._metadata.by_name.get(name) != wanted:
                 raise
         else:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from sharequeue.service.postgres_faults import LOST
+from sharequeue.service.postgres_faults import LOST, terminated_at
 
 LEAST_S: Final = 0.1
 """The shortest time for a caller, even if its deadline has passed."""
@@ -38,7 +38,9 @@ class Connections:
     async def lend(
         self, seconds: float, wait_s: float | None = None, lent_s: float | None = None
     ) -> AsyncIterator[Any]:
-        """Lend a connection for `seconds`, then terminate it: a statement under way fails. Raises: LOST.
+        """Lend a connection for `seconds`, then terminate it: a statement under way fails with TimeoutError.
+
+        Raises: LOST.
 
         `wait_s`: the part of `seconds` that may pass until a connection is free; None: all of it.
         `lent_s`: the time for which the connection is lent once it is free; None: the rest of `seconds`.
@@ -46,11 +48,10 @@ class Connections:
         loop = asyncio.get_running_loop()
         until = loop.time() + max(seconds, LEAST_S)
         connection = await self._pool.acquire(timeout=max(seconds, LEAST_S) if wait_s is None else wait_s)
-        end = loop.call_at(until if lent_s is None else loop.time() + lent_s, connection.terminate)
         try:
-            yield connection
+            with terminated_at(connection, until if lent_s is None else loop.time() + lent_s):
+                yield connection
         finally:
-            end.cancel()
             task = loop.create_task(self._give_back(connection))
             self._given_back.add(task)
             task.add_done_callback(self._given_back.discard)
