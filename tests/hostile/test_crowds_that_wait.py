@@ -11,7 +11,7 @@ import pytest
 from bench.hostile import Probes
 from bench.processes import cpu_seconds
 from sharequeue.stack.stack import Stack
-from tests.hostile.raw import head
+from tests.hostile.raw import connections_of, head
 from tests.http.calls import Gateway, wait_until
 
 CROWD = 10_000
@@ -22,6 +22,8 @@ STOP_MS = 100
 """CPU time of the event loop within one answer of `/livez`: it does not depend on what else the machine does."""
 APPEND_CPU_S = 0.5
 """A hundredth of a second is usual."""
+HEAD_TIMEOUT_MS = 6000
+SILENT = 14_000
 WAITING = "sharequeue_waiting_fetches"
 
 
@@ -46,6 +48,11 @@ def all_wait(gateway: Gateway) -> bool:
 
 def nobody_waits(gateway: Gateway) -> bool:
     return gateway.metrics()[WAITING] == 0
+
+
+@pytest.fixture(scope="module")
+def stack_settings() -> dict[str, str]:
+    return {"SHAREQUEUE_GATEWAY_HEAD_TIMEOUT_MS": str(HEAD_TIMEOUT_MS)}
 
 
 @pytest.fixture
@@ -94,4 +101,16 @@ def test_a_crowd_that_waits_for_a_deleted_topic_is_answered_in_slices(
         probes.reset()
         assert own_gateway.http.delete(f"/v1/topics/{name}").status_code == 204
         wait_until(lambda: nobody_waits(own_gateway), 60)
+        assert busiest_ms(probes) < STOP_MS
+
+
+def test_a_crowd_whose_time_is_over_is_closed_in_slices(stack: Stack, own_gateway: Gateway, probes: Probes) -> None:
+    """Nothing sent, and half a head: all are closed by the same look at the clocks."""
+    pid = stack.service("gateway").pid
+    with contextlib.ExitStack() as connections:
+        for number in range(SILENT):
+            connection = connections.enter_context(socket.create_connection(("127.0.0.1", own_gateway.port)))
+            connection.sendall(b"GET /livez" if number % 2 else b"")
+        probes.reset()
+        wait_until(lambda: connections_of(pid, own_gateway.port) < 10, 60)
         assert busiest_ms(probes) < STOP_MS

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
 """Seconds between two looks at the clocks of the connections."""
+LOOKED_AT_ONCE: Final = 100
+"""Connections that are looked at, and closed, in one turn of the event loop."""
 
 
 class Connection(Protocol):
@@ -142,11 +144,18 @@ class Edge:
             await asyncio.sleep(LOOK_S)
             now = loop.time()
             self._look_for_a_file(now)
-            for connection in list(self.watched):
-                connection.look(now)
+            for number, connection in enumerate(list(self.watched), 1):
+                if number % LOOKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                if connection in self.watched:
+                    connection.look(now)
             idle_since = now - self.limits.idle_timeout_ms / 1000
             silent_since = now - self.limits.head_timeout_ms / 1000
-            for connection, since in list(self.idle.items()):
+            for number, (connection, since) in enumerate(list(self.idle.items()), 1):
+                if number % LOOKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                if self.idle.get(connection) != since:
+                    continue
                 if since <= idle_since or (connection.silent and since <= silent_since):
                     connection.drop()
                 elif since > silent_since:
