@@ -19,7 +19,7 @@ from sharequeue_pipeline.options import SinkOptions
 from sharequeue_pipeline.sink.run_files import RunFiles, written
 
 RUN_BYTES: Final = 56 * 1024 * 1024
-PIECE_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 512 * 1024
 """Of a run, in memory at once."""
 ROW_BYTES: Final = 28
 """The most bytes of a row beside its key and its value: offsets, numbers and flags."""
