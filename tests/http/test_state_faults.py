@@ -345,6 +345,28 @@ def test_df_013_an_unreadable_partition_does_not_stop_the_others(gateway: Gatewa
     assert (error["partition"], error["kafka_code"], error["code"]) == (0, 56, "KAFKA_STORAGE_ERROR")
 
 
+@pytest.mark.parametrize("fault", ["records = substr(records, 1, 60)", "uncompressed_bytes = uncompressed_bytes + 1"])
+def test_a_compressed_batch_that_cannot_be_read_locks_nothing(
+    gateway: Gateway, database: str, name: str, fault: str
+) -> None:
+    gateway.create_topic(name, partitions=2)
+    for partition in (0, 1):
+        gateway.produce(name, "x" * 10_000, partition=partition)
+    where = "WHERE topic_id = $1 AND partition = 0"
+    topic_id = gateway.describe_topic(name)["topic_id"]
+    (kept,) = sql(database, f"SELECT records, uncompressed_bytes FROM log.record_batches {where}", topic_id)
+    assert kept[1] is not None
+    sql(database, f"UPDATE log.record_batches SET {fault} {where}", topic_id)
+    answer = gateway.fetch(name, name)
+    assert ranges(answer) == ["1:0-0×1"]
+    (error,) = answer["errors"]
+    assert (error["partition"], error["kafka_code"], error["code"]) == (0, 56, "KAFKA_STORAGE_ERROR")
+    problem(gateway.http.get(f"/v1/topics/{name}/partitions/0/records"), 503, "KAFKA_STORAGE_ERROR", 56)
+    sql(database, f"UPDATE log.record_batches SET records = $2, uncompressed_bytes = $3 {where}", topic_id, *kept)
+    partition = {"topic_partitions": [{"topic": name, "partitions": [0]}]}
+    assert gateway.acquire(name, member="m2", **partition) == ["0-0×1"]
+
+
 def test_df_019_a_failed_read_locks_nothing(gateway: Gateway, broken_log: Mend, name: str) -> None:
     partition = {"topic_partitions": [{"topic": name, "partitions": [0]}]}
     for _ in range(2):

@@ -10,10 +10,15 @@ from typing import Any
 
 import asyncpg
 import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from sharequeue.stack.chains import CHAINS
 from sharequeue.stack.checks import StoreError, migrate
-from sharequeue.stack.migrate import upgrade_async
+from sharequeue.stack.migrate import scripts, upgrade_async
 from sharequeue.stack.postgres import Postgres
 
 COMMAND = Path(sys.executable).with_name("sharequeue")
@@ -142,6 +147,47 @@ async def test_json_names_the_revision_that_an_older_version_left(empty_database
     (entry,) = json.loads(migrate_command(empty_database, "--json", "--chain", "groups").stdout)["schemas"]
     assert entry["before"] == "0004"
     assert await query(empty_database, "SELECT version_num FROM groups.schema_version") == [(entry["after"],)]
+
+
+def downgrade(database_url: str, chain: str, revision: str) -> None:
+    """Go back to a revision, as an operator may with Alembic."""
+
+    def run(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(scripts()))
+        config.set_main_option("version_locations", str(scripts() / chain / "versions"))
+        config.set_main_option("path_separator", "os")
+        config.attributes.update(connection=connection, chain=chain, applied=[])
+        command.downgrade(config, revision)
+
+    async def connected() -> None:
+        engine = create_async_engine("postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(database_url))
+        async with engine.connect() as connection:
+            await connection.run_sync(run)
+        await engine.dispose()
+
+    asyncio.run(connected())
+
+
+async def test_compressed_batches_are_not_lost_by_going_back(empty_database: str) -> None:
+    """An earlier release could not read them. Rows of that release stay as they are."""
+    await upgrade_async(empty_database)
+    await asyncio.to_thread(downgrade, empty_database, "log", "0014")
+    assert ("uncompressed_bytes",) not in [row[2:3] for row in await tables(empty_database)]
+    insert = """INSERT INTO log.record_batches (topic_id, partition, base_offset, last_offset, max_timestamp_ms,
+                  record_count, append_id, records)
+                VALUES (gen_random_uuid(), 0, 0, 0, 0, 1, gen_random_uuid(), 'as it is')"""
+    await query(empty_database, insert)
+    await upgrade_async(empty_database)
+    kept = "SELECT records, uncompressed_bytes FROM log.record_batches"
+    assert await query(empty_database, kept) == [(b"as it is", None)]
+    await query(empty_database, "UPDATE log.record_batches SET uncompressed_bytes = 9")
+    with pytest.raises(DBAPIError, match="the log has compressed batches, which an earlier release cannot read"):
+        await asyncio.to_thread(downgrade, empty_database, "log", "0014")
+    assert await query(empty_database, kept) == [(b"as it is", 9)]
+    await query(empty_database, "UPDATE log.record_batches SET uncompressed_bytes = NULL")
+    await asyncio.to_thread(downgrade, empty_database, "log", "0014")
+    assert await query(empty_database, "SELECT records FROM log.record_batches") == [(b"as it is",)]
 
 
 async def test_json_of_a_migration_that_fails(empty_database: str) -> None:
