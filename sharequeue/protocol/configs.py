@@ -299,7 +299,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
             "retention.bytes",
             "int",
             "-1",
-            "Bytes kept of each partition, and always the newest batch; −1 keeps all.",
+            "Bytes kept of each partition, as they are stored (compressed), and always the newest batch; −1 keeps all.",
             -1,
         ),
         Config(
@@ -314,7 +314,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
             "retention.unsettled.max.bytes",
             "int",
             "-1",
-            "Bytes of each partition above which the oldest records go, finished or not; −1: no ceiling. Not in Kafka.",
+            "Stored bytes of each partition above which the oldest records go, finished or not; −1: no ceiling. Not in Kafka.",
             -1,
         ),
         Config(

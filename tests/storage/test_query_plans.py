@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 from sharequeue_gateway.record_log import store as log_store
-from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES
+from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, Compression
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting, purging
 from sharequeue_share_coordinator import store as state_store
@@ -123,13 +123,13 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
         500,
     ),
     "append at the tail": (
-        lambda c: log_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())], COMPRESS_FROM_BYTES),
+        lambda c: log_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())], Compression()),
         10,
     ),
-    "append of a few": (lambda c: log_store.append(c, some_rows(log_store.FEW), COMPRESS_FROM_BYTES), 10),
-    "append of many": (lambda c: log_store.append(c, some_rows(log_store.FEW + 1), COMPRESS_FROM_BYTES), 10),
+    "append of a few": (lambda c: log_store.append(c, some_rows(log_store.FEW), Compression()), 10),
+    "append of many": (lambda c: log_store.append(c, some_rows(log_store.FEW + 1), Compression()), 10),
     "refused append": (
-        lambda c: log_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())], COMPRESS_FROM_BYTES),
+        lambda c: log_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())], Compression()),
         10,
     ),
     "look up a lost append": (lambda c: log_store.appended(c, *PLACE, log_store.new_append_id(), END - 100), 20),

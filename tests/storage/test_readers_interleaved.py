@@ -19,7 +19,7 @@ import msgspec
 import pytest
 from sharequeue_gateway.leader.loading.start_offsets import StartOffsets
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES
+from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.log import Offsets
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import readers, readers_store, retaining
@@ -363,7 +363,7 @@ class Field:
         await self.monitor.execute("UPDATE log.readers_filled SET since = $1", FILLED if scene.filled else 0)
         await store.make_partitions(self.monitor, [(world.topic, 0)])
         batches = [RecordBatch.encode(base, [tail(n) for n in range(5)], 7) for base in range(0, END, 5)]
-        await store.insert(self.monitor, [(world.topic, 0, batch, APPEND_ID) for batch in batches], COMPRESS_FROM_BYTES)
+        await store.insert(self.monitor, [(world.topic, 0, batch, APPEND_ID) for batch in batches], Compression())
         await store.raise_log_starts(self.monitor, world.topic, [(0, START, END)])
         await scene.prepare(world)
         return world

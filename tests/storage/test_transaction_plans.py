@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 from sharequeue_gateway.record_log import key_store, store
-from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES
+from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.transactions import (
     ended_store,
@@ -78,9 +78,9 @@ async def commit_alone(connection: Any) -> None:
 
 STATEMENTS: dict[str, tuple[Statement, int]] = {
     "bounds": (lambda c: store.bounds(c, [PLACE]), 10),
-    "append": (lambda c: store.append(c, of_transaction("t5"), COMPRESS_FROM_BYTES, None, {"t5"}), 50),
+    "append": (lambda c: store.append(c, of_transaction("t5"), Compression(), None, {"t5"}), 50),
     "append to a large one": (
-        lambda c: store.append(c, of_transaction("t9"), COMPRESS_FROM_BYTES, None, {"t9", "t10", "t11"}),
+        lambda c: store.append(c, of_transaction("t9"), Compression(), None, {"t9", "t10", "t11"}),
         50,
     ),
     "share": (lambda c: transaction_store.share(c, "t5"), 10),

@@ -80,7 +80,7 @@ from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.reports.backlog import BacklogLook
 from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.producing import transaction_metrics
+from sharequeue_gateway.producing import append_metrics, transaction_metrics
 from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
@@ -244,7 +244,7 @@ async def _connect(settings: Settings) -> Base:
     cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token)
 
     def compress(generation: Generation) -> None:
-        database.compress_from = COMPRESS_FROM_BYTES if generation.reads_compressed else NEVER
+        database.compression.from_bytes = COMPRESS_FROM_BYTES if generation.reads_compressed else NEVER
 
     cluster.on_generation = compress
     return Base(
@@ -388,6 +388,7 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     queues = QueueSeries(leading.activity.totals, base.metadata.name_of, members.count, now_ms, most_pairs=most_pairs)
     yield from led_metrics.series(leading.leader.all, now_ms)
     yield from transaction_metrics.series(leading.record_log)
+    yield from append_metrics.series(base.database.compression)
     yield from queues.series()
     yield from leading.backlog.series()
 

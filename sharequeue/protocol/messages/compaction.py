@@ -28,7 +28,7 @@ class ListRecordBatchesQuery(Request):
 
 
 class RecordBatchListing(Response):
-    """One stored batch. `generation`: how often it was replaced. `size_bytes`: its stored size."""
+    """One stored batch. `generation`: how often it was replaced. `size_bytes`: its size, uncompressed."""
 
     base_offset: Offset
     """The first offset of the batch, also if its record was removed."""
@@ -41,7 +41,7 @@ class RecordBatchListing(Response):
     max_timestamp_ms: TimestampMs
     """The latest timestamp of its records, in milliseconds since the epoch."""
     size_bytes: Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
-    """Its size in the database, in bytes."""
+    """Its size in bytes. The database may hold it compressed, in fewer bytes."""
     aborted: bool = False
     """Whether its records belong to an aborted transaction.
     Remove them all: only `read_uncommitted` readers get them."""

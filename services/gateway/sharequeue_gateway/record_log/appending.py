@@ -177,8 +177,8 @@ class Appender:
         ]
         try:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
-            compress_from = self._database.compress_from
-            inserted = await store.append(self._connection, rows, compress_from, timeout_s, transactions)
+            compression = self._database.compression
+            inserted = await store.append(self._connection, rows, compression, timeout_s, transactions)
         except (*FAULTS, ValueError, OverflowError) as fault:
             await self._commit_failed(fault, encoded, deadline)
             return

@@ -16,6 +16,23 @@ NEVER: Final = sys.maxsize
 """In place of COMPRESS_FROM_BYTES: no batch is compressed."""
 MOST_OF_SIZE: Final = 0.9
 """A block that is larger than this part of the stored form is not worth its time at each read."""
+MOST_RATIO: Final = 255
+"""One byte of an LZ4 block stands for so many bytes at most."""
+
+
+class Compression:
+    """How a record log compresses, and how many bytes it has appended.
+
+    `from_bytes`: smaller batches stay as they are. `appended_bytes`, `stored_bytes`: of the appended batches, before
+    and after compression.
+    """
+
+    __slots__ = ("appended_bytes", "from_bytes", "stored_bytes")
+
+    def __init__(self, from_bytes: int = COMPRESS_FROM_BYTES) -> None:
+        self.from_bytes = from_bytes
+        self.appended_bytes = 0
+        self.stored_bytes = 0
 
 
 def kept_form(stored: bytes, compress_from: int) -> tuple[bytes, int | None]:
@@ -30,6 +47,8 @@ def stored_form(records: bytes, uncompressed_bytes: int | None) -> bytes:
     """The stored form of a batch. Raises: ValueError: `records` is not a block of such a batch."""
     if uncompressed_bytes is None:
         return records
+    if not 0 <= uncompressed_bytes <= MOST_RATIO * len(records):  # no memory is taken for a wrong size
+        raise ValueError(f"{len(records)} bytes are not a block of {uncompressed_bytes} bytes")
     try:
         stored: bytes = lz4.block.decompress(records, uncompressed_size=uncompressed_bytes)
     except lz4.block.LZ4BlockError as fault:

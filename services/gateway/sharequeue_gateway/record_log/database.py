@@ -11,7 +11,7 @@ from sharequeue.protocol.errors import StorageError
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue_gateway.record_log import key_store
-from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES
+from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.connections import Connections
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
 
@@ -33,8 +33,7 @@ class LogDatabase:
         """What became of transactions."""
         self.key_tables: Final = (key_store.KEYS, key_store.LASTING_KEYS, outcomes)
         """The tables that have a partition for each period."""
-        self.compress_from = COMPRESS_FROM_BYTES
-        """Batches of so many bytes are stored compressed; NEVER: not every gateway can read that."""
+        self.compression: Final = Compression()
         self.connections = Connections(pool)
         self.health = PostgresHealth(partial(self.connect, "health"), TRY_WRITE)
 

@@ -311,7 +311,7 @@ class LockedAppend:
         await store.insert(
             connection,
             [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)],
-            self._database.compress_from,
+            self._database.compression,
             appends[0].transaction_id,
         )
         for place in places:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from sharequeue_gateway.record_log.compression import kept_form
+from sharequeue_gateway.record_log.compression import Compression, kept_form
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
@@ -38,7 +38,6 @@ _MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND EXISTS (
     WHERE p.topic_id = {{topic_id}} AND p.partition = {{partition}} AND NOT p.deleted AND {END} = {{base_offset}})"""
 
 _COLUMNS: Final = "topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records, uncompressed_bytes"
-_RECORDS: Final = _COLUMNS.split(", ").index("records")
 
 APPEND = f"""
 WITH input AS (
@@ -215,9 +214,12 @@ def new_append_id() -> str:
     return f"{next(_append_ids(os.getpid())):032x}"
 
 
-def columns(batches: Sequence[tuple[str, int, RecordBatch, str]], compress_from: int) -> list[list[Any]]:
-    """Batches as the arrays that APPEND and INSERT take."""
-    kept = [kept_form(batch.stored, compress_from) for _, _, batch, _ in batches]
+Rows = Sequence[tuple[str, int, RecordBatch, str]]
+"""Batches to store, each with its topic id, its partition and its append id."""
+
+
+def columns(batches: Rows, kept: Sequence[tuple[bytes, int | None]]) -> list[list[Any]]:
+    """Batches as the arrays that APPEND and INSERT take. `kept`: see `compression.kept_form`."""
     return [
         [topic_id for topic_id, _, _, _ in batches],
         [partition for _, partition, _, _ in batches],
@@ -233,80 +235,88 @@ def columns(batches: Sequence[tuple[str, int, RecordBatch, str]], compress_from:
 
 async def append(
     connection: Connection,
-    batches: Sequence[tuple[str, int, RecordBatch, str]],
-    compress_from: int,
+    batches: Rows,
+    compression: Compression,
     timeout_s: float | None = None,
     transactions: Collection[str] = (),
 ) -> set[str]:
     """Insert each batch if no other gateway is appending to its partition and the partition ends at its base offset.
 
     `transactions`: those of the batches. A batch of a transaction is inserted only if the transaction is open.
-    `compress_from`: see `compression.kept_form`.
     Returns: the append ids of the inserted batches.
     Raises: TimeoutError: the insert may have happened.
     """
-    if len(batches) == 1 and len(transactions) <= 1:
-        ((topic_id, partition, batch, append_id),) = batches
-        inserted = await connection.fetch(
-            APPEND_ONE_IN_TRANSACTION if transactions else APPEND_ONE,
-            topic_id,
-            partition,
-            batch.base_offset,
-            batch.last_offset,
-            batch.max_timestamp_ms,
-            batch.record_count,
-            append_id,
-            *((batch.stored, None) if batch.size < compress_from else kept_form(batch.stored, compress_from)),
-            lock_key(topic_id, partition),
-            *transactions,
-            timeout=timeout_s,
-        )
-        return {append_id} if inserted else set()
-    if len(batches) <= FEW and not transactions:
-        values: list[Any] = []
-        for topic_id, partition, batch, append_id in batches:
-            values += (topic_id, partition, batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
-            values += (
-                batch.record_count,
-                append_id,
-                *kept_form(batch.stored, compress_from),
-                lock_key(topic_id, partition),
-            )
-        rows = await connection.fetch(append_few(len(batches)), *values, timeout=timeout_s)
-        return {row[0].hex for row in rows}
-    heads: dict[tuple[str, int], int] = {}
-    for topic_id, partition, batch, _ in batches:
-        heads.setdefault((topic_id, partition), batch.base_offset)
-    of_heads = (
-        [topic_id for topic_id, _ in heads],
-        [partition for _, partition in heads],
-        list(heads.values()),
-        [lock_key(*place) for place in heads],
-    )
-    if not transactions:
-        rows = await connection.fetch(APPEND, *columns(batches, compress_from), *of_heads, timeout=timeout_s)
-        return {row[0].hex for row in rows}
-    rows = await connection.fetch(
-        APPEND_IN_TRANSACTIONS,
-        *columns(batches, compress_from),
-        [batch.transaction_id for _, _, batch, _ in batches],
-        *of_heads,
-        list(transactions),
-        MOST_OF_TRANSACTION + 1 - len(heads),
+    if len(batches) > 1 or len(transactions) > 1:
+        return await _append_several(connection, batches, compression, timeout_s, transactions)
+    ((topic_id, partition, batch, append_id),) = batches
+    records, size = batch.stored, None
+    if len(records) >= compression.from_bytes:
+        records, size = kept_form(records, compression.from_bytes)
+    inserted = await connection.fetch(
+        APPEND_ONE_IN_TRANSACTION if transactions else APPEND_ONE,
+        topic_id,
+        partition,
+        batch.base_offset,
+        batch.last_offset,
+        batch.max_timestamp_ms,
+        batch.record_count,
+        append_id,
+        records,
+        size,
+        lock_key(topic_id, partition),
+        *transactions,
         timeout=timeout_s,
     )
-    return {row[0].hex for row in rows}
+    if not inserted:
+        return set()
+    compression.appended_bytes += len(batch.stored)
+    compression.stored_bytes += len(records)
+    return {append_id}
+
+
+async def _append_several(
+    connection: Connection,
+    batches: Rows,
+    compression: Compression,
+    timeout_s: float | None,
+    transactions: Collection[str],
+) -> set[str]:
+    kept = [kept_form(batch.stored, compression.from_bytes) for _, _, batch, _ in batches]
+    if len(batches) <= FEW and not transactions:
+        values: list[Any] = []
+        for (topic_id, partition, batch, append_id), form in zip(batches, kept, strict=True):
+            values += (topic_id, partition, batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
+            values += (batch.record_count, append_id, *form, lock_key(topic_id, partition))
+        statement = append_few(len(batches))
+    else:
+        heads: dict[tuple[str, int], int] = {}
+        for topic_id, partition, batch, _ in batches:
+            heads.setdefault((topic_id, partition), batch.base_offset)
+        values = [*columns(batches, kept)]
+        if transactions:
+            values.append([batch.transaction_id for _, _, batch, _ in batches])
+        values += [[topic_id for topic_id, _ in heads], [partition for _, partition in heads]]
+        values += [list(heads.values()), [lock_key(*place) for place in heads]]
+        statement = APPEND
+        if transactions:
+            values += [list(transactions), MOST_OF_TRANSACTION + 1 - len(heads)]
+            statement = APPEND_IN_TRANSACTIONS
+    inserted = {row[0].hex for row in await connection.fetch(statement, *values, timeout=timeout_s)}
+    for (_, _, batch, append_id), (records, _) in zip(batches, kept, strict=True):
+        if append_id in inserted:
+            compression.appended_bytes += len(batch.stored)
+            compression.stored_bytes += len(records)
+    return inserted
 
 
 async def insert(
-    connection: Connection,
-    batches: Sequence[tuple[str, int, RecordBatch, str]],
-    compress_from: int,
-    transaction_id: str | None = None,
+    connection: Connection, batches: Rows, compression: Compression, transaction_id: str | None = None
 ) -> None:
-    """`compress_from`: see `compression.kept_form`. `transaction_id`: of all batches."""
-    given = columns(batches, compress_from)
-    if sum(map(len, given[_RECORDS])) >= COPIED_BYTES:
+    """`transaction_id`: of all batches. They are counted as appended, also if the commit fails later."""
+    kept = [kept_form(batch.stored, compression.from_bytes) for _, _, batch, _ in batches]
+    given = columns(batches, kept)
+    stored_bytes = sum(len(records) for records, _ in kept)
+    if stored_bytes >= COPIED_BYTES:
         names, rows = _COLUMNS.split(", "), list(zip(*given, strict=True))
         if transaction_id is not None:
             names += ["transaction_id", "attributes"]
@@ -316,6 +326,8 @@ async def insert(
         await connection.execute(INSERT, *given)
     else:
         await connection.execute(INSERT_IN_TRANSACTION, *given, transaction_id)
+    compression.appended_bytes += sum(len(batch.stored) for _, _, batch, _ in batches)
+    compression.stored_bytes += stored_bytes
 
 
 async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> None:

@@ -227,7 +227,9 @@ class Compaction:
         size = sum(size_of.values())
         if len(wanted) > 1 and size > MAX_BYTES:
             raise TooLarge(f"these batches have {size} bytes together, more than {MAX_BYTES}", limit=MAX_BYTES)
-        done, counted = await self._query(_replace_in_pieces, place, wanted, size_of, self._database.compress_from)
+        done, counted = await self._query(
+            _replace_in_pieces, place, wanted, size_of, self._database.compression.from_bytes
+        )
         if counted is not None:
             self._cache.set_replacements(place, counted)
         by_base = {entry.base_offset: entry for entry in done}

@@ -1,0 +1,269 @@
+"""Batches that are stored compressed: every way to write them, rows of earlier releases, pages, sizes, replacements."""
+
+import base64
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.compression import NEVER, Compression
+from sharequeue_gateway.record_log.locked_append import Settles
+from sharequeue_gateway.record_log.log import PartitionAppend
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.removing import compacting
+from sharequeue_gateway.record_log.removing.compacting import Replaced, Replacement
+from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
+from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
+
+from sharequeue.protocol.errors import StorageError, TooLarge
+from sharequeue.protocol.types import SharePartitionKey
+from tests.storage import transactions_by_hand as by_hand
+from tests.storage.database import session
+from tests.storage.record_log_suite import key_of
+from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all, tail
+
+MIB = 1 << 20
+SMALL, LARGE = "small", "large " * 2000
+RANDOM = base64.b64encode(random.Random(1).randbytes(9000)).decode()
+"""Base64 of random bytes, of which LZ4 makes nothing smaller."""
+MIXED = [SMALL, LARGE, RANDOM, LARGE, SMALL]
+
+
+async def rows(connection: Any, topic: str, partition: int = 0) -> list[tuple[int | None, int]]:
+    """The sizes of each batch: uncompressed, and stored. Markers are left out."""
+    found = await connection.fetch(
+        """SELECT uncompressed_bytes, octet_length(records) FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND attributes & 32 = 0 ORDER BY base_offset""",
+        topic,
+        partition,
+    )
+    return [tuple(row) for row in found]
+
+
+async def begin(log: PostgresRecordLog) -> str:
+    return (await log.transactions.begin(NewTransaction(60_000, durable=False))).transaction_id
+
+
+def keyed(topic: str, number: int) -> Any:
+    return key_of(topic, str(number), b"body")
+
+
+async def one_by_one(log: PostgresRecordLog, topic: str, transaction: str | None) -> None:
+    for value in MIXED:
+        await log.appender.append([PartitionAppend(topic, 0, [tail(value)], 0, None, transaction)])
+
+
+async def with_a_key(log: PostgresRecordLog, topic: str, transaction: str | None) -> None:
+    for number, value in enumerate(MIXED):
+        appends = [PartitionAppend(topic, partition, [tail(value)], 0, None, transaction) for partition in (0, 1)]
+        await log.appender.append(appends, keyed(topic, number))
+
+
+def in_one_commit(count: int) -> Callable[[PostgresRecordLog, str, str | None], Awaitable[None]]:
+    """As the appender does for `count` appends that wait."""
+
+    async def appended(log: PostgresRecordLog, topic: str, transaction: str | None) -> None:
+        values = [MIXED[number % len(MIXED)] for number in range(count)]
+        end = (await log.offsets(topic, [0]))[0].log_end_offset
+        batches = [
+            (topic, 0, RecordBatch.encode(end + n, [tail(value)], 0, None, transaction), store.new_append_id())
+            for n, value in enumerate(values)
+        ]
+        transactions = set() if transaction is None else {transaction}
+        compression = log.database.compression
+        async with log.database.connections.lend(5) as connection:
+            inserted = await store.append(connection, batches, compression, None, transactions)
+        assert len(inserted) == count
+
+    return appended
+
+
+async def while_settling(log: PostgresRecordLog, topic: str, _: str | None) -> None:
+    for value in MIXED:
+        transaction = await begin(log)
+        settling = Settling(b"digest", [Settlement(SharePartitionKey("g", topic, 7), 1, 1, b"[]")])
+        await log.appender.append_and_settle([batch_of(topic, [value])], None, Settles(transaction, settling))
+
+
+WAYS = {
+    "one by one": one_by_one,
+    "with a key": with_a_key,
+    "a few in one commit": in_one_commit(store.FEW),
+    "many in one commit": in_one_commit(store.FEW + 7),
+    "while settling": while_settling,
+}
+TRANSACTIONAL = [way for way in WAYS if way != "while settling"]
+
+
+@pytest.mark.parametrize(
+    ("way", "transactional", "copied"),
+    [
+        *((way, False, False) for way in WAYS),
+        *((way, True, False) for way in TRANSACTIONAL),
+        ("with a key", False, True),
+        ("with a key", True, True),
+        ("while settling", False, True),
+    ],
+)
+async def test_every_way_to_append_compresses_what_becomes_smaller(
+    module_database: str, monkeypatch: pytest.MonkeyPatch, way: str, transactional: bool, copied: bool
+) -> None:
+    if copied:
+        monkeypatch.setattr(store, "COPIED_BYTES", 0)
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        compression = log.database.compression
+        await append(log, topic, ["first"])
+        transaction = await begin(log) if transactional else None
+        await WAYS[way](log, topic, transaction)
+        if transaction is not None:
+            await log.transactions.end(transaction, COMMIT)
+        found = (await rows(admin, topic))[1:]
+        values = [MIXED[number % len(MIXED)] for number in range(len(found))]
+        assert [uncompressed is not None for uncompressed, _ in found] == [value == LARGE for value in values]
+        for value, (uncompressed, stored) in zip(values, found, strict=True):
+            if value == LARGE:
+                assert uncompressed is not None
+                assert len(LARGE) < uncompressed < len(LARGE) + 100
+                assert stored < len(LARGE) / 50
+            else:
+                assert stored >= len(value)
+        everything = [*await rows(admin, topic), *await rows(admin, topic, 1)]
+        assert compression.stored_bytes == sum(stored for _, stored in everything)
+        assert compression.appended_bytes == sum(uncompressed or stored for uncompressed, stored in everything)
+    async with PostgresRecordLogs(module_database).open() as fresh:
+        read = await fresh.read(topic, 0, 1, MIB, 1000, committed=True)
+        kept = [json.loads(batch.slice(batch.base_offset, batch.last_offset) or "{}") for batch in read.batches]
+        assert [record["value"] for record in kept if record] == values
+        assert all(batch.aborted is not True for batch in read.batches)
+
+
+async def test_a_refused_append_counts_no_bytes(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin:
+        await store.make_partitions(admin, [(topic, 0)])
+        for count in (1, store.FEW, store.FEW + 1):
+            batches = [
+                (topic, 0, RecordBatch.encode(7 + number, [tail(LARGE)], 0), store.new_append_id())
+                for number in range(count)
+            ]
+            compression = Compression()
+            assert await store.append(admin, batches, compression) == set()
+            assert (compression.appended_bytes, compression.stored_bytes) == (0, 0)
+
+
+async def test_rows_of_an_earlier_release_stay_readable_among_compressed_ones(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin:
+        async with PostgresRecordLogs(module_database).open() as log:
+            await append(log, topic, [LARGE])
+        await by_hand.append(admin, (topic, 0), [LARGE])  # type: ignore[arg-type]
+        async with PostgresRecordLogs(module_database).open() as log:
+            log.database.compression.from_bytes = NEVER
+            await append(log, topic, [LARGE])
+            log.database.compression.from_bytes = 0
+            await append(log, topic, [LARGE])
+            assert await read_all(log, topic) == [LARGE] * 4
+        assert [size is None for size, _ in await rows(admin, topic)] == [False, True, True, False]
+    async with PostgresRecordLogs(module_database).open() as fresh:
+        assert await read_all(fresh, topic) == [LARGE] * 4
+        assert await fresh.offset_for_timestamp(topic, 0, 0) == 0
+
+
+async def test_a_page_is_bounded_by_the_bytes_that_it_takes_in_memory(module_database: str) -> None:
+    """Each batch is 1 MiB, and takes 4 KiB in the database."""
+    topic, value = new_topic(), "0" * MIB
+    async with session(module_database) as admin:
+        async with PostgresRecordLogs(module_database).open() as log:
+            for _ in range(20):
+                await append(log, topic, [value])
+        assert sum(stored for _, stored in await rows(admin, topic)) < MIB / 8
+        for max_bytes, wanted in ((1, 1), (MIB, 1), (4 * MIB, 4)):
+            assert len(await store.read(admin, topic, 0, 0, max_bytes, 256)) == wanted
+            assert len(await store.read(admin, topic, 0, 7, max_bytes, 256)) == wanted, "from the middle"
+    async with PostgresRecordLogs(module_database).open(cache_bytes=2 * MIB) as fresh:
+        for committed in (False, True):
+            read = await fresh.read(topic, 0, 0, 3 * MIB, 1000, committed)
+            assert sum(batch.size for batch in read.batches) < 4 * MIB
+            assert fresh._cache.bytes < 2 * MIB + 1000
+        assert await read_all(fresh, topic) == [value] * 20
+
+
+async def test_retention_by_size_counts_stored_bytes(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for value in (LARGE, LARGE, LARGE):
+            await append(log, topic, [value])
+        stored = [size for _, size in await rows(admin, topic)]
+        assert await store.start_by_bytes(admin, topic, 0, sum(stored)) == 0
+        assert await store.start_by_bytes(admin, topic, 0, sum(stored) - 1) == 1
+
+
+async def test_a_list_of_batches_has_their_uncompressed_sizes(
+    module_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replacement takes so many bytes of memory, and is bounded by them."""
+    topic = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        for value in (LARGE, LARGE, "newest"):
+            await append(log, topic, [value])
+        listed, _ = await log.compaction.batches(topic, 0, 0, 10)
+        sizes = [batch.size_bytes for batch in listed]
+        whole = (await log.read(topic, 0, 0, MIB, 10)).batches
+        assert sizes == [len(batch.stored) for batch in whole]
+        monkeypatch.setattr(compacting, "MAX_BYTES", sizes[0] + sizes[1] - 1)
+        with pytest.raises(TooLarge, match=f"have {sizes[0] + sizes[1]} bytes together"):
+            await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 0)]), Replacement(1, 0, [(1, 1)])])
+
+
+@pytest.mark.parametrize("before", [0, NEVER], ids=["compressed", "uncompressed"])
+@pytest.mark.parametrize(
+    ("after", "kept", "compressed"),
+    [(4096, 3, True), (4096, 0, False), (NEVER, 3, False)],
+    ids=["still large", "small", "for older gateways"],
+)
+async def test_a_replaced_batch_is_stored_as_a_new_one_would_be(
+    module_database: str, before: int, after: int, kept: int, compressed: bool
+) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin:
+        async with PostgresRecordLogs(module_database).open() as log:
+            log.database.compression.from_bytes = before
+            await append(log, topic, [f"{number}{LARGE}" for number in range(5)])
+            await append(log, topic, ["newest"])
+            log.database.compression.from_bytes = after
+            replacement = Replacement(0, 0, [(kept, 4)])
+            for _ in range(2):
+                assert await log.compaction.replace(topic, 0, [replacement]) == [Replaced(0, 1, kept)]
+        uncompressed_bytes = (await rows(admin, topic))[0][0]
+        assert (uncompressed_bytes is not None) == compressed
+    async with PostgresRecordLogs(module_database).open() as fresh:
+        batch, _ = (await fresh.read(topic, 0, 0, MIB, 10)).batches
+        found = [json.loads(batch.slice(offset, offset)) for offset in range(kept)]
+        assert [record["value"] for record in found] == [f"{number}{LARGE}" for number in range(kept)]
+        assert batch.absent(0, 4) == [(kept, 4)]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["records = substr(records, 1, 60)", "uncompressed_bytes = 2147483647", "uncompressed_bytes = NULL"],
+    ids=["cut", "another size", "without its size"],
+)
+async def test_a_corrupt_block_is_a_fault_of_the_store(module_database: str, fault: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, [LARGE])
+        await append(log, topic, ["newest"])
+        await admin.execute(f"UPDATE log.record_batches SET {fault} WHERE topic_id = $1 AND base_offset = 0", topic)
+    async with PostgresRecordLogs(module_database).open() as fresh:
+        with pytest.raises(StorageError, match="the record log cannot be read: batch 0: "):
+            await fresh.read(topic, 0, 0, MIB, 10)
+        with pytest.raises(StorageError, match="the record log cannot be read: batch 0: "):
+            await fresh.offset_for_timestamp(topic, 0, 0)
+        with pytest.raises(StorageError, match="the record log cannot be read: batch 0: "):
+            await fresh.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 0)])])
+        assert (await fresh.read(topic, 0, 1, MIB, 10)).batches[0].base_offset == 1
