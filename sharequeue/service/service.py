@@ -29,7 +29,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
 from sharequeue.service.allocator import release_large_blocks
-from sharequeue.service.garbage import collect_in_parts
+from sharequeue.service.garbage import Collector
 from sharequeue.slices import Slices
 
 try:
@@ -122,7 +122,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> None:
     listener = listen(host, port)
     service = await prepare()
-    collect_in_parts()
+    Collector().start(asyncio.get_running_loop())
     log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
     try:
         await _serve(service, listener, limits)

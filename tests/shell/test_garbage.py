@@ -19,16 +19,22 @@ class Watch:
             self.most = max(self.most, looked_at)
 
 gc.disable()
-garbage.LONG_S = 0  # by the time alone, a fast machine would look at more
-garbage.collect_in_parts()
+garbage.LONG_S = garbage.SPENT_S = 0  # by the time alone, a fast machine would look at more
+collector = garbage.Collector()
 watch = Watch()
 gc.callbacks.insert(0, watch)
-crowd = [[number] for number in range(1_000_000)]
+crowd = []
+for number in range(1_000_000):
+    crowd.append([number])
+    if number % 20_000 == 0:
+        collector.collect()
 most, frozen = watch.most, gc.get_freeze_count()
 del crowd
 freed = frozen - gc.get_freeze_count()
-for _ in range(200_000):
+for number in range(200_000):
     Cycle()
+    if number % 20_000 == 0:
+        collector.collect()
 print(most, freed, len(gc.get_objects()))
 """
 """A million objects that stay for a while. Then 200,000 cycles that are garbage at once."""
