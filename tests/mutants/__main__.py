@@ -23,6 +23,7 @@ import pytest
 
 from tests.mutants import (
     acquisition_faults,
+    compression_faults,
     coordinator_faults,
     delivery_faults,
     group_faults,
@@ -64,6 +65,7 @@ SCENARIOS = {
         "lock_calls",
         "waking",
         "retention_rule",
+        "compression",
         "transaction_rules",
         "committed_cache",
         "open_ranges",
@@ -99,6 +101,7 @@ MUTANTS = [
     *coordinator_faults.MUTANTS,
     *group_faults.MUTANTS,
     *retention_faults.MUTANTS,
+    *compression_faults.MUTANTS,
     *transaction_faults.MUTANTS,
     *lock_faults.MUTANTS,
     *stream_faults.MUTANTS,

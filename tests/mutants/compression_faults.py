@@ -1,0 +1,40 @@
+"""Faults of the form that a row keeps of a batch."""
+
+from tests.mutants.mutant import gateway
+
+MUTANTS = [
+    *gateway(
+        "record_log/compression",
+        ("a small batch stays as it is", "if len(stored) < compress_from:", "if False:"),
+        ("a batch of the least size is compressed", "len(stored) < compress_from", "len(stored) <= compress_from"),
+        (
+            "a block that saves less than a tenth is not kept",
+            "if len(block) <= MOST_OF_SIZE * len(stored) else (stored, None)",
+            "if len(block) <= len(stored) else (stored, None)",
+        ),
+        ("the best block is read", "MOST_RATIO: Final = 255", "MOST_RATIO: Final = 250"),
+        (
+            "a block of fewer bytes is another one",
+            "    if len(stored) != uncompressed_bytes:\n",
+            "    if len(stored) > uncompressed_bytes:\n",
+        ),
+        (
+            "a fault of LZ4 is a corrupt batch",
+            "except lz4.block.LZ4BlockError as fault:",
+            "except KeyError as fault:",
+        ),
+    ),
+    *gateway(
+        "record_log/record_batch",
+        (
+            "a corrupt block is a corrupt batch",
+            "        except ValueError as fault:\n",
+            "        except KeyError as fault:\n",
+        ),
+        (
+            "a block is decompressed",
+            "stored = stored_form(records, uncompressed_bytes)",
+            "stored = stored_form(records, None)",
+        ),
+    ),
+]
