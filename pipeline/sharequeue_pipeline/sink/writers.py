@@ -40,6 +40,7 @@ from sharequeue_pipeline.sink.transactions import (
     remember,
     remembered,
 )
+from sharequeue_pipeline.worker_process import spare_modules
 
 _OPEN, _CLOSE = b'{"records":[', b"]}"
 
@@ -130,6 +131,7 @@ class _Writer:
         """Send a task's records. `label`: what the commit of a transaction notes."""
         if self._fault is not None:
             raise PipelineError(self._fault)
+        spare_modules()
         if self._transaction is not None:
             return self._send_part(self._transaction, batches, label)
         context = TaskContext.get()

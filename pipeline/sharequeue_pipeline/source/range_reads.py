@@ -11,6 +11,7 @@ from sharequeue_pipeline.ahead import one_ahead
 from sharequeue_pipeline.gateway_client import GatewayClient, Outcome
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.worker_process import spare_modules
 
 if TYPE_CHECKING:
     from sharequeue_pipeline.source.record_columns import RecordColumns
@@ -40,6 +41,7 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     from sharequeue_pipeline.source.record_columns import RecordColumns  # noqa: PLC0415 - heavy, and for tasks alone
 
     columns = RecordColumns(options, schema)
+    spare_modules()
     skip_deleted = options.group is not None or not options.fail_on_data_loss
     # of a group's records the group's own level decided when they were acquired
     level = "read_uncommitted" if options.group is not None or options.isolation is None else options.isolation
