@@ -80,7 +80,7 @@ def test_a_repeated_run_writes_nothing_twice(jobs: Jobs, gateway: Gateway, name:
     """The first run fails half-way. The second has another number of task slots. The third writes nothing."""
     gateway.create_topic(name, 2)
     for number in range(3):
-        lines = (json.dumps({"id": f"{number}-{row}", "pad": "x" * 600}) for row in range(2000))
+        lines = (json.dumps({"id": f"{number}-{row}", "pad": "x" * 1500}) for row in range(2000))
         (tmp_path / f"{number}.ndjson").write_text("\n".join(lines))
     passed: list[str] = []
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +257,8 @@ def test_a_killed_worker_and_a_killed_driver_write_each_record_once(
     try:
         wait_for(lambda: stored(gateway, name) >= 10, "a task writes", 240)
         for worker in task_workers(first):
-            worker.kill()
+            with suppress(psutil.NoSuchProcess):  # it has just ended
+                worker.kill()
         stuck.unlink()
         for line in lines(first):
             if line == "batch 0":
