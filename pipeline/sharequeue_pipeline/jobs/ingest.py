@@ -198,6 +198,7 @@ def _session(master: str | None, split_mib: int) -> SparkSession:
     """A session that cuts files by size alone, so that a repeated run makes the same tasks."""
     spark = start("ingest", master)
     spark.conf.set("spark.sql.files.maxPartitionBytes", split_mib << 20)
+    spark.conf.set("spark.sql.files.openCostInBytes", 4 << 20)
     spark.conf.set("spark.sql.files.minPartitionNum", 1)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     return spark
