@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -21,8 +22,9 @@ _SESSION: Final = "org.apache.spark.sql.classic.SparkSession"
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 """Off by default in Spark; with it the source sees filters on topic, partition, offset and timestamp."""
 
-_FASTER: Final = {"spark.python.unix.domain.socket.enabled": "true"}
-"""Java and Python exchange rows through Unix sockets, which take a tenth less CPU than those of the loopback."""
+_FASTER: Final = {"spark.python.unix.domain.socket.enabled": "true"} if hasattr(socket, "AF_UNIX") else {}
+"""Java and Python exchange rows through Unix sockets, which take a tenth less CPU than those of the loopback. A job of
+spark-submit keeps its own settings."""
 
 
 def session(
@@ -44,7 +46,8 @@ def session(
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for setting, value in {**_FASTER, **config}.items():
+    submitted = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    for setting, value in config.items() if submitted else {**_FASTER, **config}.items():
         builder = builder.config(setting, value)
     if SparkContext._gateway is not None:  # Java runs already
         return register(builder.getOrCreate())

@@ -121,3 +121,19 @@ def test_an_older_spark_is_refused_in_one_line() -> None:
     for version in ("4.1.4", "4.0.0", "3.5.9"):
         with pytest.raises(ImportError, match=f"needs PySpark 4.2 or later, and this is {version}"):
             check(version)
+
+
+def test_a_session_uses_unix_sockets_unless_it_is_told_otherwise() -> None:
+    """A program of its own for each: Java reads the setting when it starts."""
+    setting = "spark.python.unix.domain.socket.enabled"
+    program = f"""
+import sys
+from sharequeue_pipeline import session
+spark = session(master="local[1]", config={{"{setting}": sys.argv[1]}} if sys.argv[1:] else {{}})
+print("sockets:", spark.sparkContext.getConf().get("{setting}"), spark.range(3).rdd.map(lambda row: row.id).sum())
+"""
+    for arguments, found in (((), "true 3"), (("false",), "false 3")):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, timeout=240
+        )
+        assert f"sockets: {found}" in done.stdout

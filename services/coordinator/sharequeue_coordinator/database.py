@@ -105,5 +105,9 @@ class Database:
 def _seconds() -> float:
     """The time for a query that begins now."""
     request = REQUEST.get()
-    left_s = -OWN_S if request is None else request.began_s + REQUEST_S - time.monotonic()
-    return max(left_s, LEAST_S) if left_s > -2 * LEAST_S else OWN_S
+    if request is None:
+        return OWN_S
+    left_s = request.began_s + REQUEST_S - time.monotonic()
+    if left_s <= -2 * LEAST_S:  # the request has had its answer, and its work goes on
+        return OWN_S
+    return max(left_s, LEAST_S)

@@ -36,7 +36,7 @@ class Compression:
 
 
 def kept_form(stored: bytes, compress_from: int) -> tuple[bytes, int | None]:
-    """What a row keeps of a batch: `records` and `uncompressed_bytes`. Smaller ones than `compress_from` stay."""
+    """`records` and `uncompressed_bytes` of a batch's row. A batch smaller than `compress_from` is not compressed."""
     if len(stored) < compress_from:
         return stored, None
     block: bytes = lz4.block.compress(stored, store_size=False)
