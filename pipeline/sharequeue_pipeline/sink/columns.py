@@ -85,24 +85,25 @@ class SortedColumns(RunFiles):
         """All rows in order. Call it once, at the end."""
         last, self._gathered = self._gathered, []
         runs = [_read(run) for run in self.runs]
-        return _merged([*runs, *([iter([_sorted(last)])] if last else [])])
+        return _merged([*runs, *([_sorted(last)] if last else [])])
 
     def _spill(self) -> None:
         gathered, self._gathered, self._bytes = self._gathered, [], 0
         self.merge_if_full(lambda runs: _written(_merged([_read(run) for run in runs])))
-        self.runs.append(_written(iter([_sorted(gathered)])))
+        self.runs.append(_written(_sorted(gathered)))
 
 
 def _one(batches: list[Any]) -> Any:
     return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
-def _sorted(batches: list[Any]) -> Any:
-    """The rows of batches in order. The list is emptied, so that memory has the rows twice and not three times."""
+def _sorted(batches: list[Any]) -> Iterator[Any]:
+    """The rows of batches in order, in pieces of about `PIECE_BYTES`. The list is emptied: memory has the rows once."""
     whole = _one(batches)
     batches.clear()
-    keys = [(name, "ascending") for name in whole.schema.names]
-    return whole.take(pc.sort_indices(whole, sort_keys=keys))
+    order = pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in whole.schema.names])
+    rows = max(1, whole.num_rows * PIECE_BYTES // max(1, whole.nbytes))
+    return (whole.take(order.slice(first, rows)) for first in range(0, whole.num_rows, rows))
 
 
 def _merged(runs: list[Iterator[Any]]) -> Iterator[Any]:
@@ -120,7 +121,7 @@ def _merged(runs: list[Iterator[Any]]) -> Iterator[Any]:
             if rest is not None:
                 following.append((rest, run))
         heads = following
-        yield _sorted(parts)
+        yield from _sorted(parts)
     for piece, run in heads:
         yield piece
         yield from run
@@ -133,15 +134,13 @@ def _row(batch: Any, index: int) -> tuple[Any, ...]:
 
 
 def _written(batches: Iterator[Any]) -> IO[bytes]:
-    """A file with batches, in pieces."""
+    """A file with batches."""
 
     def write(run: IO[bytes]) -> None:
         first = next(batches)
         with pa.ipc.new_stream(pa.PythonFile(run, "w"), first.schema) as writer:
             for batch in itertools.chain((first,), batches):
-                rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
-                for start in range(0, batch.num_rows, rows):
-                    writer.write_batch(batch.slice(start, rows))
+                writer.write_batch(batch)
 
     return written(write)
 
