@@ -16,7 +16,7 @@ import psutil
 
 from sharequeue.stack.stack import Stack
 
-LOOK_S: Final = 0.25
+LOOK_S: Final = 0.05
 STEPS: Final = 10
 """A run is judged by tenths of its records."""
 MORE_CPU: Final = 1.1
