@@ -35,7 +35,7 @@ from tests.mutants import (
     transaction_faults,
     window_faults,
 )
-from tests.mutants.mutant import COORDINATOR, GATEWAY, GROUP_COORDINATOR, PIPELINE, Mutant
+from tests.mutants.mutant import COORDINATOR, GATEWAY, GROUP_COORDINATOR, PIPELINE, SHARED, Mutant
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -43,6 +43,7 @@ SOURCES = {
     COORDINATOR: ROOT / "services/share-coordinator" / COORDINATOR,
     GROUP_COORDINATOR: ROOT / "services/coordinator" / GROUP_COORDINATOR,
     PIPELINE: ROOT / "pipeline" / PIPELINE,
+    SHARED: ROOT / SHARED,
 }
 CORE = ROOT / "tests/core"
 SCENARIOS = {
@@ -79,12 +80,14 @@ SCENARIOS = {
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "changes", "shard_replay", "restoring_pages"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
     PIPELINE: ("bounded_read", "transactional_writes", "record_answers"),
+    SHARED: ("compression", "record_answers"),
 }
 MODELS = {
     GATEWAY: ("share_partition_model", "pending_model"),
     COORDINATOR: ("share_partition_model",),
     GROUP_COORDINATOR: ("assignor_properties", "share_group_model"),
     PIPELINE: ("bounded_read",),
+    SHARED: ("record_answers",),
 }
 FIRST = 3
 """How many modules of scenarios run before the others."""
@@ -184,7 +187,10 @@ def in_child(mutant: Mutant | None, folder: Path, caught: Counter[str]) -> int:
     hypothesis.settings.register_profile("mutants", deadline=None, suppress_health_check=slow, derandomize=True)
     hypothesis.settings.load_profile("mutants")  # without it a busy machine catches faults
     sys.path.insert(0, str(folder))
-    package = importlib.import_module(GATEWAY)
+    if mutant is not None and mutant.file.startswith(f"{SHARED}/"):
+        for each in [name for name in sys.modules if name.partition(".")[0] == SHARED]:
+            del sys.modules[each]
+    package = importlib.import_module(GATEWAY if mutant is None else mutant.file.partition("/")[0])
     if mutant is None:
         every = [name for names in (*SCENARIOS.values(), *MODELS.values()) for name in names]
         outcome = failing_test(tests_of(every))
@@ -223,13 +229,13 @@ def outcomes(mutants: Sequence[Mutant | None]) -> Iterator[tuple[Mutant | None, 
 
 
 def import_what_tests_need() -> None:
-    """Import the tests' modules in this process, once for all forks, except the packages that are mutated."""
+    """Import the tests' modules in this process, once for all forks, except the packages that are often mutated."""
     show = (
         "import sys, tests.core.test_share_partition_model, pyspark.sql, pyarrow, _pytest.pytester; print(*sys.modules)"
     )
     listed = subprocess.run([sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.split():
-        if not name.startswith((*SOURCES, "tests.", "__")):
+        if not name.startswith((f"{SHARED}_", "tests.", "__")):
             importlib.import_module(name)
 
 

@@ -12,6 +12,7 @@ GATEWAY = "sharequeue_gateway"
 COORDINATOR = "sharequeue_share_coordinator"
 GROUP_COORDINATOR = "sharequeue_coordinator"
 PIPELINE = "sharequeue_pipeline"
+SHARED = "sharequeue"
 
 
 class Mutant(NamedTuple):
@@ -37,3 +38,7 @@ def group_coordinator(module: str, *rows: tuple[str, str, str]) -> list[Mutant]:
 
 def pipeline(module: str, *rows: tuple[str, str, str]) -> list[Mutant]:
     return [Mutant(f"{PIPELINE}/{module}.py", old, new, rule) for rule, old, new in rows]
+
+
+def shared(module: str, *rows: tuple[str, str, str]) -> list[Mutant]:
+    return [Mutant(f"{SHARED}/{module}.py", old, new, rule) for rule, old, new in rows]
