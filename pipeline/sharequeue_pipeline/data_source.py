@@ -22,6 +22,7 @@ from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions, check_use, sink_options, source_options
 from sharequeue_pipeline.source.schema import check_columns, columns, pinned
 from sharequeue_pipeline.source.topic_names import TopicNames
+from sharequeue_pipeline.worker_process import spare_modules
 
 
 class ShareQueueDataSource(DataSource):
@@ -43,6 +44,7 @@ class ShareQueueDataSource(DataSource):
         return "sharequeue"
 
     def schema(self) -> str:
+        spare_modules()
         options = source_options(self.options)
         with GatewayClient(options.gateway) as gateway:
             TopicNames(options).names(gateway, first_try=True)
@@ -51,6 +53,7 @@ class ShareQueueDataSource(DataSource):
         return columns(options)
 
     def reader(self, schema: spark.StructType) -> DataSourceReader:
+        spare_modules()
         options = pinned(source_options(self.options))
         check_columns(schema, options)
         of_log = options.group is None and options.accept is None
