@@ -396,7 +396,12 @@ class GatewayClient:
                 offset = start
                 continue
             stored = headers.get("content-type") == RECORD_RUNS
-            batch, following = record_answers.of_runs(body) if stored else record_answers.of_arrow(body)
+            try:
+                batch, following = record_answers.of_runs(body) if stored else record_answers.of_arrow(body)
+            except ValueError as fault:
+                raise PipelineError(
+                    f"{entry.topic}-{entry.partition}: the gateway's answer from offset {offset} on is damaged: {fault}"
+                ) from None
             if batch.num_rows:
                 yield batch
             if following <= offset:

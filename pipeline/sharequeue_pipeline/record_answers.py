@@ -9,6 +9,7 @@ a look at the bytes of values, and each column is copied once. An answer that ha
 (headers, bytes in base64, an escape in a key, a time before 2001) is decoded record by record.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sharequeue.arrow_records import SCHEMA, columns_of
-from sharequeue.protocol.record_runs import Run, bounds_of, runs_of
+from sharequeue.protocol.batch_layout import unpacked
+from sharequeue.protocol.record_runs import PackedRun, Run, bounds_of, run_of, runs_of
 
 _HEAD: Final = np.frombuffer(b'{"offset":', np.uint8)
 _TIME: Final = np.frombuffer(b',"timestamp_ms":', np.uint8)
@@ -41,13 +43,34 @@ def of_arrow(answer: bytes) -> tuple[Any, int]:
 
 
 def of_runs(answer: bytes) -> tuple[Any, int]:
-    """Returns: a record batch, and the offset to read next."""
-    runs = list(runs_of(answer))
-    columns = together(answer, runs) if runs else None
+    """Returns: a record batch, and the offset to read next. Raises: ValueError: the answer is cut, or has a block that
+    is not one of a batch."""
+    records, runs = _unpacked(answer, list(runs_of(answer)))
+    columns = together(records, runs) if runs else None
     if columns is None:
-        records = b",".join([answer[run.records_at : run.records_at + run.size] for run in runs])
-        columns = columns_of(b"[%b]" % records)
+        texts = b",".join([records[run.records_at : run.records_at + run.size] for run in runs])
+        columns = columns_of(b"[%b]" % texts)
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), bounds_of(answer).next_offset
+
+
+def _unpacked(answer: bytes, runs: Sequence[Run | PackedRun]) -> tuple[bytes, list[Run]]:
+    """The runs, and the bytes in which they lie: those of the answer, or a copy with unpacked batches."""
+    plain = [run for run in runs if isinstance(run, Run)]
+    if len(plain) == len(runs):
+        return answer, plain
+    parts: list[bytes] = []
+    found: list[Run] = []
+    size = 0
+    for run in runs:
+        if isinstance(run, PackedRun):
+            part = unpacked(memoryview(answer)[run.block_at : run.block_at + run.size], run.stored_bytes)
+            found.append(run_of(run.base_offset, part).moved(size))
+        else:
+            part = answer[run.ends_at : run.records_at + run.size]
+            found.append(run.moved(size - run.ends_at))
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts), [run for run in found if run.record_count]  # compaction leaves batches without records
 
 
 def together(answer: bytes, runs: list[Run]) -> list[Any] | None:

@@ -1,8 +1,10 @@
 """The answer of readRecords as stored: the JSON of records, with the places where each one ends. Pure.
 
     answer   next_offset i64, log_start_offset i64, log_end_offset i64, then runs until its end
-    run      base_offset i64, count u32, before u32, size u32, sparse u32,
-             ends u32 × count, offsets u64 × count if sparse is 1, then size bytes: the records, joined by commas
+    run      base_offset i64, count u32, before u32, size u32, form u32 (0: dense, 1: sparse),
+             ends u32 × count, offsets u64 × count if sparse, then size bytes: the records, joined by commas
+    packed   base_offset i64, 0 u32, stored_bytes u32, size u32, form u32 (2: packed),
+             then size bytes: an LZ4 block, which becomes the stored_bytes of a whole batch (`batch_layout`)
 
 Little endian. Record number n of a run begins where the one before it ended, the first one at 0. It ends at
 `ends[n] - before`, its comma included: the last one has none, and ends at size + 1. Its offset is base_offset + n, or
@@ -16,8 +18,11 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from sharequeue.protocol.batch_layout import layout_of
+
 BOUNDS: Final = struct.Struct("<qqq")
 RUN: Final = struct.Struct("<qIIII")
+DENSE, SPARSE, PACKED = 0, 1, 2
 
 
 class Bounds(NamedTuple):
@@ -39,29 +44,58 @@ class Run(NamedTuple):
     offsets_at: int
     records_at: int
 
+    def moved(self, by: int) -> "Run":
+        """The same run, `by` bytes further on."""
+        offsets_at = self.offsets_at if self.offsets_at < 0 else self.offsets_at + by
+        return self._replace(ends_at=self.ends_at + by, offsets_at=offsets_at, records_at=self.records_at + by)
+
+
+class PackedRun(NamedTuple):
+    """A compressed batch of an answer. `block_at`: the place of its block."""
+
+    base_offset: int
+    stored_bytes: int
+    size: int
+    block_at: int
+
 
 def bounds_of(answer: bytes) -> Bounds:
     """The offsets of an answer."""
     return Bounds(*BOUNDS.unpack_from(answer))
 
 
-def runs_of(answer: bytes) -> Iterator[Run]:
+def runs_of(answer: bytes) -> Iterator[Run | PackedRun]:
     """The runs of an answer. Raises: ValueError: it is cut, or no such answer."""
     at, end = BOUNDS.size, len(answer)
     while at < end:
         try:
-            base_offset, count, before, size, sparse = RUN.unpack_from(answer, at)
+            base_offset, count, before, size, form = RUN.unpack_from(answer, at)
         except struct.error as fault:
             raise ValueError(f"the run at byte {at} is cut") from fault
         ends_at = at + RUN.size
-        records_at = ends_at + (12 if sparse else 4) * count
+        records_at = ends_at + (12 if form == SPARSE else 4) * count
         at = records_at + size
-        if at > end or sparse > 1 or not count:
+        if at > end or form > PACKED or (form == PACKED) == bool(count):
             raise ValueError(f"the answer of {end} bytes has no run that ends at byte {at}")
-        yield Run(base_offset, count, before, size, ends_at, ends_at + 4 * count if sparse else -1, records_at)
+        if form == PACKED:
+            yield PackedRun(base_offset, before, size, records_at)
+        else:
+            offsets_at = ends_at + 4 * count if form == SPARSE else -1
+            yield Run(base_offset, count, before, size, ends_at, offsets_at, records_at)
+
+
+def run_of(base_offset: int, stored: bytes) -> Run:
+    """The run that a whole stored batch is. Raises: ValueError: these bytes are not a batch."""
+    count, ends_at, offsets_at, records_at, _, _ = layout_of(stored)
+    return Run(base_offset, count, 0, len(stored) - records_at, ends_at, offsets_at, records_at)
 
 
 def run_parts(base_offset: int, before: int, ends: Any, offsets: Any, records: Any) -> tuple[Any, ...]:
     """The parts of a run, to be joined. `ends`, `offsets` (None: dense) and `records`: buffers; see above."""
-    head = RUN.pack(base_offset, len(ends), before, len(records), 0 if offsets is None else 1)
+    head = RUN.pack(base_offset, len(ends), before, len(records), DENSE if offsets is None else SPARSE)
     return (head, ends, records) if offsets is None else (head, ends, offsets, records)
+
+
+def packed_parts(base_offset: int, stored_bytes: int, block: bytes) -> tuple[bytes, bytes]:
+    """The parts of a packed run, to be joined."""
+    return RUN.pack(base_offset, 0, stored_bytes, len(block), PACKED), block

@@ -12,9 +12,10 @@ from sharequeue_gateway.record_log.compression import (
     MOST_OF_SIZE,
     NEVER,
     kept_form,
-    stored_form,
 )
 from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
+
+from sharequeue.protocol.batch_layout import unpacked
 
 WORDS = b"all work and no play " * 1000
 BLOCK = lz4.block.compress(WORDS, store_size=False)
@@ -30,7 +31,7 @@ def with_random_part(part: float) -> bytes:
 def test_a_batch_becomes_a_block_with_its_size_beside_it() -> None:
     records, uncompressed_bytes = kept_form(WORDS, COMPRESS_FROM_BYTES)
     assert (records, uncompressed_bytes) == (BLOCK, len(WORDS))
-    assert stored_form(records, uncompressed_bytes) == WORDS
+    assert unpacked(records, len(WORDS)) == WORDS
 
 
 def test_a_batch_of_four_kibibytes_is_compressed_and_a_smaller_one_stays() -> None:
@@ -66,7 +67,7 @@ CORRUPT = {
 @pytest.mark.parametrize(("records", "uncompressed_bytes"), CORRUPT.values(), ids=CORRUPT)
 def test_a_block_of_another_batch_is_a_corrupt_batch(records: bytes, uncompressed_bytes: int) -> None:
     with pytest.raises(ValueError, match=r"block"):
-        stored_form(records, uncompressed_bytes)
+        unpacked(records, uncompressed_bytes)
     with pytest.raises(CorruptBatch, match=r"^batch 5: .*block"):
         RecordBatch.decode(5, 7, 7, records, None, uncompressed_bytes)
 
@@ -74,9 +75,9 @@ def test_a_block_of_another_batch_is_a_corrupt_batch(records: bytes, uncompresse
 def test_the_best_block_of_lz4_is_read() -> None:
     """One byte of it stands for almost 255."""
     zeros = bytes(16 << 20)
-    records, uncompressed_bytes = kept_form(zeros, COMPRESS_FROM_BYTES)
+    records, _ = kept_form(zeros, COMPRESS_FROM_BYTES)
     assert len(zeros) / len(records) > 254
-    assert stored_form(records, uncompressed_bytes) == zeros
+    assert unpacked(records, len(zeros)) == zeros
 
 
 values = st.binary(max_size=400).map(bytes.hex) | st.integers(0, 9).map(lambda digit: str(digit) * 3000)

@@ -2,9 +2,10 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import lz4.block
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,17 +14,19 @@ from sharequeue_gateway.http.answers.arrow_answer import arrow_stream, arrow_wan
 from sharequeue_gateway.http.answers.runs_answer import LARGE_BYTES, record_runs, runs_wanted
 from sharequeue_gateway.producing.record_tails import raw_record, raw_tails, record_tails
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_pipeline import record_answers
 from sharequeue_pipeline.gateway_client import ACCEPT
 
 from sharequeue.arrow_records import SCHEMA, columns_of
+from sharequeue.protocol.batch_layout import unpacked
 from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.messages.records import ProduceRequest
-from sharequeue.protocol.record_runs import Bounds, runs_of
+from sharequeue.protocol.record_runs import RUN, Bounds, PackedRun, Run, packed_parts, runs_of
 
 NOW_MS = 1_700_000_000_123
 BOUNDS = Bounds(7, 2, 99)
-Cut = tuple[RecordBatch, int, int]
+Cut = tuple[RecordBatch | PackedBatch, int, int]
 
 
 def tails(*records: dict[str, Any]) -> list[bytes]:
@@ -31,8 +34,21 @@ def tails(*records: dict[str, Any]) -> list[bytes]:
     return record_tails(request.records, NOW_MS)[0]
 
 
-def whole(batch: RecordBatch) -> Cut:
+def whole(batch: RecordBatch | PackedBatch) -> Cut:
     return batch, batch.base_offset, batch.last_offset
+
+
+def packed(batch: RecordBatch) -> PackedBatch:
+    block = lz4.block.compress(batch.stored, store_size=False)
+    return PackedBatch(batch.base_offset, batch.last_offset, NOW_MS, block, batch.transaction_id, len(batch.stored))
+
+
+def readable(cut: Cut) -> tuple[RecordBatch, int, int]:
+    """The same records as a batch that can be cut."""
+    batch, first, last = cut
+    if isinstance(batch, PackedBatch):
+        batch = RecordBatch.decode(first, last, NOW_MS, batch.block, None, batch.size)
+    return batch, first, last
 
 
 def answer_of(cuts: Sequence[Cut], bounds: Bounds) -> bytes:
@@ -42,14 +58,15 @@ def answer_of(cuts: Sequence[Cut], bounds: Bounds) -> bytes:
 
 def one_by_one(cuts: Sequence[Cut]) -> Any:
     """The columns of the same records as JSON."""
-    records = b",".join(part for cut in cuts if (part := cut[0].view(*cut[1:])))
+    parts = [batch.view(first, last) for batch, first, last in map(readable, cuts)]
+    records = b",".join(part for part in parts if part)
     return pa.RecordBatch.from_arrays(columns_of(b"[%b]" % records), schema=SCHEMA)
 
 
 def in_bulk(cuts: Sequence[Cut]) -> bool:
     """Whether the places of these records are computed together."""
-    answer = answer_of(cuts, BOUNDS)
-    return record_answers.together(answer, list(runs_of(answer))) is not None
+    answer = answer_of([readable(cut) for cut in cuts], BOUNDS)
+    return record_answers.together(answer, [run for run in runs_of(answer) if isinstance(run, Run)]) is not None
 
 
 def check(cuts: Sequence[Cut]) -> None:
@@ -103,6 +120,9 @@ def cuts_of(records: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[lis
             if draw(st.booleans()):  # as compaction leaves it
                 gone = sorted(draw(st.sets(st.integers(batch.base_offset, batch.last_offset))))
                 batch = batch.without([(each, each) for each in gone])
+            if draw(st.booleans()):
+                cuts.append(whole(packed(batch)))
+                continue
             first = draw(st.integers(batch.base_offset, batch.last_offset))
             cuts.append((batch, first, draw(st.integers(first, batch.last_offset))))
         return cuts
@@ -170,11 +190,38 @@ def test_large_batches_are_parts_of_the_answer_without_a_copy() -> None:
     assert len(answer.more) == 4
 
 
-def test_a_cut_answer_is_refused() -> None:
-    answer = answer_of([whole(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS))], BOUNDS)
+@pytest.mark.parametrize("form", [lambda batch: batch, packed], ids=["plain", "packed"])
+def test_a_cut_answer_is_refused(form: Callable[[RecordBatch], RecordBatch | PackedBatch]) -> None:
+    answer = answer_of([whole(form(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS)))], BOUNDS)
     for size in range(25, len(answer)):
         with pytest.raises(ValueError, match="run"):
             record_answers.of_runs(answer[:size])
+
+
+def test_a_packed_batch_is_its_block() -> None:
+    batch = RecordBatch.encode(7, tails({"value": "x" * 5000}), NOW_MS, for_group="g")
+    answer = answer_of([whole(packed(batch))], BOUNDS)
+    (run,) = runs_of(answer)
+    assert isinstance(run, PackedRun)
+    assert unpacked(answer[run.block_at :], run.stored_bytes) == batch.stored
+    assert len(answer) < 200
+
+
+def test_a_run_of_an_unknown_form_is_refused() -> None:
+    for form, count in ((3, 1), (2, 1), (0, 0), (1, 0)):
+        with pytest.raises(ValueError, match="no run"):
+            record_answers.of_runs(record_runs([], BOUNDS).body + RUN.pack(7, count, 0, 0, form) + bytes(12 * count))
+
+
+@pytest.mark.parametrize(
+    ("block", "stored_bytes"),
+    [(b"", 1), (b"\x10x", 5000), (b"\x10x", 1), (b"\x50\x00\x01\x00\x00\x00", 5)],
+    ids=["empty", "another size", "no batch", "a batch that is cut behind its count of records"],
+)
+def test_a_block_of_something_else_is_refused(block: bytes, stored_bytes: int) -> None:
+    answer = b"".join((record_runs([], BOUNDS).body, *packed_parts(7, stored_bytes, block)))
+    with pytest.raises(ValueError, match="bytes"):
+        record_answers.of_runs(answer)
 
 
 def test_a_gateway_of_an_earlier_release_answers_arrow() -> None:
@@ -182,7 +229,7 @@ def test_a_gateway_of_an_earlier_release_answers_arrow() -> None:
     assert runs_wanted(accept)
     assert arrow_wanted(accept)  # all that such a gateway asks
     cuts = [whole(RecordBatch.encode(0, tails({"key": "k", "value": {"a": 1}, "headers": {"h": "x"}}), NOW_MS))]
-    records = b",".join(cut[0].view(*cut[1:]) for cut in cuts)
+    records = b",".join(batch.view(first, last) for batch, first, last in map(readable, cuts))
     found, next_offset = record_answers.of_arrow(arrow_stream(b"[%b]" % records, BOUNDS))
     assert found.equals(one_by_one(cuts))
     assert next_offset == BOUNDS.next_offset

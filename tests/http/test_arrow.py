@@ -5,6 +5,7 @@ import json
 import struct
 from typing import Any
 
+import lz4.block
 import pyarrow as pa
 import pytest
 from sharequeue_gateway.http.answers import arrow_answer
@@ -119,46 +120,59 @@ def test_without_pyarrow_arrow_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert refused.value.status == 406
 
 
-def runs(response: Any) -> tuple[list[Any], dict[str, int]]:
-    """The records of an answer as stored, and its offsets. Each record is read at the places that the answer names."""
+def runs(response: Any) -> tuple[list[Any], dict[str, int], int]:
+    """The records of an answer as stored, its offsets, and how many runs are packed.
+
+    Each record is read at the places that the answer names.
+    """
     assert response.headers["content-type"] == RECORD_RUNS
     body = response.content
-    records = []
-    for run in record_runs.runs_of(body):
-        ends = struct.unpack_from(f"<{run.record_count}I", body, run.ends_at)
+    records, packed = [], 0
+    for found in record_runs.runs_of(body):
+        run, data = found, body
+        if isinstance(run, record_runs.PackedRun):
+            block = body[run.block_at : run.block_at + run.size]
+            packed += 1
+            data = lz4.block.decompress(block, uncompressed_size=run.stored_bytes)
+            run = record_runs.run_of(run.base_offset, data)
+        ends = struct.unpack_from(f"<{run.record_count}I", data, run.ends_at)
         offsets: Any = range(run.base_offset, run.base_offset + run.record_count)
         if run.offsets_at >= 0:
-            offsets = struct.unpack_from(f"<{run.record_count}Q", body, run.offsets_at)
+            offsets = struct.unpack_from(f"<{run.record_count}Q", data, run.offsets_at)
         begin = run.records_at
         for offset, end in zip(offsets, ends, strict=True):
-            record = json.loads(body[begin : run.records_at + end - run.before - 1])
+            record = json.loads(data[begin : run.records_at + end - run.before - 1])
             assert record["offset"] == offset
             records.append(record)
             begin = run.records_at + end - run.before
         assert begin == run.records_at + run.size + 1
-    return records, record_runs.bounds_of(body)._asdict()
+    return records, record_runs.bounds_of(body)._asdict(), packed
 
 
 def test_an_answer_as_stored_has_the_records_of_the_json_answer(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, cleanup_policy="compact")
     for first in range(0, 60, 20):
         produce(gateway, name, [{"value": first + index, "key": f"k{index}"} for index in range(20)])
-    for text in ("x" * 200_000, "y", "z" * 300_000):  # large batches are sent without a copy
+    for text in ("x" * 200_000, "y", "z" * 300_000):  # large batches are compressed
         produce(gateway, name, [{"value": text}, {"value": text}])
     listed = good(gateway.http.get(f"/v1/topics/{name}/partitions/0/batches"))["batches"][0]
     remove = [{"first_offset": 3, "last_offset": 8}]
     batch = {"base_offset": 0, "generation": listed["generation"], "remove": remove}
     good(gateway.http.post(f"/v1/topics/{name}/partitions/0/replace-batches", json={"batches": [batch]}))
-    for query in (
-        {},
-        {"offset": 5, "max_records": 30},
-        {"offset": 60},
-        {"offset": 61, "max_records": 4},
-        {"offset": 66},
-        {"offset": 1, "max_records": 4},
-        {"max_bytes": 200},
+    for query, wholly in (
+        ({}, 2),
+        ({"offset": 5, "max_records": 30}, 0),
+        ({"offset": 60}, 2),
+        ({"offset": 60, "max_records": 2}, 1),
+        ({"offset": 60, "max_records": 1}, 0),
+        ({"offset": 61}, 1),
+        ({"offset": 61, "max_records": 4}, 0),
+        ({"offset": 66}, 0),
+        ({"offset": 1, "max_records": 4}, 0),
+        ({"max_bytes": 200}, 0),
+        ({"offset": 60, "max_bytes": 10_000}, 0),
     ):
         as_json = good(read(gateway, name, None, **query))
-        records, offsets = runs(read(gateway, name, RECORD_RUNS, **query))
+        records, offsets, packed = runs(read(gateway, name, RECORD_RUNS, **query))
         assert records == as_json.pop("records")
-        assert offsets == as_json
+        assert (offsets, packed) == (as_json, wholly)

@@ -1,6 +1,6 @@
 """Faults of the form that a row keeps of a batch."""
 
-from tests.mutants.mutant import gateway
+from tests.mutants.mutant import gateway, shared
 
 MUTANTS = [
     *gateway(
@@ -12,11 +12,14 @@ MUTANTS = [
             "if len(block) <= MOST_OF_SIZE * len(stored) else (stored, None)",
             "if len(block) <= len(stored) else (stored, None)",
         ),
+    ),
+    *shared(
+        "protocol/batch_layout",
         ("the best block is read", "MOST_RATIO: Final = 255", "MOST_RATIO: Final = 250"),
         (
             "a block of fewer bytes is another one",
-            "    if len(stored) != uncompressed_bytes:\n",
-            "    if len(stored) > uncompressed_bytes:\n",
+            "    if len(stored) != stored_bytes:\n",
+            "    if len(stored) > stored_bytes:\n",
         ),
         (
             "a fault of LZ4 is a corrupt batch",
@@ -33,8 +36,8 @@ MUTANTS = [
         ),
         (
             "a block is decompressed",
-            "stored = stored_form(records, uncompressed_bytes)",
-            "stored = stored_form(records, None)",
+            "if uncompressed_bytes is None else unpacked",
+            "if True else unpacked",
         ),
     ),
 ]

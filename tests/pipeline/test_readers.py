@@ -21,6 +21,7 @@ from sharequeue_pipeline.source.log_readers import LogBatchReader, LogStreamRead
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
+from tests.http.database import sql
 from tests.pipeline.proxy import Instead, Proxy
 from tests.pipeline.test_source import lock_ends_ms, produce, settled
 
@@ -236,6 +237,20 @@ def test_records_deleted_before_a_task_reads_them_fail_the_read(stack: Stack, ga
     with pytest.raises(PipelineError, match=f"{name}-0: the offsets 0 to 3 were deleted"):
         list(strict.read(planned))
     assert sum(batch.num_rows for batch in lenient.read(planned)) == 6
+
+
+def test_a_damaged_batch_of_the_log_is_named(stack: Stack, stack_database: str, gateway: Gateway, name: str) -> None:
+    """The gateway sends a compressed batch as it is, so the reader finds the damage."""
+    gateway.create_topic(name)
+    for text in ("first", "x" * 10_000):
+        gateway.produce(name, text)
+    topic_id = gateway.describe_topic(name)["topic_id"]
+    damage = "UPDATE log.record_batches SET records = substr(records, 1, 60) WHERE topic_id = $1 AND base_offset = 1"
+    sql(stack_database, damage, topic_id)
+    reader = LogBatchReader(options_of(stack, name, mode="log", parallelism=1), SCHEMA)
+    (planned,) = reader.partitions()
+    with pytest.raises(PipelineError, match=f"^{name}-0: the gateway's answer from offset 0 on is damaged: .*60 bytes"):
+        list(reader.read(planned))
 
 
 def test_a_planned_batch_of_the_log_whose_records_were_deleted_fails(stack: Stack, gateway: Gateway, name: str) -> None:

@@ -10,15 +10,17 @@ import pytest
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.compression import NEVER, Compression
 from sharequeue_gateway.record_log.locked_append import Settles
-from sharequeue_gateway.record_log.log import PartitionAppend
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting
 from sharequeue_gateway.record_log.removing.compacting import Replaced, Replacement
+from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
-from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT
+from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
+from sharequeue.protocol.batch_layout import unpacked
 from sharequeue.protocol.errors import StorageError, TooLarge
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage import transactions_by_hand as by_hand
@@ -183,14 +185,75 @@ async def test_a_page_is_bounded_by_the_bytes_that_it_takes_in_memory(module_dat
                 await append(log, topic, [value])
         assert sum(stored for _, stored in await rows(admin, topic)) < MIB / 8
         for max_bytes, wanted in ((1, 1), (MIB, 1), (4 * MIB, 4)):
-            assert len(await store.read(admin, topic, 0, 0, max_bytes, 256)) == wanted
-            assert len(await store.read(admin, topic, 0, 7, max_bytes, 256)) == wanted, "from the middle"
+            assert len(await store.read(admin, topic, 0, 0, max_bytes)) == wanted
+            assert len(await store.read(admin, topic, 0, 7, max_bytes)) == wanted, "from the middle"
     async with PostgresRecordLogs(module_database).open(cache_bytes=2 * MIB) as fresh:
         for committed in (False, True):
             read = await fresh.read(topic, 0, 0, 3 * MIB, 1000, committed)
             assert sum(batch.size for batch in read.batches) < 4 * MIB
             assert fresh._cache.bytes < 2 * MIB + 1000
         assert await read_all(fresh, topic) == [value] * 20
+
+
+async def test_a_reader_of_packed_batches_gets_those_that_it_can_take_whole_as_they_are_stored(
+    module_database: str,
+) -> None:
+    topic = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, [LARGE, LARGE])
+        await append(log, topic, [SMALL])
+        await append(log, topic, [RANDOM])
+        await append(log, topic, [LARGE, LARGE, LARGE])
+    async with PostgresRecordLogs(module_database).open() as fresh:
+
+        async def forms(offset: int, max_bytes: int = MIB, max_records: int = 1000) -> list[str]:
+            read = await fresh.read_packed(topic, 0, offset, max_bytes, max_records)
+            as_usual = await fresh.read(topic, 0, offset, max_bytes, max_records)
+            found = [(each.base_offset, each.last_offset) for each in read.batches]
+            assert found == [(each.base_offset, each.last_offset) for each in as_usual.batches]
+            for batch, usual in zip(read.batches, as_usual.batches, strict=True):
+                stored = unpacked(batch.block, batch.size) if isinstance(batch, PackedBatch) else batch.stored
+                assert stored == usual.stored
+            return ["packed" if isinstance(each, PackedBatch) else "readable" for each in read.batches]
+
+        assert await forms(0) == ["packed", "readable", "readable", "packed"]
+        assert fresh._cache.bytes > 0, "of the usual reads"
+        assert await forms(1) == ["readable", "readable", "readable", "packed"]
+        assert await forms(2, max_records=4) == ["readable", "readable", "readable"]
+        assert await forms(2, max_records=5) == ["readable", "readable", "packed"]
+        assert (await forms(0, max_bytes=2 * len(LARGE)))[0] == "readable"
+        assert (await forms(0, max_bytes=2 * len(LARGE) + 1000))[0] == "packed"
+        await fresh.delete_records(topic, {0: 5})
+        assert await forms(5) == ["readable"]
+        with pytest.raises(OffsetOutOfRange):
+            await fresh.read_packed(topic, 0, 4, MIB, 1000)
+
+
+async def test_a_read_of_packed_batches_keeps_nothing_in_memory(module_database: str) -> None:
+    topic = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, MIXED)
+    async with PostgresRecordLogs(module_database).open() as fresh:
+        assert len((await fresh.read_packed(topic, 0, 0, MIB, 1000)).batches) == 1
+        assert fresh._cache.bytes == 0
+
+
+async def test_packed_batches_are_read_as_far_as_they_are_committed(module_database: str) -> None:
+    """Their transactions: none, an aborted one, a committed one, an open one."""
+    topic = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        aborted, committed, still_open = [await begin(log) for _ in range(3)]
+        for transaction in (None, aborted, committed, still_open):
+            await log.appender.append([PartitionAppend(topic, 0, [tail(LARGE)], 0, None, transaction)])
+        await log.transactions.end(aborted, ABORT)
+        await log.transactions.end(committed, COMMIT)
+    async with PostgresRecordLogs(module_database).open() as fresh:
+        read = await fresh.read_packed(topic, 0, 0, MIB, 1000, committed=True)
+        assert [isinstance(each, PackedBatch) for each in read.batches] == [True, True, True]
+        assert [bool(each.aborted) for each in read.batches] == [False, True, False]
+        assert read.end_offset == 3
+        everything = await fresh.read_packed(topic, 0, 0, MIB, 1000)
+        assert [isinstance(each, PackedBatch) for each in everything.batches] == [True] * 4 + [False] * 2
 
 
 async def test_retention_by_size_counts_stored_bytes(module_database: str) -> None:

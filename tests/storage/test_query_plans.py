@@ -114,9 +114,9 @@ def check(found: list[dict[str, Any]], most_rows: int) -> None:
 
 
 LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
-    "read from the middle": (lambda c: log_store.read(c, *PLACE, END // 2 + 3, 1 << 20, 256), 600),
-    "read the tail": (lambda c: log_store.read(c, *PLACE, END - 5, 1 << 20, 256), 300),
-    "read behind the end": (lambda c: log_store.read(c, *PLACE, END, 1 << 20, 256), 300),
+    "read from the middle": (lambda c: log_store.read(c, *PLACE, END // 2 + 3, 1 << 20), 600),
+    "read the tail": (lambda c: log_store.read(c, *PLACE, END - 5, 1 << 20), 300),
+    "read behind the end": (lambda c: log_store.read(c, *PLACE, END, 1 << 20), 300),
     "ends": (lambda c: log_store.bounds(c, [PLACE]), 10),
     "ends of many": (
         lambda c: log_store.bounds(c, [PLACE, *((str(uuid.UUID(int=n)), 0) for n in range(5, 25))]),
@@ -207,7 +207,7 @@ async def test_reading_uses_the_index_without_statistics(database_url: str) -> N
         await connection.execute("ALTER TABLE log.record_batches SET (autovacuum_enabled = false)")
         stored = literal(some_batch(0).stored)
         await connection.execute(FILL.replace("$1", stored).replace(f"{BATCHES - 1}", "1999"))
-        check(await explained(connection, lambda c: log_store.read(c, *PLACE, 10_003, 1 << 20, 256)), 600)
+        check(await explained(connection, lambda c: log_store.read(c, *PLACE, 10_003, 1 << 20)), 600)
     finally:
         await connection.close()
 

@@ -188,14 +188,16 @@ class PartitionReader:
 
     async def _read_while_led(
         self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int
-    ) -> tuple[ReadResult, int]:
+    ) -> tuple[ReadResult[RecordBatch], int]:
         """Read the database. Returns: the batches (none if no fetch may acquire them), and the time after the read."""
         read = await self._read_database(led, offset, max_bytes, max_records)
         if led.fenced or not can_acquire(led.machine):
             read = structs.replace(read, batches=())
         return read, self._clock.now_ms()
 
-    async def _read_database(self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int) -> ReadResult:
+    async def _read_database(
+        self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int
+    ) -> ReadResult[RecordBatch]:
         key, committed = led.key, led.machine.config.read_committed
         with led.read_alone():
             return await self._record_log.read(key.topic_id, key.partition, offset, max_bytes, max_records, committed)

@@ -24,7 +24,7 @@ from sharequeue.protocol.shards import CLUSTER
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers import arrow_answer, runs_answer
 from sharequeue_gateway.http.paths import partition_of
-from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
+from sharequeue_gateway.record_log.log import Batch, Cut, OffsetOutOfRange, ReadResult, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 
@@ -96,17 +96,10 @@ class TopicsApi:
         as_runs = runs_answer.runs_wanted(accept)
         as_arrow = not as_runs and arrow_answer.arrow_wanted(accept)
         committed = query.isolation_level == "read_committed"
-        read = await self._record_log.read(
-            topic.topic_id, partition, query.offset, query.max_bytes, query.max_records, committed
-        )
-        if query.offset > read.log_end_offset:
-            raise OffsetOutOfRange(
-                f"offset {query.offset} is behind the log end {read.log_end_offset}", read.log_start_offset
-            )
-        cuts, next_offset = _cuts(read.batches, query, committed)
-        bounds = Bounds(next_offset, read.log_start_offset, read.log_end_offset)
+        wanted = (topic.topic_id, partition, query.offset, query.max_bytes, query.max_records, committed)
         if as_runs:
-            return runs_answer.record_runs(cuts, bounds)
+            return runs_answer.record_runs(*_cut(await self._record_log.read_packed(*wanted), query, committed))
+        cuts, bounds = _cut(await self._record_log.read(*wanted), query, committed)
         slices = [part for batch, first, last in cuts if (part := batch.view(first, last))]
         if as_arrow:
             records = _between(b"[", slices, b"]")
@@ -133,30 +126,35 @@ def _between(begin: bytes, slices: Sequence[memoryview], end: bytes) -> bytes:
     return b"".join((*parts, end))
 
 
-def _cuts(
-    batches: Sequence[RecordBatch], query: ReadRecordsQuery, committed: bool
-) -> tuple[list[tuple[RecordBatch, int, int]], int]:
+def _cut(read: ReadResult[Batch], query: ReadRecordsQuery, committed: bool) -> tuple[list[Cut[Batch]], Bounds]:
     """The records from the query's offset on, as parts of batches, within its limits; at least the first one.
 
     `committed`: without records of aborted transactions.
-    Returns: batches, each with the first and the last offset of its part, and the offset to read next.
+    Returns: batches, each with the first and the last offset of its part, and the bounds of the answer.
+    Raises: OffsetOutOfRange.
     """
-    cuts: list[tuple[RecordBatch, int, int]] = []
+    if query.offset > read.log_end_offset:
+        raise OffsetOutOfRange(
+            f"offset {query.offset} is behind the log end {read.log_end_offset}", read.log_start_offset
+        )
+    cuts: list[Cut[Batch]] = []
     offset, max_bytes, max_records = query.offset, query.max_bytes, query.max_records
-    for batch in batches:
+    for batch in read.batches:
         if committed and batch.aborted:
             offset = batch.last_offset + 1
             continue
         first = max(offset, batch.base_offset)
         last = min(batch.last_offset, first + max_records - 1)
-        while last > first and batch.size_of(first, last) > max_bytes:
+        size = batch.size_of(first, last)
+        while size > max_bytes and last > first and isinstance(batch, RecordBatch):
             last = first + (last - first) // 2
-        if cuts and batch.size_of(first, last) > max_bytes:
+            size = batch.size_of(first, last)
+        if cuts and size > max_bytes:
             break
         cuts.append((batch, first, last))
         max_records -= last - first + 1
-        max_bytes -= batch.size_of(first, last)
+        max_bytes -= size
         offset = last + 1
         if max_records <= 0 or max_bytes <= 0 or last < batch.last_offset:
             break
-    return cuts, offset
+    return cuts, Bounds(offset, read.log_start_offset, read.log_end_offset)

@@ -16,8 +16,6 @@ NEVER: Final = sys.maxsize
 """In place of COMPRESS_FROM_BYTES: no batch is compressed."""
 MOST_OF_SIZE: Final = 0.9
 """A block that is larger than this part of the stored form is not worth its time at each read."""
-MOST_RATIO: Final = 255
-"""One byte of an LZ4 block stands for so many bytes at most."""
 
 
 class Compression:
@@ -41,18 +39,3 @@ def kept_form(stored: bytes, compress_from: int) -> tuple[bytes, int | None]:
         return stored, None
     block: bytes = lz4.block.compress(stored, store_size=False)
     return (block, len(stored)) if len(block) <= MOST_OF_SIZE * len(stored) else (stored, None)
-
-
-def stored_form(records: bytes, uncompressed_bytes: int | None) -> bytes:
-    """The stored form of a batch. Raises: ValueError: `records` is not a block of such a batch."""
-    if uncompressed_bytes is None:
-        return records
-    if not 0 <= uncompressed_bytes <= MOST_RATIO * len(records):  # no memory is taken for a wrong size
-        raise ValueError(f"{len(records)} bytes are not a block of {uncompressed_bytes} bytes")
-    try:
-        stored: bytes = lz4.block.decompress(records, uncompressed_size=uncompressed_bytes)
-    except lz4.block.LZ4BlockError as fault:
-        raise ValueError(f"{len(records)} bytes are not a block of LZ4: {fault}") from None
-    if len(stored) != uncompressed_bytes:
-        raise ValueError(f"the block has {len(stored)} bytes, and not {uncompressed_bytes}")
-    return stored

@@ -5,7 +5,7 @@ where `atomic_produce` and `idempotency_keys` are named capabilities.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
+from sharequeue_gateway.record_log.stored_batch import PackedBatch, StoredBatch
 
 MOST_PARTITIONS: Final = 1000
 """The most partitions of one append. Each is locked until its commit, and PostgreSQL has room for some thousand
@@ -81,14 +82,19 @@ class AppendResult(msgspec.Struct, frozen=True):
     repeated: bool = False
 
 
-class ReadResult(msgspec.Struct, frozen=True):
+Batch = TypeVar("Batch", bound=StoredBatch)
+Cut = tuple[Batch, int, int]
+"""A part of a batch: from its first to its last offset."""
+
+
+class ReadResult(msgspec.Struct, Generic[Batch], frozen=True):
     """Whole batches, from the one that holds the offset; none at the end.
 
     `end_offset`: the reader has nothing to expect from there on until the log end moves. Without transactions it is the
     log end.
     """
 
-    batches: Sequence[RecordBatch]
+    batches: Sequence[Batch]
     log_start_offset: int
     log_end_offset: int
     end_offset: int
@@ -190,7 +196,7 @@ class RecordLog(Protocol):
         max_bytes: int,
         max_records: int,
         committed: bool = False,
-    ) -> ReadResult | None:
+    ) -> ReadResult[RecordBatch] | None:
         """As `read`, from memory alone; None if the batch is not in memory. Raises: OffsetOutOfRange."""
 
     async def read(
@@ -201,13 +207,24 @@ class RecordLog(Protocol):
         max_bytes: int,
         max_records: int,
         committed: bool = False,
-    ) -> ReadResult:
+    ) -> ReadResult[RecordBatch]:
         """Batches from the one that holds `offset` (or the next one) until the limits are met; at least one.
 
         `committed`: end at the last stable offset.
 
         Raises: OffsetOutOfRange: `offset` lies below the log start.
         """
+
+    async def read_packed(
+        self,
+        topic_id: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+        committed: bool = False,
+    ) -> ReadResult[RecordBatch | PackedBatch]:
+        """As `read`. Compressed batches that lie within the limits as a whole stay compressed."""
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
         """The bounds of partitions, read from the database."""

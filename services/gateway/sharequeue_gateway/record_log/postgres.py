@@ -3,8 +3,8 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from sharequeue_gateway.record_log.dead_letters.dead_letter_log import PostgresD
 from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import (
     MOST_PARTITIONS,
+    Batch,
     LogListener,
     Offsets,
     ReadResult,
@@ -34,6 +35,7 @@ from sharequeue_gateway.record_log.removing import purging, trimming
 from sharequeue_gateway.record_log.removing.compacting import Compaction
 from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
+from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.ending import Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settlements
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
@@ -41,7 +43,6 @@ from sharequeue_gateway.record_log.transactions.transactions import PostgresTran
 log = logging.getLogger(__name__)
 
 READ_AHEAD_BYTES: Final = 1 << 20
-READ_AHEAD_BATCHES: Final = 256
 WATCH_PAUSE_S: Final = 0.5
 WATCHED_AT_ONCE: Final = 2000
 ENDS_AT_ONCE: Final = 1000
@@ -105,20 +106,69 @@ class PostgresRecordLog:
         max_bytes: int,
         max_records: int,
         committed: bool = False,
-    ) -> ReadResult:
+    ) -> ReadResult[RecordBatch]:
         place = (topic_id, partition)
-        known = self._cache.partition(place)
         end = offset
-        if known is None or not known.known or known.log_start_offset < 0:
+        if not self._knows_ends(place):
             end = (await self.offsets(topic_id, [partition]))[partition].log_end_offset
             cached = self.read_cached(topic_id, partition, offset, max_bytes, max_records, committed)
             if cached is not None:
                 return cached
         replacements = self._cache.replacements(place)
-        ahead = max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
-        batches = await self._read(topic_id, partition, offset, ahead)
+        ahead = _ahead(max_bytes)
+        batches: list[RecordBatch] = await self._read(ahead, store.read, *place, offset, ahead)
         if self._cache.replacements(place) == replacements:  # otherwise these batches may be outdated
             batches = [self._cache.add(place, batch) for batch in batches]
+        return await self._result(place, offset, end, batches, max_bytes, max_records, committed)
+
+    async def read_packed(
+        self,
+        topic_id: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+        committed: bool = False,
+    ) -> ReadResult[RecordBatch | PackedBatch]:
+        """None of the batches is kept in memory: a reader of the log reads each once."""
+        place = (topic_id, partition)
+        end = offset
+        if not self._knows_ends(place):
+            end = (await self.offsets(topic_id, [partition]))[partition].log_end_offset
+        ahead = _ahead(max_bytes)
+        batches: list[RecordBatch | PackedBatch] = await self._read(
+            ahead, store.read_packed, *place, offset, ahead, max_bytes, max_records
+        )
+        return await self._result(place, offset, end, batches, max_bytes, max_records, committed)
+
+    def _knows_ends(self, place: TopicIdPartition) -> bool:
+        known = self._cache.partition(place)
+        return known is not None and known.known and known.log_start_offset >= 0
+
+    async def _read(self, ahead: int, read: Callable[..., Awaitable[list[Any]]], *arguments: Any) -> list[Any]:
+        """Read batches from the database, when there is room for them."""
+        batches: list[Any] = []
+        size = await self._room.enter(ahead)
+        try:
+            batches = await self.database.query(read, *arguments)
+        finally:
+            self._room.leave(size, max((batch.size for batch in batches), default=0))
+        return batches
+
+    async def _result(
+        self,
+        place: TopicIdPartition,
+        offset: int,
+        end: int,
+        batches: Sequence[Batch],
+        max_bytes: int,
+        max_records: int,
+        committed: bool,
+    ) -> ReadResult[Batch]:
+        """What a reader gets of batches from the database. `end`: the log end, if memory does not know it.
+
+        Raises: OffsetOutOfRange.
+        """
         if batches:
             self._known.learn(place, -1, batches[-1].last_offset + 1)
         known = self._cache.partition(place)
@@ -129,16 +179,6 @@ class PostgresRecordLog:
         within = _within(batches, offset, max_bytes, max_records)
         read = ReadResult(within, log_start_offset, log_end_offset, log_end_offset)
         return await self.committed_reads.cut(place, offset, read, batches) if committed else read
-
-    async def _read(self, topic_id: str, partition: int, offset: int, ahead: int) -> list[RecordBatch]:
-        """Read batches from the database, when there is room for them."""
-        batches: list[RecordBatch] = []
-        size = await self._room.enter(ahead)
-        try:
-            batches = await self.database.query(store.read, topic_id, partition, offset, ahead, READ_AHEAD_BATCHES)
-        finally:
-            self._room.leave(size, max((batch.size for batch in batches), default=0))
-        return batches
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
         answer: dict[int, Offsets] = {}
@@ -164,11 +204,7 @@ class PostgresRecordLog:
         return answer
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
-        unknown = []
-        for place in places:
-            known = self._cache.partition(place)
-            if known is None or not known.known or known.log_start_offset < 0:
-                unknown.append(place)
+        unknown = [place for place in places if not self._knows_ends(place)]
         if unknown:
             await self._read_ends(unknown)
 
@@ -289,7 +325,12 @@ class PostgresRecordLog:
             await asyncio.sleep(PURGE_PAUSE_S)
 
 
-def _within(batches: Sequence[RecordBatch], offset: int, max_bytes: int, max_records: int) -> Sequence[RecordBatch]:
+def _ahead(max_bytes: int) -> int:
+    """How many bytes one query reads."""
+    return max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
+
+
+def _within(batches: Sequence[Batch], offset: int, max_bytes: int, max_records: int) -> Sequence[Batch]:
     size = 0
     for index, batch in enumerate(batches):
         size += batch.size

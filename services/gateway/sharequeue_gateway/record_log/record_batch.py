@@ -1,11 +1,8 @@
 """A record batch: records encoded as the JSON that fetches send, and the position at which each one ends. Pure.
 
-Stored form: flags (u8; bit 0: offsets are given, bit 1: for one group, bit 2: a marker), record count (u32), end
-positions (u32 each, the comma behind the record included), offsets (u64 each, if given), the group (its size as u16,
-UTF-8; if for one), the records joined by commas. Little endian.
+`sharequeue.protocol.batch_layout` has the stored form.
 """
 
-import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
@@ -14,16 +11,12 @@ from itertools import accumulate, chain, count
 from operator import add, attrgetter
 from typing import Any, Final
 
-from sharequeue_gateway.record_log.compression import stored_form
+from sharequeue.protocol.batch_layout import CONTROL, FOR_GROUP, GROUP_SIZE, HEADER, SPARSE, layout_of, unpacked
+from sharequeue_gateway.record_log.stored_batch import StoredBatch
 
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")
-_HEADER = struct.Struct("<BI")
-_GROUP_SIZE = struct.Struct("<H")
-_SPARSE = 1
-_FOR_GROUP = 2
-_CONTROL = 4
-_MARKER = _HEADER.pack(_SPARSE | _CONTROL, 0)
+_MARKER = HEADER.pack(SPARSE | CONTROL, 0)
 _NO_ENDS, _NO_OFFSETS = array("I"), array("Q")
 """Of all markers: they have no records."""
 
@@ -37,31 +30,14 @@ class CorruptBatch(ValueError):
     """The stored bytes are not a record batch."""
 
 
-class RecordBatch:
+class RecordBatch(StoredBatch):
     """Records of one produce request. Offsets need not be dense: compaction makes gaps.
 
     `stored`: the stored form, which is the only copy of the records.
     `for_group`: the batch was redriven for this share group; other groups skip it.
-    `transaction_id`: the transaction of its records, or that a marker ends.
-    `control`: it is the marker of an ended transaction: one offset without a record, as a batch after compaction.
-    `aborted`: whether its transaction was aborted; None: not known, or it has no transaction.
     """
 
-    __slots__ = (
-        "_ends",
-        "_offsets",
-        "_start",
-        "aborted",
-        "base_offset",
-        "control",
-        "for_group",
-        "last_offset",
-        "max_timestamp_ms",
-        "record_count",
-        "size",
-        "stored",
-        "transaction_id",
-    )
+    __slots__ = ("_ends", "_offsets", "_start", "for_group", "record_count", "stored")
 
     def __init__(
         self,
@@ -129,38 +105,18 @@ class RecordBatch:
         Raises: CorruptBatch.
         """
         try:
-            stored = stored_form(records, uncompressed_bytes)
+            stored = records if uncompressed_bytes is None else unpacked(records, uncompressed_bytes)
+            count, ends_at, offsets_at, records_at, for_group, control = layout_of(stored)
         except ValueError as fault:
             raise CorruptBatch(f"batch {base_offset}: {fault}") from None
-        if len(stored) < _HEADER.size:
-            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes are not a record batch")
-        flags, count = _HEADER.unpack_from(stored)
-        if len(stored) < _HEADER.size + (12 if flags & _SPARSE else 4) * count:
-            raise CorruptBatch(f"batch {base_offset}: {len(stored)} bytes cannot hold {count} records")
-        position = _HEADER.size
-        ends = array("I", stored[position : position + 4 * count])
-        position += 4 * count
-        offsets = None
-        if flags & _SPARSE:
-            offsets = array("Q", stored[position : position + 8 * count])
-            position += 8 * count
-        for_group = None
-        if flags & _FOR_GROUP:
-            (size,) = _GROUP_SIZE.unpack_from(stored, position)
-            position += _GROUP_SIZE.size + size
-            for_group = stored[position - size : position].decode()
-        size = len(stored) - position
+        ends = array("I", stored[ends_at : ends_at + 4 * count])
+        offsets = None if offsets_at < 0 else array("Q", stored[offsets_at : offsets_at + 8 * count])
+        size = len(stored) - records_at
         if count and ends[-1] != size + 1:
             raise CorruptBatch(f"batch {base_offset}: the records end at {ends[-1] - 1}, not at {size}")
-        control = bool(flags & _CONTROL)
         return cls(
             base_offset, last_offset, max_timestamp_ms, ends, offsets, stored, for_group, transaction_id, control
         )
-
-    @property
-    def decided(self) -> bool:
-        """Whether a read_committed reader can tell that it receives these records, or that it does not."""
-        return self.transaction_id is None or self.control or self.aborted is not None
 
     def tails(self) -> list[Any]:
         """The records that `encode` was given, as memoryviews of this batch: nothing is copied."""
@@ -276,13 +232,13 @@ def _before_records(
     ends: "array[int]", offsets: "array[int] | None", for_group: str | None, control: bool = False
 ) -> tuple[bytes, bytes, bytes, bytes]:
     """The stored form up to the records."""
-    flags = (0 if offsets is None else _SPARSE) | (_CONTROL if control else 0)
+    flags = (0 if offsets is None else SPARSE) | (CONTROL if control else 0)
     group = b""
     if for_group is not None:
-        flags |= _FOR_GROUP
+        flags |= FOR_GROUP
         name = for_group.encode()
-        group = _GROUP_SIZE.pack(len(name)) + name
-    return _HEADER.pack(flags, len(ends)), ends.tobytes(), b"" if offsets is None else offsets.tobytes(), group
+        group = GROUP_SIZE.pack(len(name)) + name
+    return HEADER.pack(flags, len(ends)), ends.tobytes(), b"" if offsets is None else offsets.tobytes(), group
 
 
 def holding(batches: Sequence[RecordBatch], first_offset: int, last_offset: int) -> Sequence[RecordBatch]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue_gateway.record_log.compression import Compression, kept_form
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.stored_batch import PackedBatch
 
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
 
@@ -153,8 +154,11 @@ SELECT t.*, $10, {TRANSACTIONAL}
 FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[], $9::int[]) AS t
 """
 
+AT_ONCE: Final = 256
+"""The most batches that one query reads."""
+
 _READ_COLUMNS: Final = "base_offset, last_offset, max_timestamp_ms, records, transaction_id, uncompressed_bytes"
-"""The arguments of `RecordBatch.decode`."""
+"""The arguments of `RecordBatch.decode` and of `PackedBatch`."""
 
 MEMORY_BYTES: Final = "coalesce(uncompressed_bytes, octet_length(records))"
 """The size of a batch in memory."""
@@ -418,10 +422,32 @@ async def appended(
 
 
 async def read(
-    connection: Connection, topic_id: str, partition: int, offset: int, max_bytes: int, max_batches: int
+    connection: Connection, topic_id: str, partition: int, offset: int, ahead_bytes: int
 ) -> list[RecordBatch]:
-    rows = await connection.fetch(READ, topic_id, partition, offset, max_bytes, max_batches)
+    """Batches from the one that holds `offset` on. The last one may go beyond `ahead_bytes`."""
+    rows = await connection.fetch(READ, topic_id, partition, offset, ahead_bytes, AT_ONCE)
     return [RecordBatch.decode(*row) for row in rows]
+
+
+async def read_packed(
+    connection: Connection,
+    topic_id: str,
+    partition: int,
+    offset: int,
+    ahead_bytes: int,
+    max_bytes: int,
+    max_records: int,
+) -> list[RecordBatch | PackedBatch]:
+    """As `read`. Compressed batches stay so, if the records from `offset` on and within the limits include all of
+    theirs."""
+    rows = await connection.fetch(READ, topic_id, partition, offset, ahead_bytes, AT_ONCE)
+    batches: list[RecordBatch | PackedBatch] = []
+    for row in rows:
+        first, last, _, _, _, uncompressed_bytes = row
+        whole = offset <= first and last < offset + max_records
+        packed = whole and uncompressed_bytes is not None and uncompressed_bytes <= max_bytes
+        batches.append(PackedBatch(*row) if packed else RecordBatch.decode(*row))
+    return batches
 
 
 async def batch_with_timestamp(

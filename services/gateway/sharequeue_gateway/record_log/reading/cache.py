@@ -16,7 +16,7 @@ from collections.abc import Container, Sequence
 from operator import attrgetter
 
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue_gateway.record_log.log import ReadResult, below_log_start
+from sharequeue_gateway.record_log.log import Batch, ReadResult, below_log_start
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 _decided = attrgetter("decided")
@@ -203,7 +203,7 @@ class BatchCache:
         max_bytes: int,
         max_records: int,
         committed: bool = False,
-    ) -> ReadResult | None:
+    ) -> ReadResult[RecordBatch] | None:
         """See `RecordLog.read_cached`."""
         place = (topic_id, partition)
         known = self._partitions.get(place)
@@ -254,13 +254,13 @@ class BatchCache:
         return found
 
 
-def decided_below(batches: Sequence[RecordBatch], stable_offset: int) -> Sequence[RecordBatch] | None:
+def decided_below(batches: Sequence[Batch], stable_offset: int) -> Sequence[Batch] | None:
     """As `below`. None if memory does not know what became of the transaction of one of them."""
     batches = below(batches, stable_offset)
     return batches if all(map(_decided, batches)) else None
 
 
-def below(batches: Sequence[RecordBatch], stable_offset: int) -> Sequence[RecordBatch]:
+def below(batches: Sequence[Batch], stable_offset: int) -> Sequence[Batch]:
     """The batches below the last stable offset. It lies within a batch if the log start does,
     and is the log start then."""
     if not batches or batches[-1].last_offset < stable_offset:

@@ -14,10 +14,9 @@ from msgspec import structs
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.log import ReadResult, below_log_start
+from sharequeue_gateway.record_log.log import Batch, ReadResult, below_log_start
 from sharequeue_gateway.record_log.reading.cache import below, decided_below
 from sharequeue_gateway.record_log.reading.known_log import KnownLog
-from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 Query = Callable[..., Awaitable[Any]]
 
@@ -33,8 +32,8 @@ class CommittedReads:
         self.questions = 0
 
     async def cut(
-        self, place: TopicIdPartition, offset: int, read: ReadResult, ahead: Sequence[RecordBatch]
-    ) -> ReadResult:
+        self, place: TopicIdPartition, offset: int, read: ReadResult[Batch], ahead: Sequence[Batch]
+    ) -> ReadResult[Batch]:
         """What a read_committed reader may see of a read from `offset` on.
 
         If memory knows of only a part of the batches that they are stable, the log is asked: the next read would have
@@ -60,8 +59,8 @@ class CommittedReads:
             self._asked.pop(place).set()
 
     async def _ask(
-        self, place: TopicIdPartition, offset: int, read: ReadResult, ahead: Sequence[RecordBatch]
-    ) -> ReadResult:
+        self, place: TopicIdPartition, offset: int, read: ReadResult[Batch], ahead: Sequence[Batch]
+    ) -> ReadResult[Batch]:
         undecided = [batch for batch in ahead if not batch.decided]
         self.questions += 1
         bounds, aborted = await self._query(store.judge, place, list({batch.transaction_id for batch in undecided}))

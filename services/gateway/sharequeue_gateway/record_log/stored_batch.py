@@ -1,0 +1,63 @@
+"""A batch of the record log as far as its row tells: its offsets and its transaction, but nothing of its records. Pure.
+
+StoredBatch ◁── RecordBatch    its records can be read (`record_batch`)
+            ◁── PackedBatch    its records are still the LZ4 block of the row
+"""
+
+
+class StoredBatch:
+    """What every batch has.
+
+    `size`: bytes of its records, or a little more. `transaction_id`: the transaction of its records, or that a marker
+    ends. `control`: it is the marker of an ended transaction: one offset without a record, as a batch after compaction.
+    `aborted`: whether its transaction was aborted; None: not known, or it has no transaction.
+    """
+
+    __slots__ = ("aborted", "base_offset", "control", "last_offset", "max_timestamp_ms", "size", "transaction_id")
+
+    aborted: bool | None
+    base_offset: int
+    control: bool
+    last_offset: int
+    max_timestamp_ms: int
+    size: int
+    transaction_id: str | None
+
+    @property
+    def decided(self) -> bool:
+        """Whether a read_committed reader can tell that it receives these records, or that it does not."""
+        return self.transaction_id is None or self.control or self.aborted is not None
+
+    def size_of(self, first_offset: int, last_offset: int) -> int:
+        """Bytes of the records of first..last."""
+        raise NotImplementedError
+
+
+class PackedBatch(StoredBatch):
+    """A compressed batch, for a reader that takes the block as it is. Markers are never compressed.
+
+    `size`: bytes of its stored form, which is what `block` becomes.
+    """
+
+    __slots__ = ("block",)
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        block: bytes,
+        transaction_id: str | None,
+        uncompressed_bytes: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.max_timestamp_ms = max_timestamp_ms
+        self.block = block
+        self.transaction_id = transaction_id
+        self.size = uncompressed_bytes
+        self.control = False
+        self.aborted = None
+
+    def size_of(self, first_offset: int, last_offset: int) -> int:
+        return self.size
