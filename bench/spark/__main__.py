@@ -1,6 +1,7 @@
 """`make spark-bench`: reads and writes of Spark here, on a Kafka broker with Spark's connector, and on Parquet.
 
-One session runs all, in rounds: in each round the sides take turns. The first round warms up and does not count.
+One session runs all, in rounds: in each round the sides take turns. The first rounds warm up and do not count: Java
+compiles the code of both sides until about the sixth one.
 """
 
 import contextlib
@@ -198,10 +199,11 @@ class Bench:
 
 @click.command()
 @click.option("--records", default=200_000, show_default=True)
-@click.option("--rounds", default=3, show_default=True, help="Rounds that count; one more warms up.")
+@click.option("--rounds", default=5, show_default=True, help="Rounds that count.")
+@click.option("--warm-up", default=5, show_default=True, help="Rounds before them, which do not count.")
 @click.option("--only", help="Runs with these words in their names, with commas between.")
 @click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON.")
-def main(records: int, rounds: int, only: str | None, as_json: bool) -> None:
+def main(records: int, rounds: int, warm_up: int, only: str | None, as_json: bool) -> None:
     """Measure, and compare each ratio with its bar."""
     make()
     config = {**CONFIG, "spark.jars": connector()}
@@ -217,11 +219,11 @@ def main(records: int, rounds: int, only: str | None, as_json: bool) -> None:
             bench.fill()
             wanted = [name for name in bench.runs if only is None or any(word in name for word in only.split(","))]
             measured: dict[str, list[Measure]] = {name: [] for name in wanted}
-            for number in range(rounds + 1):
+            for number in range(warm_up + rounds):
                 for name in wanted:
                     found = bench.measure(name)
                     print(f"round {number}: {name}: {found.seconds:.2f} s, CPU {found.cpu:.2f} s", file=sys.stderr)
-                    if number:
+                    if number >= warm_up:
                         measured[name].append(found)
             show(kafka.version, measured, bench.batches, as_json)
             spark.stop()

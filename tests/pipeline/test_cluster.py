@@ -30,7 +30,7 @@ from tests.pipeline.conftest import TOO_BUSY, Pipeline, wait_for
 from tests.pipeline.test_poison import dead_letters
 from tests.pipeline.test_source import numbers, produce, settled
 
-SHIPPED = ("sharequeue", "sharequeue_pipeline", "pyspark_sharequeue", "msgspec", "httptools")
+SHIPPED = ("sharequeue", "sharequeue_pipeline", "pyspark_sharequeue", "msgspec", "httptools", "lz4")
 ON_NODES = ("pyspark", "py4j", "pyarrow", "numpy", "pandas", "dateutil", "six")
 """What the Python of the nodes has."""
 
