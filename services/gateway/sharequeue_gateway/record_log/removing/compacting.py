@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.compression import kept_form
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
@@ -155,7 +154,7 @@ async def replace(
     the first and the last: PostgreSQL 16 may read in order of the index, which it cannot do by a list.
     """
     base_offsets = [batch.base_offset for _, batch in batches]
-    kept = [kept_form(batch.stored, compress_from) for _, batch in batches]
+    kept = await store.kept_forms([batch for _, batch in batches], compress_from)
     rows = await connection.fetch(
         """UPDATE log.record_batches b
            SET records = ($6::bytea[])[n.number], uncompressed_bytes = n.uncompressed_bytes,
