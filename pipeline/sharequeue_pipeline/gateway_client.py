@@ -435,14 +435,17 @@ class GatewayClient:
                     raise refused(error, self._options.url) from None
             time.sleep(REPEAT_PAUSE_S)
 
-    def takes_arrow(self) -> bool:
-        """Whether the gateway takes Arrow streams of records. An empty one changes nothing."""
+    def takes_arrow(self, without_rows: bytes) -> bool:
+        """Whether the gateway takes Arrow streams of records such as this one, which has no rows and changes nothing.
+
+        One of an earlier release does not know the call, or takes no compressed streams.
+        """
         try:
-            self._exchange(PRODUCE_ARROW, b"", {"Content-Type": ARROW_STREAM}, topic="sharequeue")
+            self._exchange(PRODUCE_ARROW, without_rows, {"Content-Type": ARROW_STREAM}, topic="sharequeue")
         except ApiError as error:
-            if not _without_arrow(error) and error.status != 400:
+            if not _without_arrow(error) and error.status not in (400, 422):
                 raise refused(error, self._options.url) from None
-            return error.status == 400
+            return error.status == 422
         return False
 
     def begin_transaction(self, transactional_id: str | None, timeout_ms: int) -> BegunTransaction:

@@ -1,5 +1,6 @@
 """Records of an Arrow stream: the bytes that the same records have in JSON, and what is refused."""
 
+import os
 import struct
 from typing import Any
 
@@ -49,7 +50,7 @@ def values(*texts: str) -> bytes:
 
 
 def read(body: bytes) -> ArrowRecords:
-    return arrow_records(body, NOW_MS, DEPTH)
+    return arrow_records(arrow_columns.look_at(body), NOW_MS, DEPTH)
 
 
 def refused(body: bytes, status: int, words: str) -> ApiError:
@@ -68,6 +69,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=4,
 )
+
+
+COMPRESSION = st.sampled_from([None, "lz4"])
 
 
 @st.composite
@@ -124,7 +128,7 @@ def rows(draw: st.DrawFn) -> tuple[bytes, bytes]:
                     record[name] = number
     table = pa.table(columns)
     batches = table.to_batches(max_chunksize=draw(st.integers(1, 6)))
-    return stream(*batches), msgspec.json.encode({"records": records})
+    return stream(*batches, compression=draw(COMPRESSION)), msgspec.json.encode({"records": records})
 
 
 @given(rows())
@@ -221,10 +225,42 @@ def test_counts_are_bounded() -> None:
     refused(body(value=(["a"],), headers=([[("h", None)]], kind)), 422, "a header is null")
 
 
-def test_compressed_buffers_are_refused_before_they_grow() -> None:
+def sizes_of_buffers(batch: pa.RecordBatch) -> int:
+    return sum(each.size for column in batch.columns for each in column.buffers() if each is not None)
+
+
+def test_the_bytes_that_compressed_buffers_become_are_counted_before_they_grow() -> None:
+    large = pa.record_batch({"key": pa.array(["k", None]), "value": pa.array(["x" * 1_000_000, "y"])})
+    small = large.slice(1)
+    compressed = stream(large, small, compression="lz4")
+    assert len(compressed) < 10_000
+    grown_bytes = arrow_columns.look_at(compressed).grown_bytes
+    assert 1_000_000 < sizes_of_buffers(large) <= grown_bytes < 1_000_200
+    assert read(compressed).tails == read(stream(large, small)).tails
+    assert arrow_columns.look_at(stream(large, small)).grown_bytes == 0
+
+
+@pytest.mark.parametrize("text", [os.urandom(500_000).hex(), "x" * 500_000], ids=["random", "equal"])
+def test_a_buffer_that_says_another_size_is_refused(text: str) -> None:
+    """A larger size is counted, so a request that grows too much is refused before it is read."""
+    compressed = stream(pa.record_batch({"value": pa.array([text])}), compression="lz4")
+
+    def saying(size: int) -> bytes:
+        before, found, after = compressed.rpartition(struct.pack("<q", len(text)))
+        assert found
+        return before + struct.pack("<q", size) + after
+
+    for other in (len(text) - 1, len(text) + 1, 0, 50_000_000):
+        assert abs(arrow_columns.look_at(saying(other)).grown_bytes - other) < 200
+        refused(saying(other), 400, "not an Arrow stream")
+    for impossible in (-2, -(2**63)):
+        refused(saying(impossible), 400, "says that it becomes")
+    assert arrow_columns.look_at(saying(2**63 - 1)).grown_bytes > 2**62
+
+
+def test_buffers_that_are_compressed_otherwise_are_refused() -> None:
     batch = pa.record_batch({"value": pa.array(["x" * 1_000_000])})
-    for codec in ("zstd", "lz4"):
-        refused(stream(batch, compression=codec), 400, "compressed")
+    refused(stream(batch, compression="zstd"), 400, "not compressed with LZ4")
 
 
 def test_only_a_whole_stream_is_read() -> None:
@@ -252,7 +288,8 @@ def test_damaged_bytes_are_refused_or_read(data: st.DataObject) -> None:
                     "headers": pa.array([[("h", "x")], [], None], SCHEMA.field("headers").type),
                     "partition": pa.array([1, None, 2], pa.int32()),
                 }
-            )
+            ),
+            compression=data.draw(COMPRESSION),
         )
     )
     for _ in range(data.draw(st.integers(1, 4))):
@@ -263,7 +300,10 @@ def test_damaged_bytes_are_refused_or_read(data: st.DataObject) -> None:
             word = struct.pack("<i", data.draw(st.sampled_from([-1, 0, 1, 2**31 - 1, -(2**31), 4096])))
             whole[place : place + 4] = word[: len(whole) - place]
     try:
-        found = read(bytes(whole))
+        looked_at = arrow_columns.look_at(bytes(whole))
+        if looked_at.grown_bytes > 10 * 1024 * 1024:
+            return  # it is refused without being read
+        found = arrow_records(looked_at, NOW_MS, DEPTH)
     except InvalidRequest:
         return
     for tail in found.tails:

@@ -7,10 +7,13 @@ import httpx
 import psutil
 import pytest
 
+from bench.processes import peak_resident_bytes, reset_peak
+from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.stack.stack import Stack
 from tests.hostile.raw import Raw, head
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.database import locked
+from tests.http.test_produce_arrow import body as arrow
 
 MIB = 1 << 20
 ROOM = 16 * MIB
@@ -68,6 +71,27 @@ def test_each_large_produce_is_appended_or_definitely_refused(
             assert answer.headers["retry-after"] == "1"
     assert own_gateway.log_ends(topic) == [counts[200]]
     assert max(peaks) - before < 12 * ROOM
+    until_in_hand(own_gateway, 0)
+
+
+def test_a_crowd_of_compressed_streams_takes_room_for_what_they_become(
+    own_gateway: Gateway, stack: Stack, topic: str
+) -> None:
+    """Two hundred of 40 KB that become 9 MiB each, with room for about two."""
+    process = psutil.Process(stack.service("gateway").pid)
+    content = arrow("lz4", value=["x" * 9 * MIB])
+    assert len(content) < 64 * 1024
+    url, headers = f"{own_gateway.http.base_url}/v1/topics/{topic}/records/arrow", {"Content-Type": ARROW_STREAM}
+    good(httpx.post(url, content=arrow(value=["first"]), headers=headers, timeout=60))
+    before = process.memory_info().rss
+    reset_peak(process.pid)
+    with ThreadPoolExecutor(40) as pool:
+        answers = list(pool.map(lambda _: httpx.post(url, content=content, headers=headers, timeout=60), range(200)))
+    counts = Counter(answer.status_code for answer in answers)
+    assert counts[200] >= 1
+    assert set(counts) <= {200, 429}
+    assert own_gateway.log_ends(topic) == [1 + counts[200]]
+    assert peak_resident_bytes(process.pid) - before < 12 * ROOM
     until_in_hand(own_gateway, 0)
 
 

@@ -13,12 +13,13 @@ from tests.http.test_transactions import begin, bounds, end
 HEADERS = pa.map_(pa.string(), pa.string())
 
 
-def body(**columns: Any) -> bytes:
+def body(compression: str | None = None, **columns: Any) -> bytes:
     sink = pa.BufferOutputStream()
     batch = pa.record_batch(
         {name: each if isinstance(each, pa.Array) else pa.array(each) for name, each in columns.items()}
     )
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     written: bytes = sink.getvalue().to_pybytes()
     return written
@@ -157,3 +158,28 @@ def test_a_full_request_is_stored(gateway: Gateway, name: str) -> None:
     content = body(key=[f"{number}" for number in range(10_000)], value=["x" * 1000] * 10_000)
     good(produce(gateway, name, content))
     assert sum(gateway.log_ends(name)) == 10_000
+
+
+def test_a_compressed_stream_is_stored_as_the_same_stream_without_compression(gateway: Gateway, name: str) -> None:
+    columns = {"key": [f"k{number}" for number in range(300)], "value": [f"{number}" * 50 for number in range(300)]}
+    stored = []
+    for compression in (None, "lz4"):
+        topic = f"{name}-{compression}"
+        gateway.create_topic(topic, 3)
+        good(produce(gateway, topic, body(compression, **columns)))
+        stored.append([values(gateway, topic, partition) for partition in range(3)])
+    assert stored[0] == stored[1]
+    assert sum(map(len, stored[0])) == 300
+
+
+def test_a_compressed_stream_may_become_as_large_as_a_request(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, max_message_bytes=50 * 1024 * 1024)
+    most = 10 * 1024 * 1024
+    large = body("lz4", value=["x" * most])
+    assert len(large) < most / 200
+    refused = problem(produce(gateway, name, large), 413, "MESSAGE_TOO_LARGE", 10)
+    assert "(max_request_bytes)" in refused["detail"]
+    assert refused["definite"]
+    assert gateway.log_ends(name) == [0]
+    good(produce(gateway, name, body("lz4", value=["x" * (most - 1000)])))
+    assert gateway.log_ends(name) == [1]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 from pyspark.sql.functions import expr
+from sharequeue_gateway.producing.arrow_columns import look_at
 from sharequeue_gateway.producing.arrow_tails import arrow_records
 from sharequeue_pipeline.options import sink_options
 from sharequeue_pipeline.sink import columns, run_files
@@ -42,7 +43,7 @@ def batches(rows: list[Row], sizes: list[int]) -> list[pa.RecordBatch]:
 def rows_of(bodies: list[tuple[bytes, int]]) -> list[Row]:
     found: list[Row] = []
     for body, count in bodies:
-        arrow_records(body, 1, 64)  # the gateway takes it
+        arrow_records(look_at(body), 1, 64)  # the gateway takes it
         table = pa.ipc.open_stream(body).read_all()
         assert table.num_rows == count
         found += list(zip(*(table.column(name).to_pylist() for name in KIND.names), strict=True))
@@ -178,7 +179,11 @@ def test_a_repeated_write_of_texts_writes_nothing_twice(
     assert sorted(values(gateway, name, 2)) == sorted(f"v{each}" for each in range(300))
 
 
-@pytest.mark.parametrize("answer", [(404, "UNKNOWN_PATH"), (415, "INVALID_REQUEST")], ids=["earlier", "no pyarrow"])
+@pytest.mark.parametrize(
+    "answer",
+    [(404, "UNKNOWN_PATH"), (415, "INVALID_REQUEST"), (400, "INVALID_REQUEST")],
+    ids=["earlier", "no pyarrow", "no compressed streams"],
+)
 def test_a_gateway_without_arrow_gets_json(
     pipeline: Pipeline,
     gateway: Gateway,

@@ -113,7 +113,7 @@ class _Writer:
     def _prepare(self) -> None:
         if columns.fits(self._options, self._schema):
             with GatewayClient(self._options.gateway) as gateway:
-                self._arrow = gateway.takes_arrow()
+                self._arrow = gateway.takes_arrow(columns.without_rows())
         if self._options.transactional:
             name = self._name()
             self._transaction = begin(self._options, name)

@@ -424,7 +424,17 @@ def _apis(
             sessions,
             SettleApi(delivering.commits, producer, metadata, admission),
         ),
-        ProduceApi(producer, ArrowProducer(metadata, record_log.appender, clock, settings.max_value_depth)),
+        ProduceApi(
+            producer,
+            ArrowProducer(
+                metadata,
+                record_log.appender,
+                clock,
+                admission,
+                settings.max_request_bytes,
+                settings.max_value_depth,
+            ),
+        ),
         TransactionsApi(
             record_log.transactions,
             delivering.commits,

@@ -18,15 +18,16 @@ class ProduceAdmission:
         self.bytes = 0
         metrics.PRODUCE_BYTES.set_function(lambda: self.bytes)
 
-    def check(self, size: int) -> None:
-        if self.bytes and self.bytes + size > self._max_bytes:
+    def check(self, size: int, in_hand: int = 0) -> None:
+        """`in_hand`: bytes of the same request that are taken already."""
+        if self.bytes > in_hand and self.bytes + size > self._max_bytes:
             raise Throttled(
                 f"this gateway has {self.bytes} bytes of requests in hand that produce or commit, and takes "
                 f"{self._max_bytes} (max_produce_bytes); nothing of this one has happened: send it again in a moment"
             )
 
-    def take(self, size: int) -> None:
-        self.check(size)
+    def take(self, size: int, in_hand: int = 0) -> None:
+        self.check(size, in_hand)
         self.bytes += size
 
     def release(self, size: int) -> None:

@@ -2,8 +2,8 @@
 
 Columns: `value` (string or binary), and optionally `key` (string or binary), `value_is_json` (bool), `headers` (map of
 string to string), `partition` and `timestamp_ms` (integers). The bytes come from anyone. So each message of the stream
-is looked at before Arrow makes arrays of it: nothing in it may be compressed or a dictionary, and the rows are counted.
-Arrow then checks every offset and every text of the arrays.
+is looked at before Arrow makes arrays of it: none may be a dictionary, and what compressed buffers become is counted
+before memory is taken for it. Arrow then checks every offset and every text of the arrays.
 """
 
 import importlib.util
@@ -30,8 +30,20 @@ KINDS: Final = {
     "timestamp_ms": "an integer (milliseconds)",
 }
 """The columns, and their types as a refusal names them."""
-_MESSAGE_HEADER, _BATCH_COMPRESSION = 2, 3
-"""Numbers of fields in the tables Message and RecordBatch of Arrow's Message.fbs."""
+MOST_BUFFERS: Final = 64
+"""Of a record batch: all columns of a record have 21."""
+_MESSAGE_HEADER, _BATCH_BUFFERS, _BATCH_COMPRESSION, _COMPRESSION_CODEC = 2, 2, 3, 0
+"""Numbers of fields in the tables Message, RecordBatch and BodyCompression of Arrow's Message.fbs."""
+_LZ4_FRAME: Final = 0
+_NOT_COMPRESSED: Final = -1
+"""In place of a size, before the bytes of a buffer."""
+
+
+class ArrowStream(NamedTuple):
+    """A stream whose messages may be read. `grown_bytes`: what its compressed buffers become, beside the body."""
+
+    body: bytes
+    grown_bytes: int
 
 
 class Columns(NamedTuple):
@@ -56,16 +68,29 @@ def check_available() -> None:
         )
 
 
-def read_columns(body: bytes) -> Columns:
-    """The columns of a stream. They are views of `body`.
+def look_at(body: bytes) -> ArrowStream:
+    """Check what a stream has, before its record batches are read.
 
-    Raises: InvalidRequest: 400: it is not an Arrow stream; 422: a column or the number of its rows is refused.
+    Raises: InvalidRequest: 400: it is not an Arrow stream; 422: a column is refused, or there are too many batches.
     """
     import pyarrow as pa  # noqa: PLC0415 - optional and heavy: loaded with the first request in Arrow
 
     try:
-        table = _table(pa, body)
+        return ArrowStream(body, _looked_at(pa, body))
     except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError, struct.error) as fault:
+        raise _unreadable(str(fault).partition("\n")[0]) from None
+
+
+def read_columns(stream: ArrowStream) -> Columns:
+    """The columns of a stream. They are views of its body, if that is not compressed.
+
+    Raises: InvalidRequest: 400: it is damaged; 422: a column or the number of its rows is refused.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    try:
+        table = _table(pa, stream.body)
+    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as fault:
         raise _unreadable(str(fault).partition("\n")[0]) from None
     if not table.num_rows:
         raise unfit("/records", "an Arrow stream of records has 1 to 10,000 rows, and this one has none")
@@ -84,7 +109,8 @@ _NUMBERS: Final = {"partition": MAX_INT32, "timestamp_ms": MAX_INT64}
 """The columns of numbers, from 0, and the largest value of each."""
 
 
-def _table(pa: Any, body: bytes) -> Any:
+def _looked_at(pa: Any, body: bytes) -> int:
+    """Walk the messages of a stream. Returns: `grown_bytes`."""
     source = pa.BufferReader(body)
     messages = pa.ipc.MessageReader.open_stream(source)
     try:
@@ -93,10 +119,8 @@ def _table(pa: Any, body: bytes) -> Any:
         raise _unreadable("it is empty") from None
     if head.type != "schema" or head.metadata.size > MOST_SCHEMA_BYTES:
         raise _unreadable(f"it does not begin with a schema of at most {MOST_SCHEMA_BYTES} bytes")
-    schema = pa.ipc.read_schema(head)
-    _check_schema(pa, schema)
-    batches: list[Any] = []
-    rows = 0
+    _check_schema(pa, pa.ipc.read_schema(head))
+    batches = grown_bytes = 0
     while True:
         try:
             message = messages.read_next_message()
@@ -104,19 +128,28 @@ def _table(pa: Any, body: bytes) -> Any:
             break
         if message.type != "record batch":
             raise _unreadable(f"it has a {message.type}, and may have record batches alone behind its schema")
-        if _compressed(message.metadata.to_pybytes()):
-            raise _unreadable("its buffers are compressed; send them as they are")
-        if len(batches) == MOST_BATCHES:
+        batches += 1
+        if batches > MOST_BATCHES:
             raise mistakes.too_many("/records", "record batches", MOST_BATCHES)
-        batch = pa.ipc.read_record_batch(message, schema)
-        rows += batch.num_rows
-        if rows > MAX_RECORDS:
-            raise mistakes.too_many("/records", "entries", MAX_RECORDS)
-        batch.validate(full=True)
-        batches.append(batch)
+        grown_bytes += _grown_bytes(message.metadata.to_pybytes(), message.body)
     if source.tell() != len(body) or not body.endswith(END):
         raise _unreadable("it has no end, or bytes behind its end")
-    return pa.Table.from_batches(batches, schema)
+    return grown_bytes
+
+
+def _table(pa: Any, body: bytes) -> Any:
+    batches: list[Any] = []
+    rows = 0
+    pool = pa.system_memory_pool()  # Arrow's own keeps what is freed
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    with pa.ipc.open_stream(pa.BufferReader(body), options=options, memory_pool=pool) as reader:
+        for batch in reader:
+            rows += batch.num_rows
+            if rows > MAX_RECORDS:
+                raise mistakes.too_many("/records", "entries", MAX_RECORDS)
+            batch.validate(full=True)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
 
 
 def _check_schema(pa: Any, schema: Any) -> None:
@@ -160,14 +193,40 @@ def _number(pa: Any, column: Any, name: str, most: int) -> Any:
     return column.cast(pa.int64())
 
 
-def _compressed(metadata: bytes) -> bool:
-    """Whether a record batch says that its buffers are compressed: they may become a thousand times as large."""
+def _grown_bytes(metadata: bytes, body: Any) -> int:
+    """What the buffers of a record batch become; 0: they are not compressed. A small buffer may become a large one.
+
+    Raises: InvalidRequest (400): they are compressed otherwise than with LZ4; struct.error: it is damaged.
+    """
     (root,) = struct.unpack_from("<I", metadata)
-    header = _field(metadata, root, _MESSAGE_HEADER)
-    if not header:
-        return False
-    (offset,) = struct.unpack_from("<I", metadata, header)
-    return bool(_field(metadata, header + offset, _BATCH_COMPRESSION))
+    header = _child(metadata, root, _MESSAGE_HEADER)
+    compression = header and _child(metadata, header, _BATCH_COMPRESSION)
+    if not compression:
+        return 0
+    codec = _field(metadata, compression, _COMPRESSION_CODEC)
+    if codec and metadata[codec] != _LZ4_FRAME:
+        raise _unreadable("its buffers are not compressed with LZ4; compress them with it, or send them as they are")
+    buffers = _child(metadata, header, _BATCH_BUFFERS)
+    count = struct.unpack_from("<I", metadata, buffers)[0] if buffers else 0
+    if count > MOST_BUFFERS:
+        raise _unreadable(
+            f"a record batch has {count} buffers, and no columns of records have more than {MOST_BUFFERS}"
+        )
+    grown_bytes = 0
+    for number in range(count):
+        offset, length = struct.unpack_from("<qq", metadata, buffers + 4 + 16 * number)
+        if length:
+            (size,) = struct.unpack_from("<q", body, offset)
+            if size < _NOT_COMPRESSED:
+                raise _unreadable(f"a buffer says that it becomes {size} bytes")
+            grown_bytes += max(size, 0)
+    return grown_bytes
+
+
+def _child(buffer: bytes, table: int, number: int) -> int:
+    """The position of the table or vector to which a field of a table in a flatbuffer points; 0: there is none."""
+    field = _field(buffer, table, number)
+    return field and field + int(struct.unpack_from("<I", buffer, field)[0])
 
 
 def _field(buffer: bytes, table: int, number: int) -> int:

@@ -11,6 +11,8 @@ from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import ProducedBatch, ProducedBatches
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.producing.admission import ProduceAdmission
+from sharequeue_gateway.producing.arrow_columns import ArrowStream, look_at
 from sharequeue_gateway.producing.arrow_tails import ArrowRecords, arrow_records
 from sharequeue_gateway.producing.partitioner import key_hashes
 from sharequeue_gateway.producing.producer import LARGE_BYTES, aside, fingerprint_of, lasting, too_large
@@ -22,10 +24,20 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import check_t
 class ArrowProducer:
     """Appends the records of Arrow streams."""
 
-    def __init__(self, metadata: Metadata, appender: Appends, clock: Clock, max_value_depth: int) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        appender: Appends,
+        clock: Clock,
+        admission: ProduceAdmission,
+        max_request_bytes: int,
+        max_value_depth: int,
+    ) -> None:
         self._metadata = metadata
         self._clock = clock
         self._appender = appender
+        self._admission = admission
+        self._max_request_bytes = max_request_bytes
         self._max_value_depth = max_value_depth
         self._turns = itertools.count()
         self._loaded = False
@@ -42,7 +54,8 @@ class ArrowProducer:
     ) -> Answer:
         """Append the records. See `Producer.produce`.
 
-        Raises: as `arrow_records` and `Producer.produce`.
+        Raises: as `look_at`, `arrow_records` and `Producer.produce`; TooLarge, Throttled: what a compressed body
+            becomes is larger than a request may be, or than this gateway takes now.
         """
         timestamp_ms = time.time_ns() // 1_000_000
         if transaction_id is not None:
@@ -54,29 +67,54 @@ class ArrowProducer:
         fingerprint = b""
         if idempotency_key is not None:
             fingerprint = await aside(large, fingerprint_of, body, None, transaction_id)
-        in_thread = large or not self._loaded
-        records = await aside(in_thread, arrow_records, body, timestamp_ms, self._max_value_depth)
+        stream = await aside(large or not self._loaded, look_at, body)
         self._loaded = True
-        body = b""  # a large request is not kept until it is durable
+        grown_bytes = stream.grown_bytes
+        self._check_size(grown_bytes)
+        self._admission.take(grown_bytes, in_hand=len(body))
+        try:
+            preparing = self._prepare(topic_name, stream, timestamp_ms, transaction_id)
+            del body, stream  # a large request is not kept until it is durable
+            topic, appends = await preparing
+            key = None
+            if idempotency_key is not None:
+                key = IdempotencyKey(
+                    "", path, topic.topic_id, idempotency_key, fingerprint, partial(_answer, appends), long_known
+                )
+            answer = await self._append(topic, appends, key)
+        finally:
+            self._admission.release(grown_bytes)
+        if transaction_id is None:
+            return Answer(answer)
+        return Answer(answer, headers=(JSON, (b"transaction-id", transaction_id.encode())))
+
+    def _check_size(self, grown_bytes: int) -> None:
+        if grown_bytes > self._max_request_bytes:
+            raise TooLarge(
+                f"the compressed body becomes {grown_bytes} bytes; the limit is {self._max_request_bytes} "
+                "(max_request_bytes): send fewer records at once",
+                limit=self._max_request_bytes,
+            )
+
+    async def _prepare(
+        self, topic_name: str, stream: ArrowStream, timestamp_ms: int, transaction_id: str | None
+    ) -> tuple[KnownTopic, list[PartitionAppend]]:
+        """One append per partition. Raises: as `Producer.produce`."""
+        large = len(stream.body) + stream.grown_bytes > LARGE_BYTES
+        records = await aside(large, arrow_records, stream, timestamp_ms, self._max_value_depth)
         topic = self._metadata.known_topic(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if max(map(len, records.tails)) > topic.max_message_bytes:
             raise too_large(topic, records.tails)
-        appends = await self._spread(topic, records, timestamp_ms, large, transaction_id)
-        del records
-        key = None
-        if idempotency_key is not None:
-            key = IdempotencyKey(
-                "", path, topic.topic_id, idempotency_key, fingerprint, partial(_answer, appends), long_known
-            )
+        return topic, await self._spread(topic, records, timestamp_ms, large, transaction_id)
+
+    async def _append(self, topic: KnownTopic, appends: list[PartitionAppend], key: IdempotencyKey | None) -> bytes:
+        """Returns: the body of the answer."""
         try:
             result = await self._appender.append(appends, key)
         except UnknownTopicOrPartition:
             self._metadata.forget(topic.topic_id)
             raise
-        answer = _answer(appends, result.base_offsets) if result.answer is None else result.answer
-        if transaction_id is None:
-            return Answer(answer)
-        return Answer(answer, headers=(JSON, (b"transaction-id", transaction_id.encode())))
+        return _answer(appends, result.base_offsets) if result.answer is None else result.answer
 
     async def _spread(
         self, topic: KnownTopic, records: ArrowRecords, timestamp_ms: int, large: bool, transaction_id: str | None

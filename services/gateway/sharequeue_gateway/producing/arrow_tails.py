@@ -15,7 +15,7 @@ import msgspec
 from sharequeue.protocol import mistakes, nesting
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES
-from sharequeue_gateway.producing.arrow_columns import Columns, read_columns
+from sharequeue_gateway.producing.arrow_columns import ArrowStream, Columns, read_columns
 from sharequeue_gateway.producing.record_tails import unfit
 
 AT_ONCE: Final = 512
@@ -41,14 +41,14 @@ class ArrowRecords(NamedTuple):
     timestamps: list[int | None] | None
 
 
-def arrow_records(body: bytes, timestamp_ms: int, max_value_depth: int) -> ArrowRecords:
+def arrow_records(stream: ArrowStream, timestamp_ms: int, max_value_depth: int) -> ArrowRecords:
     """The records of an Arrow stream.
 
     Args:
         timestamp_ms: the present time, for records without a timestamp.
     Raises: InvalidRequest: as `read_columns`; 422: a value is not JSON or nested too deeply, headers are too large.
     """
-    columns = read_columns(body)
+    columns = read_columns(stream)
     tails = _joined(columns, timestamp_ms)
     if tails is None:
         tails = list(map(b"".join, _each(columns, timestamp_ms, max_value_depth)))
