@@ -20,7 +20,7 @@ from xdist.workermanage import WorkerController
 SPARK: Final = "tests/pipeline/"
 WITHOUT_SPARK: Final = frozenset(
     f"{SPARK}test_{part}.py"
-    for part in ("columns", "imports", "java", "options", "own_directory", "ranges", "readers", "report_page", "rows")
+    for part in ("columns", "imports", "java", "options", "own_directory", "readers", "report_page", "rows")
 )
 ORDER: Final = (
     SPARK,

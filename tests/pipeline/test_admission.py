@@ -5,12 +5,9 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.admission import Admission, locks_needed
 from sharequeue_pipeline.source.log_readers import LogStreamReader
 
 from sharequeue.stack.stack import Stack
@@ -19,40 +16,6 @@ from tests.pipeline.test_readers import SCHEMA, options_of, stream_reader
 from tests.pipeline.test_source import produce
 
 ALL = ReadMaxRows(1000)
-
-
-def test_a_batch_begins_with_enough_records_or_after_the_delay() -> None:
-    admission = Admission(10, 5000)
-    assert admission.waits
-    assert not admission.admits(9, 100)
-    assert admission.admits(10, 200)
-    assert not admission.admits(9, 5199)
-    assert admission.admits(1, 5200)
-    assert not admission.admits(9, 5201)
-
-
-def test_no_batch_begins_without_records() -> None:
-    admission = Admission(10, 5000)
-    assert not admission.admits(0, 0)
-    assert not admission.admits(0, 9000)
-    assert admission.admits(1, 9001)
-
-
-def test_by_default_a_batch_begins_with_one_record() -> None:
-    admission = Admission(1, 5000)
-    assert not admission.waits
-    assert admission.admits(1, 0)
-    assert admission.admits(1, 1)
-
-
-@given(st.integers(1, 200), st.lists(st.integers(0, 100), max_size=6))
-def test_the_locks_that_a_batch_needs_are_the_least(records: int, backlogs: list[int]) -> None:
-    def batch(locks: int) -> int:
-        return min(records, sum(min(locks, backlog) for backlog in backlogs))
-
-    needed = locks_needed(records, backlogs)
-    assert batch(needed) == min(records, sum(backlogs))
-    assert needed == 0 or batch(needed - 1) < batch(needed)
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,8 @@ from pyspark.sql import types as spark
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import sink_options, source_options
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.registry.fitting import misfit
 from sharequeue_pipeline.registry.opening import SchemaName, ddl
 from sharequeue_pipeline.registry.schema_folder import SchemaFolder
-from sharequeue_pipeline.registry.wire_format import (
-    HEADER_BYTES,
-    Malformed,
-    encoded_indexes,
-    header,
-    indexes_of,
-    schema_id_of,
-)
 from sharequeue_pipeline.sink.rows import Rows
 from sharequeue_pipeline.source.record_columns import RecordColumns
 from sharequeue_pipeline.source.schema import check_columns, pinned
@@ -58,39 +49,6 @@ def read(
     records = batch_of(['"value":null' if value is None else raw(value) for value in values])
     found = columns.batch(Range("t", 3, 10, 99, 2), records).to_pydict()
     return found["value"], {str(each.first_offset): why for each, why in columns.rejected}
-
-
-# The wire format
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_a_header_has_the_schema_id(schema_id: int) -> None:
-    assert len(header(schema_id)) == HEADER_BYTES == 5
-    assert schema_id_of(header(schema_id) + b"x") == schema_id
-
-
-@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5))
-def test_message_indexes_come_back(indexes: list[int]) -> None:
-    value = header(1) + encoded_indexes(indexes) + b"message"
-    found, begin = indexes_of(value)
-    assert (list(found), value[begin:]) == (indexes, b"message")
-
-
-def test_the_first_message_is_a_single_zero() -> None:
-    assert encoded_indexes([0]) == b"\0"
-    assert indexes_of(header(1) + b"\x02\x00x") == ((0,), 7)
-    assert encoded_indexes([1, 0]) == b"\x04\x02\x00"
-
-
-@given(st.binary(max_size=40))
-def test_any_bytes_are_read_or_malformed(value: bytes) -> None:
-    try:
-        assert 0 <= schema_id_of(value) < 2**32
-        indexes, begin = indexes_of(value)
-    except Malformed:
-        return
-    assert 0 < len(indexes) <= 100
-    assert begin <= len(value)
 
 
 # Avro
@@ -504,25 +462,6 @@ def test_a_row_that_does_not_fit_the_schema_fails_the_write(registry: Path) -> N
         order(registry, state="NOTHING")
     with pytest.raises(PipelineError, match=r"does not fit shop\.Order of schema 8: an element .* is null"):
         order(registry, lines=[None])
-
-
-@pytest.mark.parametrize(
-    ("given_type", "wanted", "fits"),
-    [
-        ("ShortType", "LongType", True),
-        ("LongType", "IntegerType", False),
-        ("FloatType", "DoubleType", True),
-        ("DoubleType", "FloatType", False),
-        ("TimestampType", "TimestampNTZType", False),
-        ("StringType", "StringType", True),
-    ],
-)
-def test_a_type_fits_a_wider_one(given_type: str, wanted: str, fits: bool) -> None:
-    of, to = getattr(spark, given_type)(), getattr(spark, wanted)()
-    assert (misfit(of, to) is None) is fits
-    assert (misfit(spark.ArrayType(of), spark.ArrayType(to)) is None) is fits
-    assert (misfit(spark.MapType(of, of), spark.MapType(to, to)) is None) is fits
-    assert misfit(spark.ArrayType(of), to) is not None
 
 
 def test_what_the_sink_writes_any_reader_of_avro_reads(registry: Path) -> None:

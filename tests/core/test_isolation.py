@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sharequeue_pipeline.ranges import Range, joined
 from sharequeue_pipeline.source.isolation import Isolation, piece_size
 
-from tests.pipeline.test_ranges import disjoint, offsets
+from tests.core.test_ranges import disjoint, offsets
 
 
 @pytest.mark.parametrize(
