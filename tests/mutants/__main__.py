@@ -183,9 +183,14 @@ def in_child(mutant: Mutant | None, folder: Path, caught: Counter[str]) -> int:
     os.dup2(null, 1)
     os.dup2(null, 2)
     os.environ["NO_SHRINK"] = "1"
-    slow = [hypothesis.HealthCheck.too_slow]
-    hypothesis.settings.register_profile("mutants", deadline=None, suppress_health_check=slow, derandomize=True)
-    hypothesis.settings.load_profile("mutants")  # without it a busy machine catches faults
+    hypothesis.settings.register_profile(
+        "mutants",
+        deadline=None,  # otherwise a busy machine catches faults
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+        derandomize=True,
+        phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # a fault need not be shrunk to be caught
+    )
+    hypothesis.settings.load_profile("mutants")
     sys.path.insert(0, str(folder))
     if mutant is not None and mutant.file.startswith(f"{SHARED}/"):
         for each in [name for name in sys.modules if name.partition(".")[0] == SHARED]:
