@@ -91,3 +91,38 @@ def test_records_that_others_finished_are_no_longer_left() -> None:
 
 def test_records_that_were_never_delivered_are_not_isolated() -> None:
     assert Isolation([Range("t", 0, 0, 9, 0)], 5).next() is None
+
+
+def test_a_level_is_as_large_as_all_its_ranges() -> None:
+    """Whether its records lie side by side or not, the level takes the same number of pieces."""
+    spread = Isolation([Range("t", partition, 0, 99, 1) for partition in range(80)], 5)
+    assert spread.next() == ("t", 0, 100)
+    spread = Isolation([Range("t", 0, 0, 499, 1), Range("t", 1, 0, 7499, 1)], 5)
+    assert spread.next() == ("t", 0, 500)
+    spread.note([Range("t", 0, 0, 499, 2)])
+    assert spread.next() == ("t", 1, 846)
+
+
+def test_a_delivery_to_another_member_makes_the_next_piece_smaller() -> None:
+    isolation = Isolation([Range("t", 0, 0, 9, 1)], 5)
+    assert isolation.next() == ("t", 0, 6)
+    isolation.refresh([Range("t", 0, 0, 9, 4)])
+    assert isolation.next() == ("t", 0, 1)
+
+
+def test_a_fetch_that_names_no_piece_leaves_out_their_partitions() -> None:
+    isolation = Isolation([Range("t", 0, 0, 9, 1), Range("t", 1, 0, 4, 2), Range("t", 2, 0, 4, 0)], 5)
+    assert isolation.partitions == {("t", 0), ("t", 1)}
+    first = isolation.next()
+    assert first is not None
+    isolation.pass_over(first)
+    assert isolation.partitions == {("t", 0), ("t", 1)}
+    isolation.note([Range("t", 0, 0, 9, 2)])
+    assert isolation.partitions == {("t", 1)}
+
+
+def test_a_piece_takes_neighbours_of_its_partition_alone() -> None:
+    assert Isolation([Range("t", 0, 0, 4, 1), Range("t", 0, 5, 99, 1)], 5).next() == ("t", 0, 32)
+    assert Isolation([Range("t", 0, 0, 4, 1), Range("t", 1, 5, 99, 1)], 5).next() == ("t", 0, 5)
+    assert Isolation([Range("t", 0, 0, 4, 1), Range("t", 0, 6, 100, 1)], 5).next() == ("t", 0, 5)
+    assert Isolation([Range("t", 0, 0, 4, 1), Range("t", 0, 5, 99, 2)], 5).next() == ("t", 0, 4)

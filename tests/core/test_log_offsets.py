@@ -1,6 +1,7 @@
 """Where a read of the log begins and ends, what it must refuse, and what was deleted before it was read."""
 
 import json
+from typing import Any
 
 import pytest
 from sharequeue_pipeline.errors import PipelineError
@@ -70,6 +71,7 @@ def test_offsets_that_cannot_be_meant_are_refused(
 
 def test_deleted_offsets_are_left_out_if_data_may_be_lost() -> None:
     assert bounds_of_read(offsets(0, 5), offsets(10, 12), fail=False) == [(0, 10), (20, 20)]
+    assert bounds_of_read(offsets(0, 30), offsets(10, 12), fail=False) == [(0, 10), (30, 30)]
 
 
 def test_deleted_offsets_are_those_between_the_checkpoint_and_the_log_start() -> None:
@@ -94,3 +96,24 @@ def test_what_is_not_stable_yet_is_not_taken_for_a_lost_log() -> None:
     """A query that read all records before reads committed ones now."""
     stable: Bounds = {("t", 0): (0, 10), ("t", 1): (20, 30)}
     assert log_offsets.deleted({("t", 0): 50, ("t", 1): 30}, stable, ENDS) == []
+
+
+@pytest.mark.parametrize("offset", [{"ranges": {}, "session": 1}, {}, ["log"], "log"])
+def test_the_checkpoint_of_another_source_is_refused(offset: Any) -> None:
+    with pytest.raises(PipelineError, match="the checkpoint was written by another source"):
+        log_offsets.decode(offset)
+
+
+def test_a_topic_that_was_created_again_is_refused() -> None:
+    offset = log_offsets.encode({("t", 0): 17}, {"t": "id"}, 0)
+    log_offsets.check_topics(offset, {"t": "id", "other": "x"})
+    log_offsets.check_topics(offset, {"other": "x"})  # the query reads it no longer
+    log_offsets.check_topics({"log": {"t": {"0": 17}}}, {"t": "new"})  # no ids are known
+    with pytest.raises(PipelineError, match=r"'t' was deleted and created again \(its id was id and is new"):
+        log_offsets.check_topics(offset, {"t": "new"})
+
+
+@pytest.mark.parametrize("starting", [{"t": {0: -1}, "u": {0: 5}}, {"t": {0: 5}, "u": {0: 5, 1: -1}}])
+def test_no_topic_of_a_batch_begins_at_its_latest_offset(starting: Offsets) -> None:
+    with pytest.raises(PipelineError, match=r"startingOffsets of spark\.read cannot be latest"):
+        log_offsets.check_batch(starting)

@@ -5,7 +5,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_pipeline.ranges import Range, decode, divided, encode, joined, split
+from sharequeue_pipeline.ranges import Range, by_topic, decode, divided, encode, joined, split
 
 
 @st.composite
@@ -68,3 +68,23 @@ def test_tasks_share_ranges_evenly(ranges: list[Range], parts: int) -> None:
 def test_ranges_in_an_offset_are_compact_text() -> None:
     ranges = [Range("orders", 0, 17, 2016, 1), Range("orders", 0, 3000, 3001, 2), Range("orders", 4, 5, 5, 1)]
     assert encode(ranges) == {"orders": {"0": "17-2016:1,3000-3001:2", "4": "5-5:1"}}
+
+
+def test_an_empty_range_belongs_to_no_task() -> None:
+    """A partition of which nothing is read has one."""
+    assert split([Range("t", 0, 0, 1), Range("t", 1, 5, 4), Range("t", 2, 7, 7)], 8) == [
+        [Range("t", 0, 0, 0)],
+        [Range("t", 0, 1, 1)],
+        [Range("t", 2, 7, 7)],
+    ]
+    assert split([Range("t", 1, 5, 4)], 8) == []
+
+
+def test_numbers_of_partitions_are_compact_text() -> None:
+    assert by_topic({("b", 0): 3, ("a", 10): 2, ("a", 9): 1}) == {"a": {"9": 1, "10": 2}, "b": {"0": 3}}
+
+
+def test_partitions_stay_apart() -> None:
+    """Even if one begins at the offset behind another's last."""
+    ranges = [Range("a", 0, 0, 4, 1), Range("a", 1, 5, 9, 1), Range("b", 1, 10, 14, 1)]
+    assert joined(ranges) == ranges

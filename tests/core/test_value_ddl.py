@@ -20,6 +20,7 @@ GOOD = (
     "a BOOLEAN, b BYTE, c TINYINT, d SHORT, e SMALLINT, f LONG, g FLOAT, h REAL, i DOUBLE, j INTEGER",
     "not INT, comment STRING, array ARRAY<INT>",
     "a STRING COLLATE UTF8_LCASE",
+    "a STRING COMMENT 'it\\'s', b INT",
     "\n id INT ,\n n STRING\n",
 )
 
@@ -40,6 +41,8 @@ BAD = (
     ("a INT COMMENT x", "x (character 15): a comment"),
     ("a-b INT", "- (character 2): a type"),
     ("{'a': 'INT'}", "{ (character 1): the name"),
+    ("a CHAR(3, 1)", ", (character 9): ) belongs"),
+    ("a INT COLLATE UTF8_LCASE", "COLLATE (character 7): a comma or its end"),
 )
 
 

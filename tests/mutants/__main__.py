@@ -28,7 +28,9 @@ from tests.mutants import (
     delivery_faults,
     group_faults,
     lock_faults,
+    log_read_faults,
     pipeline_faults,
+    read_faults,
     retention_faults,
     share_partition_faults,
     stream_faults,
@@ -79,7 +81,17 @@ SCENARIOS = {
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "changes", "shard_replay", "restoring_pages"),
     GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
-    PIPELINE: ("bounded_read", "transactional_writes", "record_answers"),
+    PIPELINE: (
+        "bounded_read",
+        "transactional_writes",
+        "record_answers",
+        "ranges",
+        "micro_batch_admission",
+        "isolation",
+        "log_offsets",
+        "pushed_filters",
+        "value_ddl",
+    ),
     SHARED: ("compression", "record_answers"),
 }
 MODELS = {
@@ -109,6 +121,8 @@ MUTANTS = [
     *lock_faults.MUTANTS,
     *stream_faults.MUTANTS,
     *pipeline_faults.MUTANTS,
+    *read_faults.MUTANTS,
+    *log_read_faults.MUTANTS,
 ]
 
 

@@ -1,0 +1,195 @@
+"""Faults of what a read of a group takes: ranges of offsets, when a micro-batch begins, and pieces after a failure."""
+
+from tests.mutants.mutant import pipeline
+
+MUTANTS = [
+    *pipeline(
+        "ranges",
+        ("ranges: partitions stay apart when neighbours are joined", "            and last[:2] == entry[:2]\n", ""),
+        (
+            "ranges: other deliveries stay apart when neighbours are joined",
+            "            and last.delivery_count == entry.delivery_count\n",
+            "",
+        ),
+        (
+            "ranges: a gap of one offset stays when neighbours are joined",
+            "last.last_offset + 1 == entry.first_offset",
+            "last.last_offset + 2 >= entry.first_offset",
+        ),
+        (
+            "ranges: neighbours are joined",
+            "last.last_offset + 1 == entry.first_offset",
+            "last.last_offset + 1 < entry.first_offset",
+        ),
+        (
+            "ranges: the first offset of a cover is inside",
+            "last_offset=cover.first_offset - 1",
+            "last_offset=cover.first_offset",
+        ),
+        (
+            "ranges: the last offset of a cover is inside",
+            "and cover.last_offset >= first:",
+            "and cover.last_offset > first:",
+        ),
+        (
+            "ranges: a cover that begins at the last offset covers it",
+            "cover.first_offset > entry.last_offset:",
+            "cover.first_offset >= entry.last_offset:",
+        ),
+        (
+            "ranges: a cover that reaches beyond a range covers the next one too",
+            "                if cover.last_offset > entry.last_offset:\n",
+            "                if False:\n",
+        ),
+        (
+            "ranges: an offset that two covers have is inside once",
+            "first_offset=max(first, cover.first_offset)",
+            "first_offset=cover.first_offset",
+        ),
+        (
+            "ranges: a rest of one offset is outside",
+            "        if first <= entry.last_offset:\n",
+            "        if first < entry.last_offset:\n",
+        ),
+        (
+            "ranges: the remainder of a division is shared, too",
+            "room = total * (index + 1) // parts - total * index // parts",
+            "room = total // parts",
+        ),
+        ("ranges: no task is without offsets", "    parts = min(parts, total)\n", ""),
+        ("ranges: no task gets an empty range", "if entry.size > 0)", "if entry.size >= 0)"),
+        ("ranges: delivery counts are read back", "int(last), int(count)))", "int(last), 1))"),
+        (
+            "ranges: each partition of a topic has its number",
+            "        found.setdefault(topic, {})[str(partition)] = number\n",
+            "        found[topic] = {str(partition): number}\n",
+        ),
+    ),
+    *pipeline(
+        "source/admission",
+        (
+            "admission: the least number of records is enough",
+            "waiting >= self._min_records",
+            "waiting > self._min_records",
+        ),
+        (
+            "admission: the longest wait ends at its time",
+            "now_ms - self._since_ms >= self._max_delay_ms",
+            "now_ms - self._since_ms > self._max_delay_ms",
+        ),
+        ("admission: no batch begins without records", "        if waiting and (", "        if ("),
+        (
+            "admission: the wait begins again with each batch",
+            "            self._since_ms = now_ms\n            return True\n",
+            "            return True\n",
+        ),
+        (
+            "admission: the first wait begins with the query",
+            "        self._since_ms: float | None = None\n",
+            "        self._since_ms: float | None = 0.0\n",
+        ),
+        (
+            "admission: one record is enough without a wait",
+            "return self._min_records > 1",
+            "return self._min_records > 0",
+        ),
+        (
+            "admission: the locks of a remainder are needed, too",
+            "share = -(-records // (len(waiting) - number))",
+            "share = records // (len(waiting) - number)",
+        ),
+        (
+            "admission: a full partition has its share of locks",
+            "        if share <= backlog:\n",
+            "        if share < backlog:\n",
+        ),
+        ("admission: a short backlog leaves the others fewer records", "        records -= backlog\n", ""),
+        ("admission: short backlogs come first", "    waiting = sorted(backlogs)\n", "    waiting = list(backlogs)\n"),
+        (
+            "admission: the longest backlog is locked for all records",
+            "    return waiting[-1] if",
+            "    return waiting[0] if",
+        ),
+    ),
+    *pipeline(
+        "source/isolation",
+        ("isolation: one delivery is enough", "if entry.delivery_count > 0)", "if entry.delivery_count > 1)"),
+        (
+            "isolation: records without a delivery stay out",
+            "if entry.delivery_count > 0)",
+            "if entry.delivery_count >= 0)",
+        ),
+        (
+            "isolation: a level is as large as all its ranges",
+            "self._records.get(entry.delivery_count, 0) + entry.size",
+            "entry.size",
+        ),
+        (
+            "isolation: other fetches leave out a partition that gave nothing",
+            "return {entry[:2] for entry in self._left}",
+            "return {entry[:2] for entry in self._left} - self._passed",
+        ),
+        (
+            "isolation: a partition may give again in the next batch",
+            "        passed, self._passed = bool(self._passed), set()\n",
+            "        passed = bool(self._passed)\n",
+        ),
+        (
+            "isolation: a batch knows whether a partition gave nothing for the last one",
+            "        return passed\n",
+            "        return False\n",
+        ),
+        (
+            "isolation: records that others finished are forgotten",
+            "        self._left, _ = divided(delivered, self._left)\n",
+            "        self._left = sorted(delivered)\n",
+        ),
+        (
+            "isolation: a new delivery of another member counts",
+            "        self._left, _ = divided(delivered, self._left)\n",
+            "        self._left, _ = divided(self._left, delivered)\n",
+        ),
+        (
+            "isolation: a partition that gave nothing is passed over",
+            "        self._passed.add((piece.topic, piece.partition))\n",
+            "        return\n",
+        ),
+        ("isolation: a piece lies in one partition", "if entry[:2] != first[:2] or entry", "if entry"),
+        (
+            "isolation: a piece has one delivery count",
+            " or entry.delivery_count != first.delivery_count:",
+            ":",
+        ),
+        (
+            "isolation: a piece ends at a gap",
+            "            if entry.first_offset != last_offset + 1:\n",
+            "            if False:\n",
+        ),
+        (
+            "isolation: a piece goes on over neighbours",
+            "            last_offset = entry.last_offset\n",
+            "            break\n",
+        ),
+        (
+            "isolation: the last delivery comes alone",
+            "first.delivery_count + 1, self._limit",
+            "first.delivery_count, self._limit",
+        ),
+        (
+            "isolation: a piece keeps its size while its level is read",
+            "        records = self._records.get(first.delivery_count, first.size)\n",
+            "        records = self.left\n",
+        ),
+        (
+            "isolation: a piece asks for no more than is left",
+            "min(most, last_offset - first.first_offset + 1)",
+            "most",
+        ),
+        (
+            "isolation: records that came are no longer left",
+            "        _, self._left = divided(self._left, found)\n",
+            "        self._left, _ = divided(self._left, found)\n",
+        ),
+        ("isolation: pieces shrink evenly over the levels", "later / (later + 1)", "later / (later + 2)"),
+    ),
+]
