@@ -31,6 +31,7 @@ from tests.mutants import (
     log_read_faults,
     pipeline_faults,
     read_faults,
+    registry_faults,
     retention_faults,
     share_partition_faults,
     stream_faults,
@@ -91,6 +92,8 @@ SCENARIOS = {
         "log_offsets",
         "pushed_filters",
         "value_ddl",
+        "wire_format",
+        "fitting",
     ),
     SHARED: ("compression", "record_answers"),
 }
@@ -123,6 +126,7 @@ MUTANTS = [
     *pipeline_faults.MUTANTS,
     *read_faults.MUTANTS,
     *log_read_faults.MUTANTS,
+    *registry_faults.MUTANTS,
 ]
 
 
