@@ -33,9 +33,11 @@ def test_a_stretch_may_begin_within_a_batch() -> None:
         (WHOLE[:-1], "the log has no batch with the offsets 30 to 39"),
         ([], "the log has no batch with the offsets 0 to 39"),
         ([batch(0, 12), *WHOLE[1:]], "the batch 10-10 overlaps the batch 0-12"),
+        ([batch(0, 10), *WHOLE[1:]], "the batch 10-10 overlaps the batch 0-10"),
         ([*WHOLE[:-1], batch(30, 39, 11)], "the batch 30-39 has the record count 11, with 10 offsets"),
         ([*WHOLE[:-1], batch(30, 39, -1)], "the batch 30-39 has the record count -1, with 10 offsets"),
         ([*WHOLE, batch(40, 38)], "the batch 40-38 ends before it begins"),
+        ([*WHOLE, batch(40, 39)], "the batch 40-39 ends before it begins"),
     ],
 )
 def test_each_fault_of_the_log_is_named(batches: list[LogBatch], fault: str) -> None:
@@ -53,3 +55,22 @@ def test_the_record_count_of_each_batch_is_checked() -> None:
         "the batch 0-9 has the record count 10, but 9 records can be read"
     ]
     assert list(record_faults(WHOLE, {0: 10, 10: 1, 11: 5, -1: 2}, 0)) == ["2 records lie in no batch"]
+
+
+def test_a_hole_is_named_up_to_the_end_of_the_stretch() -> None:
+    apart = [batch(0, 9), batch(20, 29)]
+    assert list(batch_faults(apart, 0, 15, 0)) == ["the log has no batch with the offsets 10 to 14"]
+    assert list(batch_faults(apart, 0, 10, 0)) == []
+    assert list(batch_faults(WHOLE, 0, 41, 0)) == ["the log has no batch with the offsets 40 to 40"]
+
+
+def test_a_batch_within_another_makes_no_hole() -> None:
+    within = [batch(0, 39), batch(10, 19)]
+    assert list(batch_faults(within, 0, 40, 0)) == ["the batch 10-19 overlaps the batch 0-39"]
+
+
+def test_batches_below_the_log_start_are_not_counted() -> None:
+    assert list(record_faults(WHOLE, {10: 1, 11: 5}, 10)) == []
+    assert list(record_faults(WHOLE, {11: 5}, 10)) == [
+        "the batch 10-10 has the record count 1, but 0 records can be read"
+    ]

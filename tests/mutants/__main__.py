@@ -23,6 +23,7 @@ import pytest
 
 from tests.mutants import (
     acquisition_faults,
+    audit_faults,
     compression_faults,
     coordinator_faults,
     delivery_faults,
@@ -94,6 +95,8 @@ SCENARIOS = {
         "value_ddl",
         "wire_format",
         "fitting",
+        "log_check",
+        "share_state_replay",
     ),
     SHARED: ("compression", "record_answers"),
 }
@@ -127,6 +130,7 @@ MUTANTS = [
     *read_faults.MUTANTS,
     *log_read_faults.MUTANTS,
     *registry_faults.MUTANTS,
+    *audit_faults.MUTANTS,
 ]
 
 
