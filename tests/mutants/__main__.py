@@ -35,6 +35,7 @@ from tests.mutants import (
     registry_faults,
     retention_faults,
     share_partition_faults,
+    sink_faults,
     stream_faults,
     transaction_faults,
     window_faults,
@@ -95,6 +96,7 @@ SCENARIOS = {
         "value_ddl",
         "wire_format",
         "fitting",
+        "sink_columns",
         "log_check",
         "share_state_replay",
     ),
@@ -131,6 +133,7 @@ MUTANTS = [
     *log_read_faults.MUTANTS,
     *registry_faults.MUTANTS,
     *audit_faults.MUTANTS,
+    *sink_faults.MUTANTS,
 ]
 
 
