@@ -28,6 +28,7 @@ from tests.mutants import (
     coordinator_faults,
     delivery_faults,
     group_faults,
+    layout_faults,
     lock_faults,
     log_read_faults,
     pipeline_faults,
@@ -100,7 +101,7 @@ SCENARIOS = {
         "log_check",
         "share_state_replay",
     ),
-    SHARED: ("compression", "record_answers"),
+    SHARED: ("compression", "record_answers", "record_runs"),
 }
 MODELS = {
     GATEWAY: ("share_partition_model", "pending_model"),
@@ -134,6 +135,7 @@ MUTANTS = [
     *registry_faults.MUTANTS,
     *audit_faults.MUTANTS,
     *sink_faults.MUTANTS,
+    *layout_faults.MUTANTS,
 ]
 
 
