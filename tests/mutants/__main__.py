@@ -205,7 +205,8 @@ def in_child(mutant: Mutant | None, folder: Path, caught: Counter[str]) -> int:
     process_id = os.fork()
     if process_id:
         return process_id
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
+    if mutant is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
     os.dup2(null, 2)
