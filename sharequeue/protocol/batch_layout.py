@@ -46,6 +46,8 @@ def layout_of(stored: bytes) -> Layout:
             raise ValueError(f"{len(stored)} bytes cannot hold the name of a group")
         (size,) = GROUP_SIZE.unpack_from(stored, position)
         position += GROUP_SIZE.size + size
+        if len(stored) < position:
+            raise ValueError(f"{len(stored)} bytes cannot hold the name of a group, which has {size}")
         for_group = stored[position - size : position].decode()
     offsets_at = HEADER.size + 4 * count if flags & SPARSE else -1
     return Layout(count, HEADER.size, offsets_at, position, for_group, bool(flags & CONTROL))

@@ -54,6 +54,7 @@ def test_the_parts_of_a_batch_are_found(batch: bytes, layout: Layout) -> None:
         (stored(0, 2, ENDS)[:-1], "12 bytes cannot hold 2 records"),
         (stored(SPARSE, 2, ENDS, OFFSETS)[:-1], "28 bytes cannot hold 2 records"),
         (stored(FOR_GROUP, 2, ENDS, b"\x01"), "14 bytes cannot hold the name of a group"),
+        (stored(FOR_GROUP, 0, b"\x64\x00ab"), "9 bytes cannot hold the name of a group, which has 100"),
     ],
 )
 def test_a_batch_that_is_cut_is_an_error(batch: bytes, why: str) -> None:

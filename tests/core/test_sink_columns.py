@@ -143,9 +143,9 @@ def test_a_column_has_the_type_of_its_option(
 
 
 def test_a_timestamp_is_in_milliseconds() -> None:
-    times = pa.array([1_700_000_000_123_999, None, 0], pa.timestamp("us", tz="UTC"))
+    times = pa.array([1_700_000_000_123_999, None, 0, -1, -1000, -1001], pa.timestamp("us", tz="UTC"))
     found = columns_of(
-        pa.record_batch({"value": pa.array(["a", "b", "c"]), "timestamp": times}), sink_options({"topic": "t"})
+        pa.record_batch({"value": pa.array(list("abcdef")), "timestamp": times}), sink_options({"topic": "t"})
     )
-    assert found.column("timestamp_ms").to_pylist() == [1_700_000_000_123, None, 0]
+    assert found.column("timestamp_ms").to_pylist() == [1_700_000_000_123, None, 0, -1, -1, -2]
     assert found.schema.names == ["value", "timestamp_ms"]

@@ -52,7 +52,9 @@ def columns_of(batch: Any, options: SinkOptions) -> Any:
     for name in batch.schema.names:
         column = batch.column(name)
         if name == "timestamp":
-            found["timestamp_ms"] = pc.divide(column.cast(pa.int64()), 1000)
+            micros = column.cast(pa.int64())
+            before_1970 = pc.if_else(pc.less(micros, 0), 999, 0)  # Arrow divides towards zero
+            found["timestamp_ms"] = pc.divide(pc.subtract(micros, before_1970), 1000)
         elif name == "partition":
             found[name] = column.cast(pa.int64())
         else:
