@@ -68,10 +68,6 @@ def gateway(stack: Stack) -> Iterator[Gateway]:
         yield Gateway(http)
 
 
-TOO_BUSY = "Python worker failed to connect back"
-"""Spark gives the Python that plans a stream 10 s to start, and ends the query otherwise. No setting changes that."""
-
-
 class Pipeline:
     """Shortcuts to sources, sinks and queries of the stack."""
 

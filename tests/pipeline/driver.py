@@ -30,6 +30,9 @@ QUICK_SPARK = {
     "FileSystemBasedCheckpointFileManager",
 }
 
+TOO_BUSY = "Python worker failed to connect back"
+"""Spark gives the Python that plans a stream 10 s to start, and ends the query otherwise. No setting changes that."""
+
 
 def start(
     spark: SparkSession, url: str, topic: str, group: str, directory: str, records: int, stuck_at: int = -1

@@ -26,7 +26,8 @@ from sharequeue_pipeline.java import find_java_home
 from sharequeue.stack.process import free_port
 from tests.http.calls import Gateway
 from tests.pipeline import driver, ingest_driver, poison_driver
-from tests.pipeline.conftest import TOO_BUSY, Pipeline, wait_for
+from tests.pipeline.conftest import Pipeline, wait_for
+from tests.pipeline.driver import TOO_BUSY
 from tests.pipeline.test_poison import dead_letters
 from tests.pipeline.test_source import numbers, produce, settled
 
@@ -112,6 +113,14 @@ class Cluster:
                 found += [each] if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()) else []
         return found
 
+    def python_workers(self) -> list[psutil.Process]:
+        """The Python processes of the executors."""
+        found = []
+        for executor in self.executors():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+                found += executor.children(recursive=True)
+        return found
+
     def stop(self) -> None:
         for process in self._processes.values():
             _kill(process)
@@ -135,15 +144,22 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         made.stop()
 
 
-def run(cluster: Cluster | None, log: Path, program: str, *arguments: object) -> subprocess.Popen[str]:
-    """A driver program in its own process group, with this environment's packages."""
+def run(
+    cluster: Cluster | None, log: Path, program: str, *arguments: object, **variables: str
+) -> subprocess.Popen[str]:
+    """A driver program in its own process group, with this environment's packages. `variables`: more of them."""
     kept = {key: to for key, to in os.environ.items() if not key.startswith(("PYSPARK", "SPARK"))}
     packages = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
     words = [sys.executable, program, *map(str, arguments)]
     with log.open("ab") as errors:
         return subprocess.Popen(
             words,
-            env={**kept, "PYSPARK_PYTHON": str(cluster.python if cluster else sys.executable), "PYTHONPATH": packages},
+            env={
+                **kept,
+                "PYSPARK_PYTHON": str(cluster.python if cluster else sys.executable),
+                "PYTHONPATH": packages,
+                **variables,
+            },
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -161,6 +177,14 @@ def kill(process: subprocess.Popen[str]) -> None:
         if child.is_running():
             child.kill()
     process.wait()
+
+
+def kill_executors(cluster: Cluster) -> None:
+    """Kill the executors of a driver that was killed, and wait until nothing of it writes any more."""
+    for executor in cluster.executors():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has noticed that its driver is gone
+            executor.kill()
+    wait_for(lambda: not cluster.executors(), "no executor writes any more", 240)
 
 
 class Drivers:
@@ -283,10 +307,7 @@ def test_an_ingest_that_was_killed_says_what_was_new_and_what_was_known(
         wait_for(lambda: sum(gateway.log_ends(name)) > 0, "the first requests are written", 600)
     finally:
         kill(first)
-        for executor in cluster.executors():
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has noticed that its driver is gone
-                executor.kill()
-    wait_for(lambda: not cluster.executors(), "no executor writes any more", 240)
+        kill_executors(cluster)
     before = sum(gateway.log_ends(name))
     assert 0 < before < INGESTED, "it was killed half-way"
     second = counts()

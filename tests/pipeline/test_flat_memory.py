@@ -13,8 +13,9 @@ import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good
-from tests.pipeline.conftest import TOO_BUSY, Pipeline, wait_for
+from tests.pipeline.conftest import Pipeline, wait_for
 from tests.pipeline.consumption import Processes, Sample, Step, complaints, sampled, steps_of, table
+from tests.pipeline.driver import TOO_BUSY
 from tests.pipeline.jobs import Jobs
 
 RECORDS = int(os.environ.get("RECORDS") or 10_000_000)
