@@ -2,8 +2,8 @@
 
 Columns: `value` (string or binary), and optionally `key` (string or binary), `value_is_json` (bool), `headers` (map of
 string to string), `partition` and `timestamp_ms` (integers). The bytes come from anyone. So each message of the stream
-is looked at before Arrow makes arrays of it: none may be a dictionary, and what compressed buffers become is counted
-before memory is taken for it. Arrow then checks every offset and every text of the arrays.
+is looked at before Arrow makes arrays of it: none may be a dictionary, and the size of compressed buffers after
+decompression is counted before memory is taken for it. Arrow then checks every offset and every text of the arrays.
 """
 
 import importlib.util
@@ -32,15 +32,17 @@ KINDS: Final = {
 """The columns, and their types as a refusal names them."""
 MOST_BUFFERS: Final = 64
 """Of a record batch: all columns of a record have 21."""
-_MESSAGE_HEADER, _BATCH_BUFFERS, _BATCH_COMPRESSION, _COMPRESSION_CODEC = 2, 2, 3, 0
+_MESSAGE_VERSION, _MESSAGE_HEADER, _BATCH_BUFFERS, _BATCH_COMPRESSION, _COMPRESSION_CODEC = 0, 2, 2, 3, 0
 """Numbers of fields in the tables Message, RecordBatch and BodyCompression of Arrow's Message.fbs."""
+_V5: Final = 4
+"""The version of messages since Arrow 1.0. Earlier ones may say in their metadata that they are compressed."""
 _LZ4_FRAME: Final = 0
 _NOT_COMPRESSED: Final = -1
 """In place of a size, before the bytes of a buffer."""
 
 
 class ArrowStream(NamedTuple):
-    """A stream whose messages may be read. `grown_bytes`: what its compressed buffers become, beside the body."""
+    """A stream whose messages may be read. `grown_bytes`: its compressed buffers after decompression."""
 
     body: bytes
     grown_bytes: int
@@ -194,23 +196,27 @@ def _number(pa: Any, column: Any, name: str, most: int) -> Any:
 
 
 def _grown_bytes(metadata: bytes, body: Any) -> int:
-    """What the buffers of a record batch become; 0: they are not compressed. A small buffer may become a large one.
+    """The bytes of a record batch's buffers after decompression; 0 if they are not compressed.
 
-    Raises: InvalidRequest (400): they are compressed otherwise than with LZ4; struct.error: it is damaged.
+    Raises: InvalidRequest (400): they are compressed with another codec than LZ4, or the batch is of Arrow before 1.0;
+        struct.error: it is damaged.
     """
     (root,) = struct.unpack_from("<I", metadata)
+    version = _field(metadata, root, _MESSAGE_VERSION)
+    if not version or struct.unpack_from("<h", metadata, version) != (_V5,):
+        raise _unreadable("its record batches have a format before Arrow 1.0; write them in metadata version V5")
     header = _child(metadata, root, _MESSAGE_HEADER)
     compression = header and _child(metadata, header, _BATCH_COMPRESSION)
     if not compression:
         return 0
     codec = _field(metadata, compression, _COMPRESSION_CODEC)
     if codec and metadata[codec] != _LZ4_FRAME:
-        raise _unreadable("its buffers are not compressed with LZ4; compress them with it, or send them as they are")
+        raise _unreadable("its buffers are compressed with another codec than LZ4: use LZ4, or no compression")
     buffers = _child(metadata, header, _BATCH_BUFFERS)
     count = struct.unpack_from("<I", metadata, buffers)[0] if buffers else 0
     if count > MOST_BUFFERS:
         raise _unreadable(
-            f"a record batch has {count} buffers, and no columns of records have more than {MOST_BUFFERS}"
+            f"a record batch has {count} buffers; the limit is {MOST_BUFFERS}, and all columns of a record need 21"
         )
     grown_bytes = 0
     for number in range(count):

@@ -54,8 +54,8 @@ class ArrowProducer:
     ) -> Answer:
         """Append the records. See `Producer.produce`.
 
-        Raises: as `look_at`, `arrow_records` and `Producer.produce`; TooLarge, Throttled: what a compressed body
-            becomes is larger than a request may be, or than this gateway takes now.
+        Raises: as `look_at`, `arrow_records` and `Producer.produce`; TooLarge, Throttled: a compressed body is,
+            after decompression, larger than a request may be, or than this gateway takes now.
         """
         timestamp_ms = time.time_ns() // 1_000_000
         if transaction_id is not None:
@@ -91,7 +91,7 @@ class ArrowProducer:
     def _check_size(self, grown_bytes: int) -> None:
         if grown_bytes > self._max_request_bytes:
             raise TooLarge(
-                f"the compressed body becomes {grown_bytes} bytes; the limit is {self._max_request_bytes} "
+                f"the body has {grown_bytes} bytes after decompression; the limit is {self._max_request_bytes} "
                 "(max_request_bytes): send fewer records at once",
                 limit=self._max_request_bytes,
             )
@@ -102,6 +102,7 @@ class ArrowProducer:
         """One append per partition. Raises: as `Producer.produce`."""
         large = len(stream.body) + stream.grown_bytes > LARGE_BYTES
         records = await aside(large, arrow_records, stream, timestamp_ms, self._max_value_depth)
+        del stream
         topic = self._metadata.known_topic(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if max(map(len, records.tails)) > topic.max_message_bytes:
             raise too_large(topic, records.tails)
