@@ -398,7 +398,7 @@ class GatewayClient:
             stored = headers.get("content-type") == RECORD_RUNS
             try:
                 batch, following = record_answers.of_runs(body) if stored else record_answers.of_arrow(body)
-            except ValueError as fault:
+            except (ValueError, IndexError, msgspec.MsgspecError) as fault:
                 raise PipelineError(
                     f"{entry.topic}-{entry.partition}: the gateway's answer from offset {offset} on is damaged: {fault}"
                 ) from None
@@ -438,7 +438,7 @@ class GatewayClient:
     def takes_arrow(self, without_rows: bytes) -> bool:
         """Whether the gateway takes Arrow streams of records such as this one, which has no rows and changes nothing.
 
-        One of an earlier release does not know the call, or takes no compressed streams.
+        A gateway of an earlier release does not know the call, or refuses compressed streams.
         """
         try:
             self._exchange(PRODUCE_ARROW, without_rows, {"Content-Type": ARROW_STREAM}, topic="sharequeue")

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sharequeue.arrow_records import SCHEMA, columns_of
-from sharequeue.protocol.batch_layout import unpacked
+from sharequeue.protocol.batch_layout import MOST_RATIO
 from sharequeue.protocol.record_runs import PackedRun, Run, bounds_of, run_of, runs_of
 
+_LZ4: Final = pa.Codec("lz4_raw")
 _HEAD: Final = np.frombuffer(b'{"offset":', np.uint8)
 _TIME: Final = np.frombuffer(b',"timestamp_ms":', np.uint8)
 _KEY: Final = np.frombuffer(b',"key":', np.uint8)
@@ -29,6 +30,9 @@ _SHAPE: Final = len(_TIME) + _DIGITS + len(_KEY) + 1
 _POWERS: Final = 10 ** np.arange(1, 19, dtype=np.int64)
 _PLACES: Final = 10 ** np.arange(_DIGITS - 1, -1, -1, dtype=np.int64)
 _VALUE: Final = b',"value'
+_VALUE_BYTES: Final = np.frombuffer(_VALUE, np.uint8)
+_NEAR: Final = 40
+"""A key whose second quote is not so near is searched for, which costs more."""
 _REST: Final = len('null,"value":0}')
 """Bytes of the shortest rest of a record, from its key on."""
 
@@ -43,8 +47,7 @@ def of_arrow(answer: bytes) -> tuple[Any, int]:
 
 
 def of_runs(answer: bytes) -> tuple[Any, int]:
-    """Returns: a record batch, and the offset to read next. Raises: ValueError: the answer is cut, or has a block that
-    is not one of a batch."""
+    """Returns: a record batch, and the offset to read next. Raises: ValueError: the answer is cut or damaged."""
     records, runs = _unpacked(answer, list(runs_of(answer)))
     columns = together(records, runs) if runs else None
     if columns is None:
@@ -63,7 +66,7 @@ def _unpacked(answer: bytes, runs: Sequence[Run | PackedRun]) -> tuple[bytes, li
     size = 0
     for run in runs:
         if isinstance(run, PackedRun):
-            part = unpacked(memoryview(answer)[run.block_at : run.block_at + run.size], run.stored_bytes)
+            part = _decompressed(answer, run)
             found.append(run_of(run.base_offset, part).moved(size))
         else:
             part = answer[run.ends_at : run.records_at + run.size]
@@ -71,6 +74,18 @@ def _unpacked(answer: bytes, runs: Sequence[Run | PackedRun]) -> tuple[bytes, li
         parts.append(part)
         size += len(part)
     return b"".join(parts), [run for run in found if run.record_count]  # compaction leaves batches without records
+
+
+def _decompressed(answer: bytes, run: PackedRun) -> bytes:
+    """The stored batch of a packed run. Arrow accepts a larger size than the block has: `run_of` notices that."""
+    if run.stored_bytes <= MOST_RATIO * run.size:  # no memory is taken for a wrong size
+        try:
+            block = memoryview(answer)[run.block_at : run.block_at + run.size]
+            batch: bytes = _LZ4.decompress(block, run.stored_bytes, asbytes=True)
+            return batch
+        except (pa.ArrowException, OSError):
+            pass
+    raise ValueError(f"{run.size} bytes are not an LZ4 block of {run.stored_bytes} bytes")
 
 
 def together(answer: bytes, runs: list[Run]) -> list[Any] | None:
@@ -97,11 +112,13 @@ def together(answer: bytes, runs: list[Run]) -> list[Any] | None:
     ):
         return None
     raw = pa.py_buffer(answer)
-    key_ends = keys + _first(raw, keys, ends, _VALUE)
     texts, nulls = after == ord('"'), after == ord("n")
+    key_ends = _key_ends(data, raw, keys, ends, texts)
     if not (
-        (key_ends - keys >= np.where(nulls, 4, 2)).all()
-        and (texts | nulls).all()
+        (texts | nulls).all()
+        and (key_ends - keys >= np.where(nulls, 4, 2)).all()
+        and (key_ends + len(_VALUE) + 2 < ends).all()
+        and (_windows(data, len(_VALUE))[key_ends] == _VALUE_BYTES).all()
         and (data[key_ends + len(_VALUE)] == ord('"')).all()
         and (data[key_ends[texts] - 1] == ord('"')).all()
     ):
@@ -126,6 +143,16 @@ def together(answer: bytes, runs: list[Run]) -> list[Any] | None:
             pa.array(np.zeros(count + 1, np.int32)), pa.array([], pa.string()), pa.array([], pa.string())
         ),
     ]
+
+
+def _key_ends(data: Any, raw: Any, keys: Any, ends: Any, texts: Any) -> Any:
+    """Where each key ends that is a text without escapes, or null; anything for other keys."""
+    near = _windows(data, min(_NEAR, len(data) - int(keys[-1])))[keys]
+    quotes = near[:, 1:] == ord('"')
+    places = quotes.argmax(axis=1)
+    if (quotes[np.arange(len(keys)), places] | ~texts).all():
+        return keys + np.where(texts, places + 2, 4)
+    return keys + _first(raw, keys, ends, _VALUE)
 
 
 def _places(answer: bytes, runs: list[Run]) -> tuple[Any, Any, Any]:

@@ -8,9 +8,7 @@ A large batch is kept, and sent to readers of the log, as one LZ4 block of these
 """
 
 import struct
-from typing import Any, Final, NamedTuple
-
-import lz4.block
+from typing import Final, NamedTuple
 
 HEADER: Final = struct.Struct("<BI")
 GROUP_SIZE: Final = struct.Struct("<H")
@@ -18,7 +16,7 @@ SPARSE: Final = 1
 FOR_GROUP: Final = 2
 CONTROL: Final = 4
 MOST_RATIO: Final = 255
-"""One byte of an LZ4 block stands for so many bytes at most."""
+"""One byte of an LZ4 block becomes at most so many bytes."""
 
 
 class Layout(NamedTuple):
@@ -33,7 +31,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(stored: bytes) -> Layout:
-    """Raises: ValueError: these bytes are too few for what they begin with."""
+    """Raises: ValueError: the bytes end before a part that their header names."""
     if len(stored) < HEADER.size:
         raise ValueError(f"{len(stored)} bytes are not a record batch")
     flags, count = HEADER.unpack_from(stored)
@@ -51,16 +49,3 @@ def layout_of(stored: bytes) -> Layout:
         for_group = stored[position - size : position].decode()
     offsets_at = HEADER.size + 4 * count if flags & SPARSE else -1
     return Layout(count, HEADER.size, offsets_at, position, for_group, bool(flags & CONTROL))
-
-
-def unpacked(block: Any, stored_bytes: int) -> bytes:
-    """The batch that an LZ4 block (a buffer) has. Raises: ValueError: it is not a block of `stored_bytes` bytes."""
-    if not 0 <= stored_bytes <= MOST_RATIO * len(block):  # no memory is taken for a wrong size
-        raise ValueError(f"{len(block)} bytes are not a block of {stored_bytes} bytes")
-    try:
-        stored: bytes = lz4.block.decompress(block, uncompressed_size=stored_bytes)
-    except lz4.block.LZ4BlockError as fault:
-        raise ValueError(f"{len(block)} bytes are not a block of LZ4: {fault}") from None
-    if len(stored) != stored_bytes:
-        raise ValueError(f"the block has {len(stored)} bytes, and not {stored_bytes}")
-    return stored

@@ -22,6 +22,7 @@ from sharequeue.protocol.batch_layout import layout_of
 
 BOUNDS: Final = struct.Struct("<qqq")
 RUN: Final = struct.Struct("<qIIII")
+END: Final = struct.Struct("<I")
 DENSE, SPARSE, PACKED = 0, 1, 2
 
 
@@ -60,7 +61,9 @@ class PackedRun(NamedTuple):
 
 
 def bounds_of(answer: bytes) -> Bounds:
-    """The offsets of an answer."""
+    """The offsets of an answer. Raises: ValueError: it is cut."""
+    if len(answer) < BOUNDS.size:
+        raise ValueError(f"the answer has {len(answer)} bytes, and its head alone {BOUNDS.size}")
     return Bounds(*BOUNDS.unpack_from(answer))
 
 
@@ -75,7 +78,9 @@ def runs_of(answer: bytes) -> Iterator[Run | PackedRun]:
         ends_at = at + RUN.size
         records_at = ends_at + (12 if form == SPARSE else 4) * count
         at = records_at + size
-        if at > end or form > PACKED or (form == PACKED) == bool(count):
+        if form > PACKED:
+            raise ValueError(f"the run of offset {base_offset} has the form {form}, which this version does not know")
+        if at > end or (form == PACKED) == bool(count):
             raise ValueError(f"the answer of {end} bytes has no run that ends at byte {at}")
         if form == PACKED:
             yield PackedRun(base_offset, before, size, records_at)
@@ -87,7 +92,10 @@ def runs_of(answer: bytes) -> Iterator[Run | PackedRun]:
 def run_of(base_offset: int, stored: bytes) -> Run:
     """The run that a whole stored batch is. Raises: ValueError: these bytes are not a batch."""
     count, ends_at, offsets_at, records_at, _, _ = layout_of(stored)
-    return Run(base_offset, count, 0, len(stored) - records_at, ends_at, offsets_at, records_at)
+    size = len(stored) - records_at
+    if count and (last := END.unpack_from(stored, ends_at + 4 * (count - 1))[0]) != size + 1:
+        raise ValueError(f"the records of the batch at offset {base_offset} end at {last - 1}, not at {size}")
+    return Run(base_offset, count, 0, size, ends_at, offsets_at, records_at)
 
 
 def run_parts(base_offset: int, before: int, ends: Any, offsets: Any, records: Any) -> tuple[Any, ...]:

@@ -12,10 +12,9 @@ from sharequeue_gateway.record_log.compression import (
     MOST_OF_SIZE,
     NEVER,
     kept_form,
+    unpacked,
 )
 from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
-
-from sharequeue.protocol.batch_layout import unpacked
 
 WORDS = b"all work and no play " * 1000
 BLOCK = lz4.block.compress(WORDS, store_size=False)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from sharequeue_gateway.http.answers.arrow_answer import arrow_stream, arrow_wanted
 from sharequeue_gateway.http.answers.runs_answer import LARGE_BYTES, record_runs, runs_wanted
 from sharequeue_gateway.producing.record_tails import raw_record, raw_tails, record_tails
+from sharequeue_gateway.record_log.compression import unpacked
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_pipeline import record_answers
 from sharequeue_pipeline.gateway_client import ACCEPT
 
 from sharequeue.arrow_records import SCHEMA, columns_of
-from sharequeue.protocol.batch_layout import unpacked
 from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.record_runs import RUN, Bounds, PackedRun, Run, packed_parts, runs_of
@@ -193,8 +193,8 @@ def test_large_batches_are_parts_of_the_answer_without_a_copy() -> None:
 @pytest.mark.parametrize("form", [lambda batch: batch, packed], ids=["plain", "packed"])
 def test_a_cut_answer_is_refused(form: Callable[[RecordBatch], RecordBatch | PackedBatch]) -> None:
     answer = answer_of([whole(form(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS)))], BOUNDS)
-    for size in range(25, len(answer)):
-        with pytest.raises(ValueError, match="run"):
+    for size in set(range(len(answer))) - {24}:  # an answer without runs is whole
+        with pytest.raises(ValueError, match=r"run|head"):
             record_answers.of_runs(answer[:size])
 
 
@@ -209,7 +209,7 @@ def test_a_packed_batch_is_its_block() -> None:
 
 def test_a_run_of_an_unknown_form_is_refused() -> None:
     for form, count in ((3, 1), (2, 1), (0, 0), (1, 0)):
-        with pytest.raises(ValueError, match="no run"):
+        with pytest.raises(ValueError, match=r"no run|the form 3"):
             record_answers.of_runs(record_runs([], BOUNDS).body + RUN.pack(7, count, 0, 0, form) + bytes(12 * count))
 
 

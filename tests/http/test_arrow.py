@@ -14,6 +14,8 @@ from sharequeue.protocol import record_runs
 from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
 from sharequeue.protocol.errors import InvalidRequest
 from tests.http.calls import Gateway, good, problem
+from tests.http.test_transactions import begin
+from tests.http.test_transactions import end as end_transaction
 
 
 def read(gateway: Gateway, topic: str, accept: str | None = ARROW_STREAM, **query: Any) -> Any:
@@ -147,6 +149,38 @@ def runs(response: Any) -> tuple[list[Any], dict[str, int], int]:
             begin = run.records_at + end - run.before
         assert begin == run.records_at + run.size + 1
     return records, record_runs.bounds_of(body)._asdict(), packed
+
+
+def test_packed_runs_end_at_the_last_stable_offset_and_leave_aborted_records_out(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    kinds = {"plain": None, "aborted": "abort", "committed": "commit", "open": "nothing"}
+    for kind, how in kinds.items():
+        transaction = begin(gateway)["transaction_id"] if how is not None else None
+        headers = {} if transaction is None else {"Transaction-Id": transaction}
+        records = {"records": [{"value": kind + "x" * 10_000}] * 2}
+        good(gateway.http.post(f"/v1/topics/{name}/records", json=records, headers=headers))
+        if transaction is not None and how != "nothing":
+            good(end_transaction(gateway, transaction, how))
+    for level, expected in (
+        ("read_committed", ["plain", "plain", "committed", "committed"]),
+        ("read_uncommitted", [kind for kind in kinds for _ in range(2)]),
+    ):
+        records, offsets, packed = runs(read(gateway, name, RECORD_RUNS, isolation_level=level))
+        assert [record["value"].rstrip("x") for record in records] == expected
+        assert packed == len(expected) // 2
+        as_json = good(read(gateway, name, None, isolation_level=level))
+        assert records == as_json.pop("records")
+        assert offsets == as_json
+
+
+def test_records_below_the_log_start_are_not_sent_in_a_packed_run(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    for _ in range(2):
+        produce(gateway, name, [{"value": "x" * 10_000}] * 3)
+    gateway.delete_records(name, 2)
+    records, _, packed = runs(read(gateway, name, RECORD_RUNS, offset=2))
+    assert ([record["offset"] for record in records], packed) == ([2, 3, 4, 5], 1)
+    problem(read(gateway, name, RECORD_RUNS, offset=1), 422, "OFFSET_OUT_OF_RANGE", 1)
 
 
 def test_an_answer_as_stored_has_the_records_of_the_json_answer(gateway: Gateway, name: str) -> None:

@@ -1,6 +1,6 @@
 """Faults of the form that a row keeps of a batch."""
 
-from tests.mutants.mutant import gateway, shared
+from tests.mutants.mutant import gateway
 
 MUTANTS = [
     *gateway(
@@ -12,10 +12,8 @@ MUTANTS = [
             "if len(block) <= MOST_OF_SIZE * len(stored) else (stored, None)",
             "if len(block) <= len(stored) else (stored, None)",
         ),
-    ),
-    *shared(
-        "protocol/batch_layout",
-        ("the best block is read", "MOST_RATIO: Final = 255", "MOST_RATIO: Final = 250"),
+        ("the best block is read", "MOST_RATIO * len(block)", "250 * len(block)"),
+        ("a size below zero is that of no block", "if not 0 <= stored_bytes <=", "if not stored_bytes <="),
         (
             "a block of fewer bytes is another one",
             "    if len(stored) != stored_bytes:\n",

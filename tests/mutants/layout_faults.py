@@ -31,13 +31,13 @@ MUTANTS = [
         ("batch layout: offsets follow the ends", "offsets_at = HEADER.size + 4 * count", "offsets_at = HEADER.size"),
         ("batch layout: dense batches have no offsets", "4 * count if flags & SPARSE else -1", "4 * count"),
         ("batch layout: a marker of a transaction is recognised", "bool(flags & CONTROL)", "False"),
-        ("batch layout: a size below zero is an error", "if not 0 <= stored_bytes <=", "if not stored_bytes <="),
     ),
     *shared(
         "protocol/record_runs",
-        ("record runs: a cut run is an error", "if at > end or form > PACKED", "if form > PACKED"),
-        ("record runs: an unknown form is an error", "at > end or form > PACKED or", "at > end or"),
+        ("record runs: a cut run is an error", "if at > end or (form", "if (form"),
+        ("record runs: an unknown form is an error", "        if form > PACKED:\n", "        if False:\n"),
         ("record runs: a packed run counts no records", " or (form == PACKED) == bool(count):", ":"),
+        ("record runs: the records of a batch end where it ends", ")[0]) != size + 1:", ")[0]) > size + 1:"),
         (
             "record runs: an offset has eight bytes",
             "(12 if form == SPARSE else 4) * count",

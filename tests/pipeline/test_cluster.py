@@ -31,7 +31,7 @@ from tests.pipeline.driver import TOO_BUSY
 from tests.pipeline.test_poison import dead_letters
 from tests.pipeline.test_source import numbers, produce, settled
 
-SHIPPED = ("sharequeue", "sharequeue_pipeline", "pyspark_sharequeue", "msgspec", "httptools", "lz4")
+SHIPPED = ("sharequeue", "sharequeue_pipeline", "pyspark_sharequeue", "msgspec", "httptools")
 ON_NODES = ("pyspark", "py4j", "pyarrow", "numpy", "pandas", "dateutil", "six")
 """What the Python of the nodes has."""
 

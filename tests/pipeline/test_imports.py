@@ -16,3 +16,20 @@ def test_a_stream_starts_without_what_it_needs_later() -> None:
     """Each start of a stream waits for a new Python process."""
     done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout == "\n"
+
+
+WITHOUT_SERVER = """
+import sys
+from importlib.metadata import requires
+from packaging.requirements import Requirement
+for each in map(Requirement, requires("sharequeue")):
+    if each.marker is not None and each.marker.evaluate({"extra": "server"}):
+        sys.modules[each.name.replace("-", "_")] = None
+import sharequeue_pipeline.record_answers, sharequeue_pipeline.sink.writers
+import sharequeue_pipeline.source.group_stream, sharequeue_pipeline.source.record_columns
+"""
+
+
+def test_tasks_need_nothing_of_the_services() -> None:
+    """The extra [spark] does not install what the extra [server] has, and nodes have neither."""
+    subprocess.run([sys.executable, "-c", WITHOUT_SERVER], timeout=300, check=True)

@@ -3,12 +3,13 @@
 import base64
 import json
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.compression import NEVER, Compression
+from sharequeue_gateway.record_log.compression import NEVER, Compression, kept_form, unpacked
 from sharequeue_gateway.record_log.locked_append import Settles
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -20,7 +21,6 @@ from sharequeue_gateway.record_log.transactions.settlements import Settlement, S
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
-from sharequeue.protocol.batch_layout import unpacked
 from sharequeue.protocol.errors import StorageError, TooLarge
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage import transactions_by_hand as by_hand
@@ -227,6 +227,25 @@ async def test_a_reader_of_packed_batches_gets_those_that_it_can_take_whole_as_t
         assert await forms(5) == ["readable"]
         with pytest.raises(OffsetOutOfRange):
             await fresh.read_packed(topic, 0, 4, MIB, 1000)
+
+
+@pytest.mark.parametrize(("size", "aside"), [(MIB - 1000, False), (MIB, True)])
+async def test_large_batches_are_compressed_in_a_thread(
+    module_database: str, monkeypatch: pytest.MonkeyPatch, size: int, aside: bool
+) -> None:
+    """On both ways to append: alone, and with an idempotency key."""
+    topic, threads = new_topic(), list[bool]()
+
+    def noting(stored: bytes, compress_from: int) -> tuple[bytes, int | None]:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        return kept_form(stored, compress_from)
+
+    monkeypatch.setattr(store, "kept_form", noting)
+    async with PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, ["x" * size])
+        await log.appender.append([PartitionAppend(topic, 0, [tail("x" * size)], 0)], keyed(topic, 1))
+        assert await read_all(log, topic) == ["x" * size] * 2
+    assert threads == [aside] * 2
 
 
 async def test_a_read_of_packed_batches_keeps_nothing_in_memory(module_database: str) -> None:

@@ -38,7 +38,9 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     """The records of a task's ranges, as record batches of the source's schema."""
     if not isinstance(partition, TaskRanges):
         return  # Spark passes a partition of its own if `partitions` gave none
-    from sharequeue_pipeline.source.record_columns import RecordColumns  # noqa: PLC0415 - heavy, and for tasks alone
+    # heavy, and for tasks alone; both before `spare_modules`, which spares what they import
+    from sharequeue_pipeline import record_answers  # noqa: F401, PLC0415
+    from sharequeue_pipeline.source.record_columns import RecordColumns  # noqa: PLC0415
 
     columns = RecordColumns(options, schema)
     spare_modules()

@@ -10,6 +10,8 @@ from typing import Final
 
 import lz4.block
 
+from sharequeue.protocol.batch_layout import MOST_RATIO
+
 COMPRESS_FROM_BYTES: Final = 4096
 """Smaller batches stay as they are: PostgreSQL keeps them in the row itself."""
 NEVER: Final = sys.maxsize
@@ -39,3 +41,16 @@ def kept_form(stored: bytes, compress_from: int) -> tuple[bytes, int | None]:
         return stored, None
     block: bytes = lz4.block.compress(stored, store_size=False)
     return (block, len(stored)) if len(block) <= MOST_OF_SIZE * len(stored) else (stored, None)
+
+
+def unpacked(block: bytes, stored_bytes: int) -> bytes:
+    """The stored form of a batch, decompressed. Raises: ValueError: this is not a block of `stored_bytes` bytes."""
+    if not 0 <= stored_bytes <= MOST_RATIO * len(block):  # no memory is taken for a wrong size
+        raise ValueError(f"{len(block)} bytes are not a block of {stored_bytes} bytes")
+    try:
+        stored: bytes = lz4.block.decompress(block, uncompressed_size=stored_bytes)
+    except lz4.block.LZ4BlockError as fault:
+        raise ValueError(f"{len(block)} bytes are not a block of LZ4: {fault}") from None
+    if len(stored) != stored_bytes:
+        raise ValueError(f"the block becomes {len(stored)} bytes, not {stored_bytes}")
+    return stored

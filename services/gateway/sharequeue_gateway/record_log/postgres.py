@@ -130,7 +130,8 @@ class PostgresRecordLog:
         max_records: int,
         committed: bool = False,
     ) -> ReadResult[RecordBatch | PackedBatch]:
-        """None of the batches is kept in memory: a reader of the log reads each once."""
+        """Does not put batches into memory, because a reader of the log reads each batch once. So each page of a
+        read_committed reader that has batches of transactions asks the log for their outcomes."""
         place = (topic_id, partition)
         end = offset
         if not self._knows_ends(place):

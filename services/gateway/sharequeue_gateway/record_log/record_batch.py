@@ -11,7 +11,8 @@ from itertools import accumulate, chain, count
 from operator import add, attrgetter
 from typing import Any, Final
 
-from sharequeue.protocol.batch_layout import CONTROL, FOR_GROUP, GROUP_SIZE, HEADER, SPARSE, layout_of, unpacked
+from sharequeue.protocol.batch_layout import CONTROL, FOR_GROUP, GROUP_SIZE, HEADER, SPARSE, layout_of
+from sharequeue_gateway.record_log.compression import unpacked
 from sharequeue_gateway.record_log.stored_batch import StoredBatch
 
 _base_offset = attrgetter("base_offset")

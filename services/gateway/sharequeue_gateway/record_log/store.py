@@ -448,8 +448,7 @@ async def read_packed(
     max_bytes: int,
     max_records: int,
 ) -> list[RecordBatch | PackedBatch]:
-    """As `read`. Compressed batches stay so, if the records from `offset` on and within the limits include all of
-    theirs."""
+    """As `read`. A compressed batch stays compressed if it begins at `offset` or later and lies within both limits."""
     rows = await connection.fetch(READ, topic_id, partition, offset, ahead_bytes, AT_ONCE)
     batches: list[RecordBatch | PackedBatch] = []
     for row in rows:

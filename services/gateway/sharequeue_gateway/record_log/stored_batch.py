@@ -1,4 +1,4 @@
-"""A batch of the record log as far as its row tells: its offsets and its transaction, but nothing of its records. Pure.
+"""What the row of a batch says without its records: its offsets and its transaction. Pure.
 
 StoredBatch ◁── RecordBatch    its records can be read (`record_batch`)
             ◁── PackedBatch    its records are still the LZ4 block of the row
@@ -8,8 +8,8 @@ StoredBatch ◁── RecordBatch    its records can be read (`record_batch`)
 class StoredBatch:
     """What every batch has.
 
-    `size`: bytes of its records, or a little more. `transaction_id`: the transaction of its records, or that a marker
-    ends. `control`: it is the marker of an ended transaction: one offset without a record, as a batch after compaction.
+    `size`: bytes of its records, or a little more. `transaction_id`: the transaction that wrote the records, or
+    that this marker ends. `control`: it is the marker of an ended transaction, which has one offset and no record.
     `aborted`: whether its transaction was aborted; None: not known, or it has no transaction.
     """
 
