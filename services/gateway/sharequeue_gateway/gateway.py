@@ -403,6 +403,9 @@ def _apis(
         metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, base.lock_timers
     )
     producer = Producer(metadata, record_log.appender, clock, settings.max_value_depth)
+    arrow_producer = ArrowProducer(
+        metadata, record_log.appender, clock, admission, settings.max_request_bytes, settings.max_value_depth
+    )
     return GatewayApis(
         FetchApi(
             clock=clock,
@@ -424,17 +427,7 @@ def _apis(
             sessions,
             SettleApi(delivering.commits, producer, metadata, admission),
         ),
-        ProduceApi(
-            producer,
-            ArrowProducer(
-                metadata,
-                record_log.appender,
-                clock,
-                admission,
-                settings.max_request_bytes,
-                settings.max_value_depth,
-            ),
-        ),
+        ProduceApi(producer, arrow_producer),
         TransactionsApi(
             record_log.transactions,
             delivering.commits,
