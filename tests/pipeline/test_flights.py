@@ -139,6 +139,7 @@ def test_sums_of_all_flights_are_those_of_pandas(
             if run.running:
                 kill(run.process)
         print("killed", Counter(killed))
+        wait_for(lambda: all(each.ready() for each in own_stack.services), "the last victim is back", 120)
         wait_for(lambda: settled(gateway, name, name), "every record is settled", 120)
     out = spark.read.parquet(str(tmp_path / "out"))
     assert {row.deliveries for row in out.select("deliveries").distinct().collect()} == {1}
