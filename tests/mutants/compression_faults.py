@@ -13,7 +13,6 @@ MUTANTS = [
             "if len(block) <= len(stored) else (stored, None)",
         ),
         ("the best block is read", "MOST_RATIO * len(block)", "250 * len(block)"),
-        ("a size below zero is that of no block", "if not 0 <= stored_bytes <=", "if not stored_bytes <="),
         (
             "a block of fewer bytes is another one",
             "    if len(stored) != stored_bytes:\n",

@@ -8,13 +8,13 @@ MUTANTS = [
         ("batch layout: a cut header is an error", "    if len(stored) < HEADER.size:\n", "    if False:\n"),
         (
             "batch layout: ends and offsets that are cut are an error",
-            "    if len(stored) < position:\n",
-            "    if False:\n",
+            "* count\n    if len(stored) < position:\n",
+            "* count\n    if False:\n",
         ),
         (
             "batch layout: a batch may have lost its records",
-            "    if len(stored) < position:\n",
-            "    if len(stored) <= position:\n",
+            "* count\n    if len(stored) < position:\n",
+            "* count\n    if len(stored) <= position:\n",
         ),
         (
             "batch layout: an offset has eight bytes",
@@ -68,8 +68,8 @@ MUTANTS = [
         ),
         (
             "record runs: a whole batch has the bytes behind its head",
-            "len(stored) - records_at, ends_at",
-            "len(stored), ends_at",
+            "size = len(stored) - records_at\n",
+            "size = len(stored)\n",
         ),
     ),
 ]
