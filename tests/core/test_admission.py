@@ -30,3 +30,16 @@ def test_a_single_request_may_exceed_the_limit() -> None:
         admission.take(1)
     admission.release(11)
     admission.take(1)
+
+
+def test_a_single_request_may_grow_beyond_the_limit() -> None:
+    """What it has in hand already is its own. Beside another request it is refused, and nothing more is taken."""
+    admission = ProduceAdmission(10)
+    admission.take(1)
+    admission.take(11, in_hand=1)
+    admission.release(12)
+    admission.take(3)
+    admission.take(1)
+    with pytest.raises(Throttled):
+        admission.take(7, in_hand=1)
+    assert admission.bytes == 4

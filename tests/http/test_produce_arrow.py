@@ -122,7 +122,18 @@ def test_a_group_gets_the_records(gateway: Gateway, name: str) -> None:
     assert gateway.acquire(f"{name}-g", name) == ["0-2×1"]
 
 
-@pytest.mark.parametrize("content", [b"", b"no", b"\xff" * 2000, b'{"records":[{"value":1}]}', body(value=["a"])[:-8]])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no",
+        b"\xff" * 2000,
+        b'{"records":[{"value":1}]}',
+        body(value=["a"])[:-8],
+        body("zstd", value=["a"]),
+        body("lz4", value=["a" * 1000])[:-8],
+    ],
+)
 def test_bytes_that_are_no_stream_change_nothing(gateway: Gateway, name: str, content: bytes) -> None:
     refused = problem(produce(gateway, name, content), 400, "INVALID_REQUEST", 42)
     assert refused["definite"]

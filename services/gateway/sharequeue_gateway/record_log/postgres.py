@@ -166,7 +166,9 @@ class PostgresRecordLog:
         max_records: int,
         committed: bool,
     ) -> ReadResult[Batch]:
-        """What a reader gets of batches from the database. `end`: the log end, if memory does not know it.
+        """The batches from the database that a reader gets, and the bounds of the log.
+
+        `end`: the log end, if memory does not know it.
 
         Raises: OffsetOutOfRange.
         """

@@ -1,4 +1,4 @@
-"""What the row of a batch says without its records: its offsets and its transaction. Pure.
+"""The fields of a batch that need none of its records: its offsets and its transaction. Pure.
 
 StoredBatch ◁── RecordBatch    its records can be read (`record_batch`)
             ◁── PackedBatch    its records are still the LZ4 block of the row
@@ -6,7 +6,7 @@ StoredBatch ◁── RecordBatch    its records can be read (`record_batch`)
 
 
 class StoredBatch:
-    """What every batch has.
+    """The fields that every batch has.
 
     `size`: bytes of its records, or a little more. `transaction_id`: the transaction that wrote the records, or
     that this marker ends. `control`: it is the marker of an ended transaction, which has one offset and no record.
