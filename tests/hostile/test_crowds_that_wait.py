@@ -11,13 +11,15 @@ import pytest
 from bench.hostile import Probes
 from bench.processes import cpu_seconds
 from sharequeue.stack.stack import Stack
-from tests.hostile.raw import connections_of, head
+from tests.hostile.raw import Raw, connections_of, head
 from tests.http.calls import Gateway, wait_until
 
 CROWD = 10_000
 """As many fetches may wait: `max_waiting_fetches`."""
 CROWDS = 4
 """Several, because the garbage collector looks at everything only after many new objects."""
+OPENED_AT_ONCE = 1000
+"""The kernel has 4,096 connections wait for the gateway, and lets those beyond it try again after 1, 3, 7 and 15 s."""
 STOP_MS = 100
 """CPU time of the event loop within one answer of `/livez`: it does not depend on what else the machine does."""
 APPEND_CPU_S = 0.5
@@ -27,12 +29,21 @@ SILENT = 14_000
 WAITING = "sharequeue_waiting_fetches"
 
 
+def until_accepted(gateway: Gateway) -> None:
+    """Wait until the gateway has accepted all connections that have been opened: it does so in their order."""
+    with Raw(gateway.port, timeout_s=60) as last:
+        last.send(head("GET /livez"))
+        assert last.answer().status == 200
+
+
 @contextlib.contextmanager
 def crowd(gateway: Gateway, name: str, max_wait_ms: int, together: bool = False) -> Iterator[None]:
     """A crowd of fetches of one topic and group while this lasts. `together`: all deadlines are at the same moment."""
     end = time.monotonic() + max_wait_ms / 1000
     with contextlib.ExitStack() as connections:
         for number in range(CROWD):
+            if number % OPENED_AT_ONCE == 0:
+                until_accepted(gateway)
             left_ms = int(1000 * (end - time.monotonic())) if together else max_wait_ms
             fetch = {"topics": [name], "member_id": f"m{number}", "max_wait_ms": max(left_ms, 1), "max_records": 1}
             body = msgspec.json.encode(fetch)

@@ -1,14 +1,24 @@
 """Fetches from topics of many partitions: a bounded number is loaded at once, and empty ones are not read again."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 from sharequeue_gateway.delivery.delayed_fetch import LOADED_AT_ONCE
 
+from sharequeue.stack.stack import Stack
 from tests.http.calls import LONG_MS, WOKEN_S, Gateway, ranges, wait_until
 
 PARTITIONS = 2 * LOADED_AT_ONCE + 200
 LAST = PARTITIONS - 1
+
+
+@pytest.fixture(scope="module")
+def gateway(stack: Stack) -> Iterator[Gateway]:
+    """A gateway of the module's own: its counts move with no group that another module left."""
+    with httpx.Client(base_url=stack.url, timeout=40, verify=False) as http:
+        yield Gateway(http)
 
 
 @pytest.fixture(scope="module")
