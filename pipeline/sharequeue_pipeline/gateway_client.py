@@ -29,6 +29,7 @@ from sharequeue.protocol.messages.in_flight import (
 )
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import (
+    MAX_RECORDS_READ,
     Acknowledgement,
     AcknowledgeRequest,
     FetchRequest,
@@ -59,8 +60,8 @@ MAX_ACKNOWLEDGEMENTS: Final = 1000
 """Of one call."""
 ACCEPT: Final = {"Accept": f"{RECORD_RUNS}, {ARROW_STREAM};q=0.9"}
 """Gateways of earlier releases answer Arrow."""
-READ_RECORDS: Final = 10_000
 READ_BYTES: Final = 16 * 1024 * 1024
+"""Of one call, after decompression."""
 KEY_RETENTION_MS: Final = 7 * 86_400_000
 """Seven days: a query may be restarted days later."""
 REPEAT_PAUSE_S: Final = 0.2
@@ -372,7 +373,7 @@ class GatewayClient:
         while offset <= entry.last_offset:
             query = ReadRecordsQuery(
                 offset=offset,
-                max_records=min(READ_RECORDS, entry.last_offset - offset + 1),
+                max_records=min(MAX_RECORDS_READ, entry.last_offset - offset + 1),
                 max_bytes=READ_BYTES,
                 isolation_level=isolation,
             )
@@ -397,13 +398,12 @@ class GatewayClient:
                 continue
             stored = headers.get("content-type") == RECORD_RUNS
             try:
-                batch, following = record_answers.of_runs(body) if stored else record_answers.of_arrow(body)
+                batches, following = record_answers.of_runs(body) if stored else record_answers.of_arrow(body)
+                yield from batches
             except (ValueError, IndexError, msgspec.MsgspecError) as fault:
                 raise PipelineError(
                     f"{entry.topic}-{entry.partition}: the gateway's answer from offset {offset} on is damaged: {fault}"
                 ) from None
-            if batch.num_rows:
-                yield batch
             if following <= offset:
                 raise PipelineError(
                     f"{entry.topic}-{entry.partition} ends at offset {offset}, before {entry.last_offset}"

@@ -9,7 +9,7 @@ a look at the bytes of values, and each column is copied once. An answer that ha
 (headers, bytes in base64, an escape in a key, a time before 2001) is decoded record by record.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,42 +18,90 @@ import pyarrow.compute as pc
 
 from sharequeue.arrow_records import SCHEMA, columns_of
 from sharequeue.protocol.batch_layout import MOST_RATIO
-from sharequeue.protocol.record_runs import PackedRun, Run, bounds_of, run_of, runs_of
+from sharequeue.protocol.record_runs import END, PackedRun, Run, bounds_of, run_of, runs_of
 
-_LZ4: Final = pa.Codec("lz4_raw")
-_HEAD: Final = np.frombuffer(b'{"offset":', np.uint8)
-_TIME: Final = np.frombuffer(b',"timestamp_ms":', np.uint8)
-_KEY: Final = np.frombuffer(b',"key":', np.uint8)
-_DIGITS: Final = 13
-"""Of a time in ms from 2001 to 2286."""
-_SHAPE: Final = len(_TIME) + _DIGITS + len(_KEY) + 1
-_POWERS: Final = 10 ** np.arange(1, 19, dtype=np.int64)
-_PLACES: Final = 10 ** np.arange(_DIGITS - 1, -1, -1, dtype=np.int64)
-_VALUE: Final = b',"value'
-_VALUE_BYTES: Final = np.frombuffer(_VALUE, np.uint8)
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Stored bytes of a record batch. A larger answer becomes several, so that a processor's cache holds each."""
+_BLOCK: Final = pa.Codec("lz4_raw")
+_FRAME: Final = pa.Codec("lz4")
+_HEADS: Final = (bytes.fromhex("04224d18606051"), bytes.fromhex("04224d18607073"))
+"""Of frames of independent blocks of at most `_BLOCK_BYTES` and `_LARGEST_BLOCK_BYTES`, without a checksum of their
+content. Source: lz4_Frame_format.md. The buffers of the first one are smaller."""
+_BLOCK_BYTES: Final = 1024 * 1024
+_LARGEST_BLOCK_BYTES: Final = 4 * 1024 * 1024
+_NOT_COMPRESSED: Final = 1 << 31
+_END_MARK: Final = bytes(4)
+_SHORTEST: Final = len('null,"value":0}')
+"""Bytes of the shortest rest of a record, from its key on."""
 _NEAR: Final = 40
 """A key whose second quote is not so near is searched for, which costs more."""
-_REST: Final = len('null,"value":0}')
-"""Bytes of the shortest rest of a record, from its key on."""
+_DIGITS: Final = slice(16, 29)
+"""Of the time, in `_MIDDLE`: a time in ms from 2001 to 2286 has 13."""
+_POWERS: Final = 10 ** np.arange(1, 19, dtype=np.int64)
+_PLACES: Final = 10 ** np.arange(12, -1, -1, dtype=np.int64)
+_VALUE: Final = b',"value'
+_NO_TEXTS: Final = pa.array([], pa.string())
 
 
-def of_arrow(answer: bytes) -> tuple[Any, int]:
-    """Returns: a record batch, and the offset to read next."""
+class _Form:
+    """Bytes that stand at a place of each record, as numbers of 8 bytes. A zero byte stands for any byte."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = np.frombuffer(text, "<u8")
+        self._mask = np.where(np.frombuffer(text, np.uint8) > 0, np.uint8(255), np.uint8(0)).view("<u8")
+
+    def fits(self, words: Any) -> bool:
+        """Whether all rows of numbers have this form."""
+        return bool((words & self._mask == self._text).all())
+
+
+_HEAD: Final = _Form(b'{"offset":' + bytes(6))
+_MIDDLE: Final = _Form(b',"timestamp_ms":' + bytes(13) + b',"key":' + bytes(4))
+_KEY_AT: Final = len(b',"timestamp_ms":1700000000000,"key":')
+_OF_VALUE: Final = _Form(_VALUE + b'"')
+_END: Final = _Form(bytes(7) + b"}")
+_HEADERS_END: Final = np.frombuffer(bytes(5) + b'"}}', "<u8") >> np.uint64(40)
+
+
+def of_arrow(answer: bytes) -> tuple[list[Any], int]:
+    """Returns: a record batch, or none if the answer has no record, and the offset to read next."""
     with pa.ipc.open_stream(answer) as reader:
-        table = reader.read_all().combine_chunks()
-        batches = table.to_batches()
-        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=reader.schema)
-        return batch, int(reader.schema.metadata[b"next_offset"])
+        batches = reader.read_all().combine_chunks().to_batches()
+        return [batch for batch in batches if batch.num_rows], int(reader.schema.metadata[b"next_offset"])
 
 
-def of_runs(answer: bytes) -> tuple[Any, int]:
-    """Returns: a record batch, and the offset to read next. Raises: ValueError: the answer is cut or damaged."""
-    records, runs = _unpacked(answer, list(runs_of(answer)))
-    columns = together(records, runs) if runs else None
+def of_runs(answer: bytes) -> tuple[Iterator[Any], int]:
+    """Returns: record batches, none of them empty, and the offset to read next.
+
+    Raises: ValueError: the answer is cut or damaged; so does the iterator, of a compressed run.
+    """
+    return _batches(answer, list(runs_of(answer))), bounds_of(answer).next_offset
+
+
+def _batches(answer: bytes, runs: Sequence[Run | PackedRun]) -> Iterator[Any]:
+    """The records of `BATCH_BYTES` at a time."""
+    some: list[Run | PackedRun] = []
+    size = 0
+    for run in runs:
+        more = run.stored_bytes if isinstance(run, PackedRun) else run.size
+        if some and size + more > BATCH_BYTES:
+            yield from _batch(answer, some)
+            some, size = [], 0
+        some.append(run)
+        size += more
+    yield from _batch(answer, some)
+
+
+def _batch(answer: bytes, some: Sequence[Run | PackedRun]) -> Iterator[Any]:
+    """The records of runs as one record batch, or none."""
+    records, runs = _unpacked(answer, some)
+    if not runs:
+        return
+    columns = together(records, runs)
     if columns is None:
         texts = b",".join([records[run.records_at : run.records_at + run.size] for run in runs])
         columns = columns_of(b"[%b]" % texts)
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), bounds_of(answer).next_offset
+    yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _unpacked(answer: bytes, runs: Sequence[Run | PackedRun]) -> tuple[bytes, list[Run]]:
@@ -61,31 +109,61 @@ def _unpacked(answer: bytes, runs: Sequence[Run | PackedRun]) -> tuple[bytes, li
     plain = [run for run in runs if isinstance(run, Run)]
     if len(plain) == len(runs):
         return answer, plain
-    parts: list[bytes] = []
+    sizes = [_size_of(run) for run in runs]
+    records = _decompressed(answer, runs, sizes)
     found: list[Run] = []
-    size = 0
-    for run in runs:
+    at = 0
+    for run, size in zip(runs, sizes, strict=True):
         if isinstance(run, PackedRun):
-            part = _decompressed(answer, run)
-            found.append(run_of(run.base_offset, part).moved(size))
+            found.append(run_of(run.base_offset, memoryview(records)[at : at + size]).moved(at))
         else:
-            part = answer[run.ends_at : run.records_at + run.size]
-            found.append(run.moved(size - run.ends_at))
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts), [run for run in found if run.record_count]  # compaction leaves batches without records
+            found.append(run.moved(at - run.ends_at))
+        at += size
+    return records, [run for run in found if run.record_count]  # compaction leaves batches without records
 
 
-def _decompressed(answer: bytes, run: PackedRun) -> bytes:
-    """The stored batch of a packed run. Arrow accepts a larger size than the block has: `run_of` notices that."""
-    if run.stored_bytes <= MOST_RATIO * run.size:  # no memory is taken for a wrong size
-        try:
-            block = memoryview(answer)[run.block_at : run.block_at + run.size]
-            batch: bytes = _LZ4.decompress(block, run.stored_bytes, asbytes=True)
-            return batch
-        except (pa.ArrowException, OSError):
-            pass
-    raise ValueError(f"{run.size} bytes are not an LZ4 block of {run.stored_bytes} bytes")
+def _size_of(run: Run | PackedRun) -> int:
+    """The bytes of a run with its ends and offsets. Raises: ValueError: no LZ4 block becomes so many."""
+    if isinstance(run, Run):
+        return run.records_at + run.size - run.ends_at
+    if run.stored_bytes > MOST_RATIO * run.size:  # no memory is taken for a wrong size
+        raise ValueError(f"{run.size} bytes are not an LZ4 block of {run.stored_bytes} bytes")
+    return run.stored_bytes
+
+
+def _decompressed(answer: bytes, runs: Sequence[Run | PackedRun], sizes: Sequence[int]) -> bytes:
+    """The runs, one behind the other. Their blocks become one frame of LZ4, which Arrow decompresses into one piece of
+    memory. Raises: ValueError: a block is damaged. If one becomes fewer bytes than its run says, `run_of` notices."""
+    frame: list[bytes | memoryview] = [_HEADS[max(sizes) > _BLOCK_BYTES]]
+    for run, size in zip(runs, sizes, strict=True):
+        frame += _blocks(answer, run, size)
+    frame.append(_END_MARK)
+    return _with(_FRAME, b"".join(frame), sum(sizes))
+
+
+def _blocks(answer: bytes, run: Run | PackedRun, size: int) -> Iterator[bytes | memoryview]:
+    """A run as blocks of a frame, each behind its size. A batch too large for a frame is decompressed by itself."""
+    whole = memoryview(answer)
+    if isinstance(run, Run):
+        batch = whole[run.ends_at : run.ends_at + size]
+    else:
+        block = whole[run.block_at : run.block_at + run.size]
+        if size <= _LARGEST_BLOCK_BYTES:
+            yield from (END.pack(run.size), block)
+            return
+        batch = memoryview(_with(_BLOCK, block, size))
+    for start in range(0, size, _LARGEST_BLOCK_BYTES):
+        part = batch[start : start + _LARGEST_BLOCK_BYTES]
+        yield from (END.pack(_NOT_COMPRESSED | len(part)), part)
+
+
+def _with(codec: Any, data: bytes | memoryview, size: int) -> bytes:
+    """The data decompressed to at most `size` bytes."""
+    try:
+        found: bytes = codec.decompress(data, size, asbytes=True)
+        return found
+    except (pa.ArrowException, OSError):
+        raise ValueError(f"{len(data)} bytes of LZ4 are damaged, or become more than {size} bytes") from None
 
 
 def together(answer: bytes, runs: list[Run]) -> list[Any] | None:
@@ -94,63 +172,51 @@ def together(answer: bytes, runs: list[Run]) -> list[Any] | None:
     `runs`: those of the answer, at least one.
     """
     offsets, starts, ends = _places(answer, runs)
-    data = np.frombuffer(answer, np.uint8)
-    times = starts + len(_HEAD) + 1 + np.searchsorted(_POWERS, offsets, side="right")
-    keys = times + (_SHAPE - 1)
-    if (keys + _REST > ends).any():
+    middles_at = starts + len('{"offset":0') + np.searchsorted(_POWERS, offsets, side="right")
+    keys = middles_at + _KEY_AT
+    if (keys + _SHORTEST > ends).any():
         return None
-    shape = _windows(data, _SHAPE)[times]
-    after = shape[:, -1]
-    """The first byte of the key."""
-    digits = shape[:, len(_TIME) : len(_TIME) + _DIGITS] - np.uint8(ord("0"))
-    if not (
-        (_windows(data, len(_HEAD))[starts] == _HEAD).all()
-        and (shape[:, : len(_TIME)] == _TIME).all()
-        and (digits < 10).all()
-        and (shape[:, -1 - len(_KEY) : -1] == _KEY).all()
-        and (data[ends - 1] == ord("}")).all()
-    ):
+    middles, tails = _words(answer, middles_at, 5), _words(answer, ends - 8)
+    if not (_HEAD.fits(_words(answer, starts, 2)) and _MIDDLE.fits(middles) and _END.fits(tails)):
         return None
-    raw = pa.py_buffer(answer)
+    times = _times(middles)
+    data, raw = np.frombuffer(answer, np.uint8), pa.py_buffer(answer)
+    after = data[keys]
     texts, nulls = after == ord('"'), after == ord("n")
-    key_ends = _key_ends(data, raw, keys, ends, texts)
-    if not (
+    key_ends = _key_ends(answer, raw, keys, ends, texts)
+    if times is None or not (
         (texts | nulls).all()
         and (key_ends - keys >= np.where(nulls, 4, 2)).all()
         and (key_ends + len(_VALUE) + 2 < ends).all()
-        and (_windows(data, len(_VALUE))[key_ends] == _VALUE_BYTES).all()
-        and (data[key_ends + len(_VALUE)] == ord('"')).all()
+        and _OF_VALUE.fits(_words(answer, key_ends))
         and (data[key_ends[texts] - 1] == ord('"')).all()
     ):
         return None
     values, value_ends = key_ends + len(_VALUE) + 2, ends - 1
     cut_keys = _cut(raw, keys + texts, key_ends - texts, nulls)
     cut_values = _cut(raw, values, value_ends, (value_ends - values == 4) & (data[values] == ord("n")))
-    likely = (data[ends - 2] == ord("}")) & (data[ends - 3] == ord('"'))
+    likely = tails[:, 0] >> np.uint64(40) == _HEADERS_END
     """The records that end as those with headers do."""
-    if pc.any(pc.match_substring(cut_keys, "\\")).as_py() or (
+    if _has(cut_keys, b"\\") or (
         likely.any() and pc.any(pc.match_substring(cut_values.filter(pa.array(likely)), ',"headers":{"')).as_py()
     ):
         return None
     count = len(offsets)
     return [
         pa.array(offsets),
-        pa.array(_times(digits)),
+        pa.array(times),
         cut_keys,
         cut_values,
         pa.repeat(pa.scalar(True), count),
-        pa.MapArray.from_arrays(
-            pa.array(np.zeros(count + 1, np.int32)), pa.array([], pa.string()), pa.array([], pa.string())
-        ),
+        pa.MapArray.from_arrays(pa.array(np.zeros(count + 1, np.int32)), _NO_TEXTS, _NO_TEXTS),
     ]
 
 
-def _key_ends(data: Any, raw: Any, keys: Any, ends: Any, texts: Any) -> Any:
+def _key_ends(answer: bytes, raw: Any, keys: Any, ends: Any, texts: Any) -> Any:
     """Where each key ends that is a text without escapes, or null; anything for other keys."""
-    near = _windows(data, min(_NEAR, len(data) - int(keys[-1])))[keys]
-    quotes = near[:, 1:] == ord('"')
+    quotes = _bytes(answer, keys, min(_NEAR, len(answer) - int(keys[-1])))[:, 1:] == ord('"')
     places = quotes.argmax(axis=1)
-    if (quotes[np.arange(len(keys)), places] | ~texts).all():
+    if (places.astype(bool) | quotes[:, 0] | ~texts).all():
         return keys + np.where(texts, places + 2, 4)
     return keys + _first(raw, keys, ends, _VALUE)
 
@@ -172,14 +238,26 @@ def _places(answer: bytes, runs: list[Run]) -> tuple[Any, Any, Any]:
     return offsets, starts, ends - 1
 
 
-def _windows(data: Any, size: int) -> Any:
-    return np.lib.stride_tricks.sliding_window_view(data, size)
+def _bytes(answer: bytes, places: Any, size: int) -> Any:
+    """The bytes from each place on, a row of `size` for each."""
+    everywhere = np.ndarray((len(answer) - size + 1,), f"V{size}", answer, strides=(1,))
+    return everywhere[places].view(np.uint8).reshape(-1, size)
 
 
-def _times(digits: Any) -> Any:
-    if (digits == digits[0]).all():  # as the records of one request, whose time is the gateway's
-        return np.full(len(digits), int(digits[0] @ _PLACES))
-    return digits @ _PLACES
+def _words(answer: bytes, places: Any, count: int = 1) -> Any:
+    """The bytes from each place on as numbers of 8 bytes, a row of `count` for each."""
+    return _bytes(answer, places, 8 * count).view("<u8")
+
+
+def _times(middles: Any) -> Any:
+    """The times of the records, or None: one of them has other digits. Equal ones in a row are converted once: those of
+    one request have the gateway's time."""
+    changes = (middles[1:, 2] != middles[:-1, 2]) | (middles[1:, 3] != middles[:-1, 3])
+    firsts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    digits = middles[firsts].view(np.uint8)[:, _DIGITS] - np.uint8(ord("0"))
+    if (digits > 9).any():
+        return None
+    return np.repeat(digits @ _PLACES, np.diff(firsts, append=len(middles)))
 
 
 def _pieces(raw: Any, starts: Any, ends: Any) -> Any:
@@ -193,6 +271,11 @@ def _cut(raw: Any, starts: Any, ends: Any, nulls: Any) -> Any:
     """An array of the bytes between starts and ends."""
     wanted = pa.array(np.arange(0, 2 * len(starts), 2), mask=nulls if nulls.any() else None)
     return _pieces(raw, starts, ends).take(wanted)
+
+
+def _has(texts: Any, part: bytes) -> bool:
+    """Whether the bytes of an array that `take` made have a part."""
+    return any(buffer is not None and part in buffer.to_pybytes() for buffer in texts.buffers()[2:])
 
 
 def _first(raw: Any, starts: Any, ends: Any, text: bytes) -> Any:

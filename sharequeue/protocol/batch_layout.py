@@ -30,7 +30,7 @@ class Layout(NamedTuple):
     control: bool
 
 
-def layout_of(stored: bytes) -> Layout:
+def layout_of(stored: bytes | memoryview) -> Layout:
     """Raises: ValueError: the bytes end before a part that their header names."""
     if len(stored) < HEADER.size:
         raise ValueError(f"{len(stored)} bytes are not a record batch")
@@ -46,6 +46,6 @@ def layout_of(stored: bytes) -> Layout:
         position += GROUP_SIZE.size + size
         if len(stored) < position:
             raise ValueError(f"{len(stored)} bytes cannot hold the name of a group, which has {size}")
-        for_group = stored[position - size : position].decode()
+        for_group = str(stored[position - size : position], "utf-8")
     offsets_at = HEADER.size + 4 * count if flags & SPARSE else -1
     return Layout(count, HEADER.size, offsets_at, position, for_group, bool(flags & CONTROL))

@@ -89,7 +89,7 @@ def runs_of(answer: bytes) -> Iterator[Run | PackedRun]:
             yield Run(base_offset, count, before, size, ends_at, offsets_at, records_at)
 
 
-def run_of(base_offset: int, stored: bytes) -> Run:
+def run_of(base_offset: int, stored: bytes | memoryview) -> Run:
     """The run that a whole stored batch is. Raises: ValueError: these bytes are not a batch."""
     count, ends_at, offsets_at, records_at, _, _ = layout_of(stored)
     size = len(stored) - records_at

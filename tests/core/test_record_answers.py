@@ -2,14 +2,17 @@
 
 import base64
 import json
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import lz4.block
+import lz4.frame
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lz4.frame import BLOCKSIZE_MAX1MB, BLOCKSIZE_MAX4MB
 from sharequeue_gateway.http.answers.arrow_answer import arrow_stream, arrow_wanted
 from sharequeue_gateway.http.answers.runs_answer import LARGE_BYTES, record_runs, runs_wanted
 from sharequeue_gateway.producing.record_tails import raw_record, raw_tails, record_tails
@@ -24,6 +27,7 @@ from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.record_runs import RUN, Bounds, PackedRun, Run, packed_parts, runs_of
 
+MIB = 1024 * 1024
 NOW_MS = 1_700_000_000_123
 BOUNDS = Bounds(7, 2, 99)
 Cut = tuple[RecordBatch | PackedBatch, int, int]
@@ -71,10 +75,17 @@ def in_bulk(cuts: Sequence[Cut]) -> bool:
 
 def check(cuts: Sequence[Cut]) -> None:
     answer = answer_of(cuts, BOUNDS)
-    found, next_offset = record_answers.of_runs(answer)
-    found.validate(full=True)
-    assert found.equals(one_by_one(cuts))
+    batches, next_offset = record_answers.of_runs(answer)
+    found = list(batches)
+    for batch in found:
+        batch.validate(full=True)
+        assert batch.num_rows
+    assert pa.Table.from_batches(found, SCHEMA).combine_chunks().equals(pa.Table.from_batches([one_by_one(cuts)]))
     assert next_offset == BOUNDS.next_offset
+
+
+def read(answer: bytes) -> list[Any]:
+    return list(record_answers.of_runs(answer)[0])
 
 
 texts = st.text(max_size=12) | st.sampled_from(
@@ -169,6 +180,24 @@ def test_an_odd_record_is_decoded_alone(record: dict[str, Any], bulk: bool) -> N
     assert in_bulk(cuts) == bulk
 
 
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [(b'{"offset":', b'{"Offset":'), (b"timestamp_ms", b"timestamp-ms"), (b"1700000000123", b"17000000:0123")],
+)
+def test_bytes_of_another_shape_are_not_decoded_in_bulk(text: bytes, other: bytes) -> None:
+    answer = answer_of([whole(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS))], BOUNDS)
+    place = answer.rindex(text)
+    runs = [run for run in runs_of(answer) if isinstance(run, Run)]
+    assert record_answers.together(answer[:place] + other + answer[place + len(text) :], runs) is None
+
+
+def test_records_of_several_requests_have_their_own_times() -> None:
+    times = [NOW_MS, NOW_MS + 1, NOW_MS + 1, NOW_MS + 1 + 10**7, NOW_MS + 1 + 10**7, NOW_MS]
+    cuts = [whole(RecordBatch.encode(at, tails({"value": 1, "timestamp_ms": ms}), ms)) for at, ms in enumerate(times)]
+    check(cuts)
+    assert in_bulk(cuts)
+
+
 def test_a_marker_and_an_answer_without_records() -> None:
     marker = RecordBatch.marker(3, NOW_MS, "t")
     check([])
@@ -179,7 +208,7 @@ def test_a_marker_and_an_answer_without_records() -> None:
 def test_raw_records_have_their_bytes() -> None:
     raw = RecordBatch.encode(0, raw_tails(raw_record("k", None, {"content-type": "x"}), b"\x00\xff", NOW_MS), NOW_MS)
     check([whole(raw)])
-    assert record_answers.of_runs(answer_of([whole(raw)], BOUNDS))[0].column("value")[0].as_py() == b"\x00\xff"
+    assert read(answer_of([whole(raw)], BOUNDS))[0].column("value")[0].as_py() == b"\x00\xff"
 
 
 def test_large_batches_are_parts_of_the_answer_without_a_copy() -> None:
@@ -198,7 +227,7 @@ def test_a_cut_answer_is_refused(form: Callable[[RecordBatch], RecordBatch | Pac
     answer = answer_of([whole(form(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS)))], BOUNDS)
     for size in set(range(len(answer))) - {24}:  # an answer without runs is whole
         with pytest.raises(ValueError, match=r"run|head"):
-            record_answers.of_runs(answer[:size])
+            read(answer[:size])
 
 
 def test_a_packed_batch_is_its_block() -> None:
@@ -213,7 +242,7 @@ def test_a_packed_batch_is_its_block() -> None:
 def test_a_run_of_an_unknown_form_is_refused() -> None:
     for form, count in ((3, 1), (2, 1), (0, 0), (1, 0)):
         with pytest.raises(ValueError, match=r"no run|the form 3"):
-            record_answers.of_runs(record_runs([], BOUNDS).body + RUN.pack(7, count, 0, 0, form) + bytes(12 * count))
+            read(record_runs([], BOUNDS).body + RUN.pack(7, count, 0, 0, form) + bytes(12 * count))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +253,50 @@ def test_a_run_of_an_unknown_form_is_refused() -> None:
 def test_a_block_of_something_else_is_refused(block: bytes, stored_bytes: int) -> None:
     answer = b"".join((record_runs([], BOUNDS).body, *packed_parts(7, stored_bytes, block)))
     with pytest.raises(ValueError, match="bytes"):
-        record_answers.of_runs(answer)
+        read(answer)
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_block_of_another_size_than_its_run_says_is_refused(more: int) -> None:
+    """Blocks are decompressed together, so the batch behind such a block would begin at another place."""
+    first = packed(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS))
+    second = packed(RecordBatch.encode(2, tails({"value": 3}), NOW_MS))
+    sizes = (first.size + more, second.size), (first.size, second.size + more)
+    for of_first, of_second in sizes:
+        runs = (*packed_parts(0, of_first, first.block), *packed_parts(2, of_second, second.block))
+        with pytest.raises(ValueError, match=r"bytes|end at"):
+            read(b"".join((record_runs([], BOUNDS).body, *runs)))
+
+
+def test_the_heads_of_frames_are_those_of_lz4() -> None:
+    content = random.Random(5).randbytes(5 * MIB)
+    for size, head in zip((BLOCKSIZE_MAX1MB, BLOCKSIZE_MAX4MB), record_answers._HEADS, strict=True):
+        frame = lz4.frame.compress(content, block_size=size, block_linked=False, store_size=False)
+        assert frame[: len(head)] == head
+
+
+@pytest.mark.parametrize("mib", [1, 2, 5])
+def test_batches_of_any_size_are_read(mib: int) -> None:
+    """Those of more than 1 MiB need another frame, and those of more than 4 MiB do not fit into one."""
+    large = tails(*({"key": f"k{number}", "value": f"{number:08}" * 125} for number in range(mib * 1000)))
+    small = tails({"key": "k", "value": "v"})
+    batches = [RecordBatch.encode(0, small, NOW_MS), RecordBatch.encode(1, large, NOW_MS)]
+    after = RecordBatch.encode(batches[1].last_offset + 1, small, NOW_MS)
+    assert len(batches[1].stored) > mib * MIB
+    check([whole(packed(batches[0])), whole(packed(batches[1])), whole(after)])
+    check([whole(batches[0]), whole(packed(batches[1])), whole(packed(after))])
+    check([whole(packed(batches[0])), whole(batches[1]), whole(packed(after))])
+
+
+def test_a_large_answer_becomes_several_batches() -> None:
+    """A batch begins with a run that has no room in the one before it."""
+    offset, cuts = 0, []
+    for _ in range(5):
+        batch = RecordBatch.encode(offset, tails(*[{"value": "x" * 1000}] * 1500), NOW_MS)
+        offset = batch.last_offset + 1
+        cuts.append(whole(packed(batch)))
+    check(cuts)
+    assert [batch.num_rows for batch in read(answer_of(cuts, BOUNDS))] == [3000, 3000, 1500]
 
 
 def test_a_gateway_of_an_earlier_release_answers_arrow() -> None:
@@ -233,7 +305,7 @@ def test_a_gateway_of_an_earlier_release_answers_arrow() -> None:
     assert arrow_wanted(accept)  # all that such a gateway asks
     cuts = [whole(RecordBatch.encode(0, tails({"key": "k", "value": {"a": 1}, "headers": {"h": "x"}}), NOW_MS))]
     records = b",".join(batch.view(first, last) for batch, first, last in map(readable, cuts))
-    found, next_offset = record_answers.of_arrow(arrow_stream(b"[%b]" % records, BOUNDS))
+    (found,), next_offset = record_answers.of_arrow(arrow_stream(b"[%b]" % records, BOUNDS))
     assert found.equals(one_by_one(cuts))
     assert next_offset == BOUNDS.next_offset
-    assert record_answers.of_arrow(arrow_stream(b"[]", BOUNDS))[0].num_rows == 0
+    assert record_answers.of_arrow(arrow_stream(b"[]", BOUNDS))[0] == []

@@ -187,6 +187,7 @@ async def test_a_page_is_bounded_by_the_bytes_that_it_takes_in_memory(module_dat
         for max_bytes, wanted in ((1, 1), (MIB, 1), (4 * MIB, 4)):
             assert len(await store.read(admin, topic, 0, 0, max_bytes)) == wanted
             assert len(await store.read(admin, topic, 0, 7, max_bytes)) == wanted, "from the middle"
+            assert len(await store.read_packed(admin, topic, 0, 7, 4 * MIB, max_bytes, 1000)) == wanted, "as stored"
     async with PostgresRecordLogs(module_database).open(cache_bytes=2 * MIB) as fresh:
         for committed in (False, True):
             read = await fresh.read(topic, 0, 0, 3 * MIB, 1000, committed)
@@ -255,6 +256,28 @@ async def test_a_read_of_packed_batches_keeps_nothing_in_memory(module_database:
     async with PostgresRecordLogs(module_database).open() as fresh:
         assert len((await fresh.read_packed(topic, 0, 0, MIB, 1000)).batches) == 1
         assert fresh._cache.bytes == 0
+
+
+async def test_no_batch_behind_the_limits_of_a_packed_read_is_read(module_database: str) -> None:
+    """A page that took 72 records read 8 batches and decompressed them. The limit of stored bytes bounds memory."""
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for _ in range(6):
+            await append(log, topic, [LARGE, LARGE])
+        (size, stored), *_ = await rows(admin, topic)
+        assert size is not None
+
+        async def firsts(offset: int, stored_bytes: int = MIB, max_bytes: int = MIB, records: int = 100) -> list[int]:
+            read = await store.read_packed(admin, topic, 0, offset, stored_bytes, max_bytes, records)
+            return [batch.base_offset for batch in read]
+
+        assert await firsts(0) == [0, 2, 4, 6, 8, 10]
+        assert await firsts(0, records=1) == await firsts(1, records=1) == [0]
+        assert await firsts(0, records=3) == await firsts(1, records=2) == [0, 2]
+        assert await firsts(2, max_bytes=2 * size) == await firsts(3, stored_bytes=2 * stored) == [2, 4]
+        assert await firsts(2, max_bytes=1) == await firsts(3, stored_bytes=1) == [2]
+        await admin.execute("DELETE FROM log.record_batches WHERE topic_id = $1 AND base_offset IN (2, 4)", topic)
+        assert await firsts(2, records=1) == [6], "what follows a gap"
 
 
 async def test_packed_batches_are_read_as_far_as_they_are_committed(module_database: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from sharequeue.protocol.types import MAX_INT64
 from sharequeue_gateway.record_log.compression import Compression, kept_form
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
@@ -170,17 +171,21 @@ READ = f"""
 SELECT {_READ_COLUMNS}
 FROM (
   SELECT {_READ_COLUMNS},
-    sum({MEMORY_BYTES}) FILTER (WHERE last_offset >= $3) OVER (ORDER BY base_offset) - {MEMORY_BYTES} AS before
+    sum({MEMORY_BYTES}) FILTER (WHERE last_offset >= $3) OVER in_order - {MEMORY_BYTES} AS before,
+    sum(octet_length(records)) FILTER (WHERE last_offset >= $3) OVER in_order - octet_length(records) AS stored_before
   FROM (
     SELECT {_READ_COLUMNS} FROM log.record_batches
     WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
       SELECT base_offset FROM log.record_batches
       WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
-    ORDER BY base_offset LIMIT $5) ahead) sizes
-WHERE before < $4 AND last_offset >= $3
+    ORDER BY base_offset LIMIT $5) ahead
+  WINDOW in_order AS (ORDER BY base_offset)) sizes
+WHERE before < $4 AND stored_before < $6 AND last_offset >= $3 AND (base_offset <= $7 OR before = 0)
 ORDER BY base_offset
 """
-"""The subqueries use sizes and references of the records. PostgreSQL loads only the returned records."""
+"""Batches from the one that holds the offset $3 on. From the second on they begin within limits: $4 bytes in memory,
+$5 batches, $6 bytes as stored, the last offset $7. The subqueries use sizes and references of the records. PostgreSQL
+loads only the returned records."""
 
 
 class Bounds(NamedTuple):
@@ -435,7 +440,7 @@ async def read(
     connection: Connection, topic_id: str, partition: int, offset: int, ahead_bytes: int
 ) -> list[RecordBatch]:
     """Batches from the one that holds `offset` on. The last one may go beyond `ahead_bytes`."""
-    rows = await connection.fetch(READ, topic_id, partition, offset, ahead_bytes, AT_ONCE)
+    rows = await connection.fetch(READ, topic_id, partition, offset, ahead_bytes, AT_ONCE, ahead_bytes, MAX_INT64)
     return [RecordBatch.decode(*row) for row in rows]
 
 
@@ -444,12 +449,15 @@ async def read_packed(
     topic_id: str,
     partition: int,
     offset: int,
-    ahead_bytes: int,
+    stored_bytes: int,
     max_bytes: int,
     max_records: int,
 ) -> list[RecordBatch | PackedBatch]:
-    """As `read`. A compressed batch stays compressed if it begins at `offset` or later and lies within both limits."""
-    rows = await connection.fetch(READ, topic_id, partition, offset, ahead_bytes, AT_ONCE)
+    """As `read`, but no batch behind the limits. The last one may go beyond `stored_bytes`, as the log has them, or
+    `max_bytes`. A compressed batch stays compressed if it begins at `offset` or later and lies within the limits."""
+    rows = await connection.fetch(
+        READ, topic_id, partition, offset, max_bytes, AT_ONCE, stored_bytes, offset + max_records - 1
+    )
     batches: list[RecordBatch | PackedBatch] = []
     for row in rows:
         first, last, _, _, _, uncompressed_bytes = row
