@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -86,15 +86,24 @@ def connector() -> str:
     return ",".join(map(str, sorted(JARS.glob("*.jar"))))
 
 
-def cpu_seconds(directory: Path) -> float:
-    """CPU seconds of this process, of those that name the directory, and of all below them, ended ones included."""
-    found = {psutil.Process(), *(each for each in psutil.process_iter() if str(directory) in " ".join(words_of(each)))}
+def cpu_seconds(used: Path | None, others: Sequence[Path]) -> float:
+    """CPU seconds of Spark, and of the service that works below a directory; ended processes are included.
+
+    `others`: the directories of services that run, but are not used.
+    """
+    spark = {psutil.Process(), *below_of(psutil.Process())}.difference(*map(service_of, others))
     total = 0.0
-    for each in found | {below for root in found for below in below_of(root)}:
+    for each in spark if used is None else spark | service_of(used):
         with contextlib.suppress(psutil.Error):
             times = each.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
+
+
+def service_of(directory: Path) -> set[psutil.Process]:
+    """The processes that name a directory, and all below them."""
+    named = {each for each in psutil.process_iter() if str(directory) in " ".join(words_of(each))}
+    return named.union(*map(below_of, named))
 
 
 def words_of(process: psutil.Process) -> list[str]:
@@ -136,10 +145,13 @@ class Bench:
 
     def measure(self, name: str) -> Measure:
         self._running = name
-        before, began = cpu_seconds(self._directory), time.perf_counter()
+        service = None if name == "parquet" else "kafka" if name.startswith("kafka") else "stack"
+        used = None if service is None else self._directory / service
+        others = [self._directory / each for each in ("kafka", "stack") if each != service]
+        before, began = cpu_seconds(used, others), time.perf_counter()
         self.runs[name]()
         took = time.perf_counter() - began
-        return Measure(took, cpu_seconds(self._directory) - before)
+        return Measure(took, cpu_seconds(used, others) - before)
 
     def rows(self) -> DataFrame:
         """The records to write: values of 1 KiB that do not compress to nothing."""
