@@ -83,7 +83,7 @@ class SinkOptions:
     value_message: str | None = None
     write_id: str | None = None
     sort: bool = True
-    max_request_bytes: int = 2 * 1024 * 1024
+    max_request_bytes: int = 4 * 1024 * 1024
     max_request_records: int = 5000
     transactional: bool = False
     transactional_id: str | None = None

@@ -73,6 +73,16 @@ def test_a_request_ends_at_the_first_row_without_room(
         assert count == 1 or len(body) <= STREAM_BYTES + room
 
 
+@given(ROWS, SIZES, st.integers(0, 300), st.integers(1, 7))
+@settings(deadline=None)
+@example([("c", "v" * 60), ("b", ""), ("a", "")], [3], 90, 7)  # the first two fit into one request
+def test_sorted_rows_are_cut_in_their_order(rows: list[Row], sizes: list[int], room: int, most_rows: int) -> None:
+    limits = {"maxRequestBytes": str(STREAM_BYTES + room), "maxRequestRecords": str(most_rows)}
+    made = list(requests(batches(rows, sizes, True), sink_options({"topic": "t", **limits})))
+    in_order = sorted(rows, key=lambda row: [(text is None, text) for text in row])
+    assert [rows_of(pa.ipc.open_stream(body).read_all()) for body, _ in made] == one_by_one(in_order, room, most_rows)
+
+
 @given(ROWS, SIZES, st.integers(1, 400), st.integers(1, 200), st.integers(1, 5))
 @settings(deadline=None)
 def test_merged_runs_have_every_row_in_order(
@@ -84,7 +94,7 @@ def test_merged_runs_have_every_row_in_order(
         patch.setattr(columns, "PIECE_BYTES", piece_bytes)
         for batch in batches(rows, sizes):
             in_order.add(batch)
-        found = [row for batch in in_order.batches() for row in rows_of(batch)]
+        found = [row for some in in_order.rows() for row in rows_of(some.taken())]
     assert found == sorted(rows, key=lambda row: [(text is None, text) for text in row])
 
 

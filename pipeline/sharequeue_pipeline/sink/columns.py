@@ -9,7 +9,7 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,12 +68,43 @@ def requests(batches: Iterable[Any], options: SinkOptions, run_bytes: int = RUN_
     """The bodies of produceArrow for a task's batches, and how many rows each has."""
     columns = (columns_of(batch, options) for batch in batches if batch.num_rows)
     if options.transactional or not options.sort:
-        yield from _bodies(columns, options)
+        yield from _bodies(map(Rows, columns), options)
         return
     with SortedColumns(run_bytes) as in_order:
         for batch in columns:
             in_order.add(batch)
-        yield from _bodies(in_order.batches(), options)
+        yield from _bodies(in_order.rows(), options)
+
+
+class Rows(NamedTuple):
+    """Rows of a batch. `order`: the places of those rows, in their order; None: all as they are."""
+
+    batch: Any
+    order: Any = None
+
+    @property
+    def size(self) -> int:
+        size: int = self.batch.num_rows if self.order is None else len(self.order)
+        return size
+
+    def slice(self, first: int, count: int) -> "Rows":
+        if self.order is None:
+            return Rows(self.batch.slice(first, count))
+        return self._replace(order=self.order.slice(first, count))
+
+    def taken(self) -> Any:
+        """The rows as a batch."""
+        return self.batch if self.order is None else self.batch.take(self.order)
+
+    def ends(self) -> list[int]:
+        """For each row: the bytes of all rows up to it."""
+        sizes = pc.add(pc.fill_null(pc.binary_length(self.batch.column("value")), 0).cast(pa.int64()), ROW_BYTES)
+        if "key" in self.batch.schema.names:
+            sizes = pc.add(sizes, pc.fill_null(pc.binary_length(self.batch.column("key")), 0))
+        if self.order is not None:
+            sizes = sizes.take(self.order)
+        ends: list[int] = pc.cumulative_sum(sizes).to_pylist()
+        return ends
 
 
 class SortedColumns(RunFiles):
@@ -91,11 +122,13 @@ class SortedColumns(RunFiles):
         if self._bytes >= self._run_bytes:
             self._spill()
 
-    def batches(self) -> Iterator[Any]:
+    def rows(self) -> Iterator[Rows]:
         """All rows in order. Call it once, at the end."""
         last, self._gathered = self._gathered, []
+        if not self.runs:
+            return iter([_in_order(last)] if last else [])
         runs = [_read(run) for run in self.runs]
-        return _merged([*runs, *([_sorted(last)] if last else [])])
+        return map(Rows, _merged([*runs, *([_sorted(last)] if last else [])]))
 
     def _spill(self) -> None:
         gathered, self._gathered, self._bytes = self._gathered, [], 0
@@ -107,13 +140,18 @@ def _one(batches: list[Any]) -> Any:
     return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
-def _sorted(batches: list[Any]) -> Iterator[Any]:
-    """The rows of batches in order, in pieces of about `PIECE_BYTES`. The list is emptied: memory has the rows once."""
+def _in_order(batches: list[Any]) -> Rows:
+    """The rows of batches in order. The list is emptied: memory has the rows once."""
     whole = _one(batches)
     batches.clear()
-    order = pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in whole.schema.names])
-    rows = max(1, whole.num_rows * PIECE_BYTES // max(1, whole.nbytes))
-    return (whole.take(order.slice(first, rows)) for first in range(0, whole.num_rows, rows))
+    return Rows(whole, pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in whole.schema.names]))
+
+
+def _sorted(batches: list[Any]) -> Iterator[Any]:
+    """The same in pieces of about `PIECE_BYTES`."""
+    rows = _in_order(batches)
+    count = max(1, rows.size * PIECE_BYTES // max(1, rows.batch.nbytes))
+    return (rows.slice(first, count).taken() for first in range(0, rows.size, count))
 
 
 def _merged(runs: list[Iterator[Any]]) -> Iterator[Any]:
@@ -159,40 +197,32 @@ def _read(run: IO[bytes]) -> Iterator[Any]:
     return iter(pa.ipc.open_stream(pa.PythonFile(run, "r")))
 
 
-def _bodies(batches: Iterable[Any], options: SinkOptions) -> Iterator[tuple[bytes, int]]:
+def _bodies(found: Iterable[Rows], options: SinkOptions) -> Iterator[tuple[bytes, int]]:
     """Cut rows into requests. Where one ends depends on its rows alone, and not on the batches that they come in."""
     room, most_rows = max(1, options.max_request_bytes - STREAM_BYTES), options.max_request_records
-    parts: list[Any] = []
-    used = rows = 0
-    for batch in batches:
-        ends, start, before = _ends(batch), 0, 0
-        while start < batch.num_rows:
-            end = min(bisect_right(ends, before + room - used, start), start + most_rows - rows)
-            if end == start and not rows:
+    parts: list[Rows] = []
+    used = count = 0
+    for rows in found:
+        ends, start, before = rows.ends(), 0, 0
+        while start < rows.size:
+            end = min(bisect_right(ends, before + room - used, start), start + most_rows - count)
+            if end == start and not count:
                 end += 1  # a row that is larger than a request goes alone
             if end > start:
-                parts.append(batch.slice(start, end - start))
-                used, rows, start, before = used + ends[end - 1] - before, rows + end - start, end, ends[end - 1]
-            if start < batch.num_rows:
-                yield _body(parts), rows
-                parts, used, rows = [], 0, 0
+                parts.append(rows.slice(start, end - start))
+                used, count, start, before = used + ends[end - 1] - before, count + end - start, end, ends[end - 1]
+            if start < rows.size:
+                yield _body(parts), count
+                parts, used, count = [], 0, 0
     if parts:
-        yield _body(parts), rows
+        yield _body(parts), count
 
 
-def _ends(batch: Any) -> list[int]:
-    """For each row: the bytes of all rows up to it."""
-    sizes = pc.add(pc.fill_null(pc.binary_length(batch.column("value")), 0).cast(pa.int64()), ROW_BYTES)
-    if "key" in batch.schema.names:
-        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(batch.column("key")), 0))
-    ends: list[int] = pc.cumulative_sum(sizes).to_pylist()
-    return ends
-
-
-def _body(parts: list[Any]) -> bytes:
+def _body(parts: list[Rows]) -> bytes:
     """One Arrow stream of one batch. The rows are copied, so that no byte depends on what was beside them."""
-    whole = _one(parts)
-    if len(parts) == 1 or any(column.null_count for column in whole.columns):  # a null may hide bytes
+    whole = _one([rows.taken() for rows in parts])
+    copied = len(parts) > 1 or parts[0].order is not None
+    if not copied or any(column.null_count for column in whole.columns):  # a null may hide bytes
         whole = whole.take(pa.array(range(whole.num_rows), pa.int32()))
     return _stream(whole.schema, whole)
 
