@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -86,24 +86,28 @@ def connector() -> str:
     return ",".join(map(str, sorted(JARS.glob("*.jar"))))
 
 
-def cpu_seconds(used: Path | None, others: Sequence[Path]) -> float:
-    """CPU seconds of Spark, and of the service that works below a directory; ended processes are included.
-
-    `others`: the directories of services that run, but are not used.
-    """
-    spark = {psutil.Process(), *below_of(psutil.Process())}.difference(*map(service_of, others))
+def cpu_seconds(directory: Path, service: str | None) -> float:
+    """CPU seconds of Spark and of the service that it uses, "kafka", "stack" or none; ended processes are included."""
+    this = psutil.Process()
+    spark = {this, *families(each for each in this.children() if "SparkSubmit" in " ".join(words_of(each)))}
+    kafka = families(named(directory / "kafka"))
+    stack = families([this, *named(directory / "stack")]) - spark - kafka
     total = 0.0
-    for each in spark if used is None else spark | service_of(used):
+    for each in spark | {"kafka": kafka, "stack": stack, None: set()}[service]:
         with contextlib.suppress(psutil.Error):
             times = each.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
-def service_of(directory: Path) -> set[psutil.Process]:
-    """The processes that name a directory, and all below them."""
-    named = {each for each in psutil.process_iter() if str(directory) in " ".join(words_of(each))}
-    return named.union(*map(below_of, named))
+def named(directory: Path) -> list[psutil.Process]:
+    """The processes that name a directory: PostgreSQL is below none of this program."""
+    return [each for each in psutil.process_iter() if str(directory) in " ".join(words_of(each))]
+
+
+def families(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
+    """Processes, and all below them."""
+    return {each for root in roots for each in (root, *below_of(root))}
 
 
 def words_of(process: psutil.Process) -> list[str]:
@@ -146,12 +150,10 @@ class Bench:
     def measure(self, name: str) -> Measure:
         self._running = name
         service = None if name == "parquet" else "kafka" if name.startswith("kafka") else "stack"
-        used = None if service is None else self._directory / service
-        others = [self._directory / each for each in ("kafka", "stack") if each != service]
-        before, began = cpu_seconds(used, others), time.perf_counter()
+        before, began = cpu_seconds(self._directory, service), time.perf_counter()
         self.runs[name]()
         took = time.perf_counter() - began
-        return Measure(took, cpu_seconds(used, others) - before)
+        return Measure(took, cpu_seconds(self._directory, service) - before)
 
     def rows(self) -> DataFrame:
         """The records to write: values of 1 KiB that do not compress to nothing."""
