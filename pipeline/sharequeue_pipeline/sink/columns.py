@@ -21,6 +21,8 @@ from sharequeue_pipeline.sink.run_files import RunFiles, written
 RUN_BYTES: Final = 56 * 1024 * 1024
 PIECE_BYTES: Final = 512 * 1024
 """Of a run, in memory at once."""
+SLICE_BYTES: Final = 16 * 1024 * 1024
+"""Of rows that are cut into requests at once: small rows have sizes that take more than the rows."""
 ROW_BYTES: Final = 28
 """The most bytes of a row beside its key and its value: offsets, numbers and flags."""
 STREAM_BYTES: Final = 2048
@@ -68,7 +70,7 @@ def requests(batches: Iterable[Any], options: SinkOptions, run_bytes: int = RUN_
     """The bodies of produceArrow for a task's batches, and how many rows each has."""
     columns = (columns_of(batch, options) for batch in batches if batch.num_rows)
     if options.transactional or not options.sort:
-        yield from _bodies(map(Rows, columns), options)
+        yield from _bodies(map(Selection, columns), options)
         return
     with SortedColumns(run_bytes) as in_order:
         for batch in columns:
@@ -76,7 +78,7 @@ def requests(batches: Iterable[Any], options: SinkOptions, run_bytes: int = RUN_
         yield from _bodies(in_order.rows(), options)
 
 
-class Rows(NamedTuple):
+class Selection(NamedTuple):
     """Rows of a batch. `order`: the places of those rows, in their order; None: all as they are."""
 
     batch: Any
@@ -87,24 +89,27 @@ class Rows(NamedTuple):
         size: int = self.batch.num_rows if self.order is None else len(self.order)
         return size
 
-    def slice(self, first: int, count: int) -> "Rows":
+    def slice(self, first: int, count: int) -> "Selection":
         if self.order is None:
-            return Rows(self.batch.slice(first, count))
+            return Selection(self.batch.slice(first, count))
         return self._replace(order=self.order.slice(first, count))
 
     def taken(self) -> Any:
         """The rows as a batch."""
         return self.batch if self.order is None else self.batch.take(self.order)
 
-    def ends(self) -> list[int]:
+    def ends(self) -> Any:
         """For each row: the bytes of all rows up to it."""
-        sizes = pc.add(pc.fill_null(pc.binary_length(self.batch.column("value")), 0).cast(pa.int64()), ROW_BYTES)
+        sizes = pc.add(self._lengths("value"), ROW_BYTES)
         if "key" in self.batch.schema.names:
-            sizes = pc.add(sizes, pc.fill_null(pc.binary_length(self.batch.column("key")), 0))
+            sizes = pc.add(sizes, self._lengths("key"))
+        return pc.cumulative_sum(sizes).to_numpy()
+
+    def _lengths(self, name: str) -> Any:
+        lengths = pc.binary_length(self.batch.column(name))
         if self.order is not None:
-            sizes = sizes.take(self.order)
-        ends: list[int] = pc.cumulative_sum(sizes).to_pylist()
-        return ends
+            lengths = lengths.take(self.order)
+        return pc.fill_null(lengths, 0).cast(pa.int64())
 
 
 class SortedColumns(RunFiles):
@@ -122,13 +127,13 @@ class SortedColumns(RunFiles):
         if self._bytes >= self._run_bytes:
             self._spill()
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[Selection]:
         """All rows in order. Call it once, at the end."""
         last, self._gathered = self._gathered, []
         if not self.runs:
-            return iter([_in_order(last)] if last else [])
+            return _slices(_in_order(last), SLICE_BYTES) if last else iter(())
         runs = [_read(run) for run in self.runs]
-        return map(Rows, _merged([*runs, *([_sorted(last)] if last else [])]))
+        return map(Selection, _merged([*runs, *([_sorted(last)] if last else [])]))
 
     def _spill(self) -> None:
         gathered, self._gathered, self._bytes = self._gathered, [], 0
@@ -140,18 +145,22 @@ def _one(batches: list[Any]) -> Any:
     return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
-def _in_order(batches: list[Any]) -> Rows:
+def _in_order(batches: list[Any]) -> Selection:
     """The rows of batches in order. The list is emptied: memory has the rows once."""
     whole = _one(batches)
     batches.clear()
-    return Rows(whole, pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in whole.schema.names]))
+    return Selection(whole, pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in whole.schema.names]))
+
+
+def _slices(rows: Selection, size: int) -> Iterator[Selection]:
+    """Rows in slices of about `size` bytes."""
+    count = max(1, rows.size * size // max(1, rows.batch.nbytes))
+    return (rows.slice(first, count) for first in range(0, rows.size, count))
 
 
 def _sorted(batches: list[Any]) -> Iterator[Any]:
-    """The same in pieces of about `PIECE_BYTES`."""
-    rows = _in_order(batches)
-    count = max(1, rows.size * PIECE_BYTES // max(1, rows.batch.nbytes))
-    return (rows.slice(first, count).taken() for first in range(0, rows.size, count))
+    """Batches of `PIECE_BYTES` with the rows of batches in order. The list is emptied."""
+    return (rows.taken() for rows in _slices(_in_order(batches), PIECE_BYTES))
 
 
 def _merged(runs: list[Iterator[Any]]) -> Iterator[Any]:
@@ -197,10 +206,10 @@ def _read(run: IO[bytes]) -> Iterator[Any]:
     return iter(pa.ipc.open_stream(pa.PythonFile(run, "r")))
 
 
-def _bodies(found: Iterable[Rows], options: SinkOptions) -> Iterator[tuple[bytes, int]]:
+def _bodies(found: Iterable[Selection], options: SinkOptions) -> Iterator[tuple[bytes, int]]:
     """Cut rows into requests. Where one ends depends on its rows alone, and not on the batches that they come in."""
     room, most_rows = max(1, options.max_request_bytes - STREAM_BYTES), options.max_request_records
-    parts: list[Rows] = []
+    parts: list[Selection] = []
     used = count = 0
     for rows in found:
         ends, start, before = rows.ends(), 0, 0
@@ -218,7 +227,7 @@ def _bodies(found: Iterable[Rows], options: SinkOptions) -> Iterator[tuple[bytes
         yield _body(parts), count
 
 
-def _body(parts: list[Rows]) -> bytes:
+def _body(parts: list[Selection]) -> bytes:
     """One Arrow stream of one batch. The rows are copied, so that no byte depends on what was beside them."""
     whole = _one([rows.taken() for rows in parts])
     copied = len(parts) > 1 or parts[0].order is not None
