@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
+from sharequeue.protocol.types import MAX_INT64
 from tests.http.calls import LONG_MS, WOKEN_S, Gateway, good, problem, ranges, wait_until
 
 DEFAULTS = {
@@ -152,6 +154,10 @@ def test_delete_records_moves_the_log_start(gateway: Gateway, name: str) -> None
     assert (starts, gateway.log_ends(name)) == ([7, 2], [10, 2])
     below = gateway.http.get(f"/v1/topics/{name}/partitions/0/records", params={"offset": 6})
     problem(below, 422, "OFFSET_OUT_OF_RANGE", 1)
+    for form in ("application/json", ARROW_STREAM, RECORD_RUNS):
+        path = f"/v1/topics/{name}/partitions/0/records"
+        far = gateway.http.get(path, params={"offset": MAX_INT64}, headers={"Accept": form})
+        problem(far, 422, "OFFSET_OUT_OF_RANGE", 1)
     assert [record["offset"] for record in gateway.read(name, offset=7)["records"]] == [7, 8, 9]
     assert gateway.produce(name, "next", partition=1) == [2]
     assert sorted(gateway.acquire(name, name)) == ["1:2-2×1", "7-9×1"]

@@ -136,9 +136,9 @@ class PostgresRecordLog:
         end = offset
         if not self._knows_ends(place):
             end = (await self.offsets(topic_id, [partition]))[partition].log_end_offset
-        stored = _ahead(max_bytes)
+        compressed = _ahead(max_bytes)
         batches: list[RecordBatch | PackedBatch] = await self._read(
-            stored, store.read_packed, *place, offset, stored, max_bytes, max_records
+            compressed, store.read_packed, *place, offset, compressed, max_bytes, max_records
         )
         return await self._result(place, offset, end, batches, max_bytes, max_records, committed)
 

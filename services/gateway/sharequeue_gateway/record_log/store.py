@@ -449,15 +449,16 @@ async def read_packed(
     topic_id: str,
     partition: int,
     offset: int,
-    stored_bytes: int,
+    compressed_bytes: int,
     max_bytes: int,
     max_records: int,
 ) -> list[RecordBatch | PackedBatch]:
-    """As `read`, but no batch behind the limits. The last one may go beyond `stored_bytes`, as the log has them, or
-    `max_bytes`. A compressed batch stays compressed if it begins at `offset` or later and lies within the limits."""
-    rows = await connection.fetch(
-        READ, topic_id, partition, offset, max_bytes, AT_ONCE, stored_bytes, offset + max_records - 1
-    )
+    """As `read`, but no batch behind the limits. The last one may go beyond `compressed_bytes` or `max_bytes`.
+
+    A compressed batch stays compressed if it begins at `offset` or later and lies within the limits.
+    """
+    last_offset = min(offset + max_records - 1, MAX_INT64)
+    rows = await connection.fetch(READ, topic_id, partition, offset, max_bytes, AT_ONCE, compressed_bytes, last_offset)
     batches: list[RecordBatch | PackedBatch] = []
     for row in rows:
         first, last, _, _, _, uncompressed_bytes = row
