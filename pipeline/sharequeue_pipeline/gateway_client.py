@@ -399,7 +399,8 @@ class GatewayClient:
             stored = headers.get("content-type") == RECORD_RUNS
             try:
                 batches, following = record_answers.of_runs(body) if stored else record_answers.of_arrow(body)
-                yield from batches
+                for batch in batches:
+                    yield from record_answers.up_to(entry.last_offset, batch)
             except (ValueError, IndexError, msgspec.MsgspecError) as fault:
                 raise PipelineError(
                     f"{entry.topic}-{entry.partition}: the gateway's answer from offset {offset} on is damaged: {fault}"

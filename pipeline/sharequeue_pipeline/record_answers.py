@@ -1,14 +1,15 @@
 """Answers of readRecords as Arrow columns (`sharequeue.arrow_records`), whichever form the gateway sent.
 
 A gateway sends the records as it has stored them, each a JSON object: `sharequeue.protocol.record_runs`. An earlier one
-sends Arrow. The places of keys and values in stored records are computed for all records of an answer together, without
-a look at the bytes of values, and each column is copied once. An answer that has a record of another shape than
+sends Arrow. The places of keys and values in stored records are computed for many records together, without a look at
+the bytes of values, and each column is copied once. Records of which one has another shape than
 
     {"offset":N,"timestamp_ms":1700000000000,"key":"…","value":…}
 
-(headers, bytes in base64, an escape in a key, a time before 2001) is decoded record by record.
+(headers, bytes in base64, an escape in a key, a time before 2001) are decoded one by one.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from sharequeue.protocol.batch_layout import MOST_RATIO
 from sharequeue.protocol.record_runs import END, PackedRun, Run, bounds_of, run_of, runs_of
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Stored bytes of a record batch. A larger answer becomes several, so that a processor's cache holds each."""
+"""Of a record batch, after decompression. A larger answer becomes several, so that a processor's cache holds each."""
 _BLOCK: Final = pa.Codec("lz4_raw")
 _FRAME: Final = pa.Codec("lz4")
 _HEADS: Final = (bytes.fromhex("04224d18606051"), bytes.fromhex("04224d18607073"))
@@ -64,18 +65,33 @@ _HEADERS_END: Final = np.frombuffer(bytes(5) + b'"}}', "<u8") >> np.uint64(40)
 
 
 def of_arrow(answer: bytes) -> tuple[list[Any], int]:
-    """Returns: a record batch, or none if the answer has no record, and the offset to read next."""
-    with pa.ipc.open_stream(answer) as reader:
-        batches = reader.read_all().combine_chunks().to_batches()
-        return [batch for batch in batches if batch.num_rows], int(reader.schema.metadata[b"next_offset"])
+    """Returns: a record batch, or none if the answer has no record, and the offset to read next.
+
+    Raises: ValueError: the answer is cut or damaged.
+    """
+    try:
+        with pa.ipc.open_stream(answer) as reader:
+            batches = reader.read_all().combine_chunks().to_batches()
+            next_offset = int((reader.schema.metadata or {})[b"next_offset"])
+    except (pa.ArrowException, OSError, KeyError) as fault:
+        raise ValueError(f"{len(answer)} bytes are not a stream of Arrow with records: {fault}") from None
+    return [batch for batch in batches if batch.num_rows], next_offset
 
 
 def of_runs(answer: bytes) -> tuple[Iterator[Any], int]:
     """Returns: record batches, none of them empty, and the offset to read next.
 
-    Raises: ValueError: the answer is cut or damaged; so does the iterator, of a compressed run.
+    Raises: ValueError: the answer is cut. The iterator raises ValueError, IndexError or MsgspecError: it is damaged.
     """
     return _batches(answer, list(runs_of(answer))), bounds_of(answer).next_offset
+
+
+def up_to(last_offset: int, batch: Any) -> Iterator[Any]:
+    """The records of a batch up to an offset, or nothing. A page may go on behind it: a gateway counts records, and
+    leaves out deleted ones and those of aborted transactions."""
+    kept = int(np.searchsorted(batch.column("offset").to_numpy(), last_offset, side="right"))
+    if kept:
+        yield batch.slice(0, kept)
 
 
 def _batches(answer: bytes, runs: Sequence[Run | PackedRun]) -> Iterator[Any]:
@@ -132,13 +148,22 @@ def _size_of(run: Run | PackedRun) -> int:
 
 
 def _decompressed(answer: bytes, runs: Sequence[Run | PackedRun], sizes: Sequence[int]) -> bytes:
-    """The runs, one behind the other. Their blocks become one frame of LZ4, which Arrow decompresses into one piece of
-    memory. Raises: ValueError: a block is damaged. If one becomes fewer bytes than its run says, `run_of` notices."""
-    frame: list[bytes | memoryview] = [_HEADS[max(sizes) > _BLOCK_BYTES]]
+    """The runs, one behind the other, and some bytes behind them. Raises: ValueError: a block is damaged.
+
+    The blocks become one frame of LZ4, which Arrow decompresses into one piece of memory. Arrow does not say how many
+    bytes came out, so the frame ends with bytes that nobody knows beforehand.
+    """
+    largest = max(*sizes, *(run.size for run in runs))
+    end = os.urandom(8)
+    frame: list[bytes | memoryview] = [_HEADS[largest > _BLOCK_BYTES]]
     for run, size in zip(runs, sizes, strict=True):
         frame += _blocks(answer, run, size)
-    frame.append(_END_MARK)
-    return _with(_FRAME, b"".join(frame), sum(sizes))
+    frame += (END.pack(_NOT_COMPRESSED | len(end)), end, _END_MARK)
+    whole = sum(sizes) + len(end)
+    records = _decompress(_FRAME, b"".join(frame), whole)
+    if not records.endswith(end):
+        raise ValueError(f"LZ4 blocks become less than {sum(sizes)} bytes")
+    return records
 
 
 def _blocks(answer: bytes, run: Run | PackedRun, size: int) -> Iterator[bytes | memoryview]:
@@ -148,28 +173,37 @@ def _blocks(answer: bytes, run: Run | PackedRun, size: int) -> Iterator[bytes | 
         batch = whole[run.ends_at : run.ends_at + size]
     else:
         block = whole[run.block_at : run.block_at + run.size]
-        if size <= _LARGEST_BLOCK_BYTES:
+        if max(size, run.size) <= _LARGEST_BLOCK_BYTES:
             yield from (END.pack(run.size), block)
             return
-        batch = memoryview(_with(_BLOCK, block, size))
+        batch = memoryview(_large(block, size))
     for start in range(0, size, _LARGEST_BLOCK_BYTES):
         part = batch[start : start + _LARGEST_BLOCK_BYTES]
         yield from (END.pack(_NOT_COMPRESSED | len(part)), part)
 
 
-def _with(codec: Any, data: bytes | memoryview, size: int) -> bytes:
-    """The data decompressed to at most `size` bytes."""
+def _large(block: memoryview, size: int) -> bytes:
+    """What a block becomes. Raises: ValueError: it is damaged, or becomes another number of bytes."""
     try:
-        found: bytes = codec.decompress(data, size, asbytes=True)
+        _decompress(_BLOCK, block, size - 1)
+    except ValueError:
+        return _decompress(_BLOCK, block, size)
+    raise ValueError(f"an LZ4 block becomes less than {size} bytes")
+
+
+def _decompress(codec: Any, data: bytes | memoryview, most: int) -> bytes:
+    """What LZ4 makes of the data. It may be less than `most` bytes; then any bytes follow."""
+    try:
+        found: bytes = codec.decompress(data, most, asbytes=True)
         return found
     except (pa.ArrowException, OSError):
-        raise ValueError(f"{len(data)} bytes of LZ4 are damaged, or become more than {size} bytes") from None
+        raise ValueError(f"{len(data)} bytes of LZ4 are damaged, or become more than {most} bytes") from None
 
 
 def together(answer: bytes, runs: list[Run]) -> list[Any] | None:
     """The columns, without a look at each record; None: a record has another shape.
 
-    `runs`: those of the answer, at least one.
+    `answer`: the bytes in which the runs lie; `runs`: at least one.
     """
     offsets, starts, ends = _places(answer, runs)
     middles_at = starts + len('{"offset":0') + np.searchsorted(_POWERS, offsets, side="right")

@@ -14,4 +14,5 @@ def spare_modules() -> None:
 @cache
 def _freeze(modules: int) -> None:
     """Once for each number of modules."""
+    gc.collect()  # or garbage would be kept, too
     gc.freeze()

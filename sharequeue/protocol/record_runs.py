@@ -85,6 +85,8 @@ def runs_of(answer: bytes) -> Iterator[Run | PackedRun]:
         if form == PACKED:
             yield PackedRun(base_offset, before, size, records_at)
         else:
+            if (last := END.unpack_from(answer, ends_at + 4 * (count - 1))[0] - before) != size + 1:
+                raise ValueError(f"the records of the run at offset {base_offset} end at {last - 1}, not at {size}")
             offsets_at = ends_at + 4 * count if form == SPARSE else -1
             yield Run(base_offset, count, before, size, ends_at, offsets_at, records_at)
 
