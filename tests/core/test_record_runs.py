@@ -1,5 +1,7 @@
 """The layout of a stored batch, and the runs of an answer of readRecords, byte by byte."""
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,7 +68,7 @@ def test_the_runs_of_an_answer_are_found() -> None:
     answer = b"".join(
         (
             HEAD,
-            *run_parts(40, 6, memoryview(ENDS).cast("I"), None, RECORDS),
+            *run_parts(40, 6, array("I", [end + 6 for end in array("I", ENDS)]), None, RECORDS),
             *packed_parts(50, 5000, b"block"),
             *run_parts(60, 0, memoryview(ENDS).cast("I"), memoryview(OFFSETS).cast("Q"), RECORDS),
         )
@@ -81,6 +83,8 @@ def test_the_runs_of_an_answer_are_found() -> None:
         Run(60, 2, 0, 5, 114, 122, 138),
     ]
     assert answer[85:90] == b"block"
+    with pytest.raises(ValueError, match="end at 4, not at 5"):
+        list(runs_of(HEAD + b"".join(run_parts(40, 7, array("I", [4 + 7, 5 + 7]), None, RECORDS))))
     for size in range(len(HEAD) + 1, len(answer)):
         if size not in (61, 90):  # where a run ends
             with pytest.raises(ValueError, match="run"):

@@ -46,10 +46,14 @@ MUTANTS = [
         ("columns: a key takes room", """if "key" in self.batch.schema.names:""", "if False:"),
         (
             "columns: sizes are in the order of the rows",
-            "        if self.order is not None:\n            sizes",
-            "        if False:\n            sizes",
+            "        if self.order is not None:\n            lengths",
+            "        if False:\n            lengths",
         ),
-        ("columns: a row takes room beside its texts", "cast(pa.int64()), ROW_BYTES)", "cast(pa.int64()), 0)"),
+        (
+            "columns: a row takes room beside its texts",
+            'self._lengths("value"), ROW_BYTES)',
+            'self._lengths("value"), 0)',
+        ),
         (
             "columns: pieces are merged up to the smallest of their last rows",
             "        bound = min(_row(piece",
