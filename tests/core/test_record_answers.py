@@ -257,6 +257,12 @@ def test_a_block_of_something_else_is_refused(block: bytes, stored_bytes: int) -
         read(answer)
 
 
+def test_no_memory_is_taken_for_a_size_that_no_block_has() -> None:
+    answer = b"".join((record_runs([], BOUNDS).body, *packed_parts(7, 2**32 - 1, bytes(1000))))
+    with pytest.raises(ValueError, match="1000 bytes are not an LZ4 block of 4294967295 bytes"):
+        read(answer)
+
+
 @pytest.mark.parametrize("more", [-1, 1])
 def test_a_block_of_another_size_than_its_run_says_is_refused(more: int) -> None:
     """Blocks are decompressed together, so the batch behind such a block would begin at another place."""
