@@ -183,7 +183,7 @@ def _blocks(answer: bytes, run: Run | PackedRun, size: int) -> Iterator[bytes | 
 
 
 def _large(block: memoryview, size: int) -> bytes:
-    """What a block becomes. Raises: ValueError: it is damaged, or becomes another number of bytes."""
+    """The batch of one block. Raises: ValueError: the block is damaged, or becomes more or fewer bytes than `size`."""
     try:
         _decompress(_BLOCK, block, size - 1)
     except ValueError:

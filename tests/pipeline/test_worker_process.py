@@ -1,4 +1,4 @@
-"""The Python process of Spark's tasks: what it has imported is no work for its garbage collections."""
+"""The Python process of Spark's tasks: its garbage collections leave out the modules that it has imported."""
 
 import subprocess
 import sys
