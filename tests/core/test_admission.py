@@ -33,7 +33,7 @@ def test_a_single_request_may_exceed_the_limit() -> None:
 
 
 def test_a_single_request_may_grow_beyond_the_limit() -> None:
-    """What it has in hand already is its own. Beside another request it is refused, and nothing more is taken."""
+    """A request that grows keeps its room. Beside another request the growth is refused, and takes no room."""
     admission = ProduceAdmission(10)
     admission.take(1)
     admission.take(11, in_hand=1)
