@@ -195,8 +195,24 @@ def test_another_body_with_the_same_key_is_422(gateway: Gateway, name: str) -> N
     produce(gateway, name, {"value": 1}, **{"Idempotency-Key": "k"})
     path = f"/v1/topics/{name}/records"
     other = gateway.http.post(path, json={"records": [{"value": 2}]}, headers={"Idempotency-Key": "k"})
-    assert "send the same bytes" in problem(other, 422, "INVALID_REQUEST", 42)["detail"]
+    refused = problem(other, 422, "INVALID_REQUEST", 42)
+    assert "send the same bytes" in refused["detail"]
+    assert refused["first_batches"] == [{"partition": 0, "first_offset": 0, "last_offset": 0}]
     assert gateway.log_ends(name) == [1]
+
+
+def test_the_refusal_of_another_body_tells_where_the_first_records_are(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, 3)
+    produce(gateway, name, {"value": 0, "partition": 2})
+    records = [{"value": number, "partition": partition} for number, partition in enumerate((2, 0, 2, 2))]
+    produce(gateway, name, *records, **{"Idempotency-Key": "k"})
+    path = f"/v1/topics/{name}/records"
+    other = gateway.http.post(path, json={"records": records[:3]}, headers={"Idempotency-Key": "k"})
+    assert problem(other, 422, "INVALID_REQUEST", 42)["first_batches"] == [
+        {"partition": 2, "first_offset": 1, "last_offset": 3},
+        {"partition": 0, "first_offset": 0, "last_offset": 0},
+    ]
+    assert "first_batches" not in problem(gateway.http.post(path, json={"records": 1}), 422, "INVALID_REQUEST", 42)
 
 
 def test_a_key_belongs_to_its_topic(gateway: Gateway, name: str) -> None:

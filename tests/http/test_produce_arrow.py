@@ -94,7 +94,7 @@ def test_a_repeat_with_a_key_is_stored_once(gateway: Gateway, name: str) -> None
     assert good(produce(gateway, name, content, Idempotency_Key="k")) == good(first)
     assert sum(gateway.log_ends(name)) == 4
     other = produce(gateway, name, body(value=["other"]), Idempotency_Key="k")
-    problem(other, 422, "INVALID_REQUEST", 42)
+    assert problem(other, 422, "INVALID_REQUEST", 42)["first_batches"] == good(first)["batches"]
     retention = {"Idempotency_Retention_Ms": "60000"}
     problem(produce(gateway, name, content, **retention), 422, "INVALID_REQUEST", 42)
     problem(produce(gateway, name, content, Idempotency_Key="x" * 129), 422, "INVALID_REQUEST", 42)

@@ -1,9 +1,21 @@
-"""The faults of a request, of one of its partitions, or of one acknowledgement."""
+"""The faults of a request, of one of its partitions, or of one acknowledgement, and what a fault tells beside its cause."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from sharequeue.protocol.messages.fields import AnyInt64, Response, TimestampMs, at_most, open_word, word
+from sharequeue.protocol.messages.fields import (
+    AnyInt64,
+    Offset,
+    PartitionIndex,
+    Response,
+    TimestampMs,
+    at_most,
+    open_word,
+    word,
+)
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, Int32
+
+MAX_BATCHES_PRODUCED: Final = 1000
+"""Partitions that one request appends to."""
 
 AcknowledgementStatus = Annotated[
     str,
@@ -80,6 +92,17 @@ class PointedDetail(Response):
     """What is wrong there, in JSON's words: `must be an integer, not a string`."""
 
 
+class ProducedBatch(Response):
+    """The records of a request that one partition has got. Their offsets are dense, in the order of the request."""
+
+    partition: PartitionIndex
+    """The partition that the records were appended to, from 0."""
+    first_offset: Offset
+    """The place of the first of them in the partition."""
+    last_offset: Offset
+    """The place of the last of them, included."""
+
+
 class Problem(Response):
     """RFC 9457 problem document, the body of every error."""
 
@@ -124,3 +147,5 @@ class Problem(Response):
     """True: the records of this request are in the transaction, which has ended. Absent if they are not."""
     producer_epoch: Int32 | None = None
     """The current epoch of the transactional id, if the request sent another one."""
+    first_batches: Annotated[list[ProducedBatch], at_most(MAX_BATCHES_PRODUCED)] = []
+    """Where the first request with this `Idempotency-Key` appended its records, if that request was another one."""

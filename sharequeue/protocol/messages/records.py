@@ -31,7 +31,12 @@ from sharequeue.protocol.messages.fields import (
     TypeName,
     at_most,
 )
-from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
+from sharequeue.protocol.messages.problems import (
+    MAX_BATCHES_PRODUCED,
+    AcknowledgementResult,
+    PartitionError,
+    ProducedBatch,
+)
 from sharequeue.protocol.types import (
     MAX_ACKNOWLEDGEMENTS,
     MAX_DELAY_MS,
@@ -46,8 +51,6 @@ from sharequeue.protocol.types import (
 
 MAX_TOPICS_PRODUCED: Final = 100
 """In one acknowledgement with `produce`."""
-MAX_BATCHES_PRODUCED: Final = 1000
-"""In the answer of produceArrow: partitions that one request appends to."""
 MAX_RECORDS_READ: Final = 100_000
 """In one answer of readRecords."""
 
@@ -102,17 +105,6 @@ class ProduceResponse(Response):
 
     records: Annotated[list[ProducedRecord], at_most(MAX_RECORDS)]
     """The place of each record, in request order."""
-
-
-class ProducedBatch(Response):
-    """The records of a request that one partition has got. Their offsets are dense, in the order of the request."""
-
-    partition: PartitionIndex
-    """The partition that the records were appended to, from 0."""
-    first_offset: Offset
-    """The place of the first of them in the partition."""
-    last_offset: Offset
-    """The place of the last of them, included."""
 
 
 class ProducedBatches(Response):

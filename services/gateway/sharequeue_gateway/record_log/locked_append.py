@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 import asyncpg
+import msgspec
 
 from sharequeue.log import fields
 from sharequeue.protocol.errors import (
@@ -28,7 +29,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import key_store, store
+from sharequeue_gateway.record_log import first_answers, key_store, store
 from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
@@ -375,7 +376,8 @@ async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None
     if fingerprint != key.fingerprint:
         raise InvalidRequest(
             f"Idempotency-Key {key.key!r} was used for a request with another body or other headers: to repeat that request,"
-            " send the same bytes; for another request, use a new key"
+            " send the same bytes; for another request, use a new key",
+            extra={"first_batches": msgspec.to_builtins(first_answers.batches_of(answer))},
         )
     return AppendResult(base_offsets, answer, repeated=True)
 
