@@ -27,7 +27,7 @@ from sharequeue.protocol.messages.in_flight import (
     InFlightQuery,
     ListInFlightResponse,
 )
-from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.problems import AcknowledgementResult, ProducedBatch
 from sharequeue.protocol.messages.records import (
     MAX_RECORDS_READ,
     Acknowledgement,
@@ -88,6 +88,14 @@ class NotHeld(NamedTuple):
 
     lost: list[Range]
     finished: list[Range]
+
+
+class KeyUsed(PipelineError):
+    """Another request has used the idempotency key. `batches`: where its records were appended."""
+
+    def __init__(self, text: str, batches: list[ProducedBatch]) -> None:
+        super().__init__(text)
+        self.batches = batches
 
 
 class GatewayClient:
@@ -418,11 +426,12 @@ class GatewayClient:
         """Append the records of a request body, once. It waits and repeats while the gateway is busy or away.
 
         Returns: the answer. If the key is known, it has the offsets of the first time.
+        Raises: KeyUsed: the key was used for another body.
         """
         try:
             return self._exchange(PRODUCE, body, _key_headers(idempotency_key, transaction_id), topic=topic)
         except ApiError as error:
-            raise refused(error, self._options.url) from None
+            raise self._not_appended(error) from None
 
     def produce_arrow(self, topic: str, body: bytes, idempotency_key: str, transaction_id: str | None = None) -> bytes:
         """As `produce`, for an Arrow stream. It waits for a gateway that takes one, too."""
@@ -433,8 +442,13 @@ class GatewayClient:
                 return self._exchange(PRODUCE_ARROW, body, headers, topic=topic)
             except ApiError as error:
                 if not _without_arrow(error) or time.monotonic() > deadline:
-                    raise refused(error, self._options.url) from None
+                    raise self._not_appended(error) from None
             time.sleep(REPEAT_PAUSE_S)
+
+    def _not_appended(self, error: ApiError) -> PipelineError:
+        fault = refused(error, self._options.url)
+        first = [] if error.problem is None else error.problem.first_batches
+        return KeyUsed(str(fault), first) if first else fault
 
     def takes_arrow(self, without_rows: bytes) -> bool:
         """Whether the gateway takes Arrow streams of records such as this one, which has no rows and changes nothing.

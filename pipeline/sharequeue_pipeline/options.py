@@ -82,7 +82,6 @@ class SinkOptions:
     schema_registry: str | None = None
     value_message: str | None = None
     write_id: str | None = None
-    sort: bool = True
     max_request_bytes: int = 4 * 1024 * 1024
     max_request_records: int = 5000
     transactional: bool = False
@@ -247,7 +246,6 @@ SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "schemaRegistry": ("schema_registry", _text),
     "valueMessage": ("value_message", _text),
     "writeId": ("write_id", _text),
-    "sort": ("sort", _flag),
     "maxRequestBytes": ("max_request_bytes", _number(1, 8 * 1024 * 1024)),
     "maxRequestRecords": ("max_request_records", _number(1, MAX_RECORDS)),
     "transactional": ("transactional", _flag),
@@ -383,8 +381,6 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     ):
         if attribute in values and not transactional:
             raise PipelineError(f"{name} needs transactional=true")
-    if transactional and "sort" in values:
-        raise PipelineError("sort has no effect with transactional=true, which keeps the order of a task's rows")
     _check_value_schema(values, values.get("topic"))
     if "value_schema" in values and values.get("value_format") not in REGISTRY_FORMATS:
         raise PipelineError(f"valueSchema needs valueFormat={' or '.join(REGISTRY_FORMATS)} when you write")

@@ -1,4 +1,4 @@
-"""Rows as columns, without Spark: which rows are, what becomes of them, where requests end, how runs are merged."""
+"""Rows as columns, without Spark: which rows are, what becomes of them, and where requests end."""
 
 from typing import Any
 
@@ -8,8 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 from sharequeue_pipeline.options import sink_options
-from sharequeue_pipeline.sink import columns, run_files
-from sharequeue_pipeline.sink.columns import ROW_BYTES, STREAM_BYTES, SortedColumns, columns_of, fits, requests
+from sharequeue_pipeline.sink.columns import ROW_BYTES, STREAM_BYTES, chunks, columns_of, fits
 
 Row = tuple[str | None, str | None]
 TEXTS = st.none() | st.sampled_from(["", "a", "ü", "\U0001f600", "\uffff"]) | st.text("ab", max_size=30)
@@ -65,37 +64,12 @@ def test_a_request_ends_at_the_first_row_without_room(
     rows: list[Row], sizes: list[int], keys: bool, room: int, most_rows: int
 ) -> None:
     limits = {"maxRequestBytes": str(STREAM_BYTES + room), "maxRequestRecords": str(most_rows)}
-    made = list(requests(batches(rows, sizes, keys), sink_options({"topic": "t", "sort": "false", **limits})))
+    made = list(chunks(batches(rows, sizes, keys), sink_options({"topic": "t", **limits})))
     expected = one_by_one(rows if keys else [(None, value) for _, value in rows], room, most_rows)
-    assert [rows_of(pa.ipc.open_stream(body).read_all()) for body, _ in made] == expected
-    assert [count for _, count in made] == [len(each) for each in expected]
-    for body, count in made:
-        assert count == 1 or len(body) <= STREAM_BYTES + room
-
-
-@given(ROWS, SIZES, st.integers(0, 300), st.integers(1, 7))
-@settings(deadline=None)
-@example([("c", "v" * 60), ("b", ""), ("a", "")], [3], 90, 7)  # the first two fit into one request
-def test_sorted_rows_are_cut_in_their_order(rows: list[Row], sizes: list[int], room: int, most_rows: int) -> None:
-    limits = {"maxRequestBytes": str(STREAM_BYTES + room), "maxRequestRecords": str(most_rows)}
-    made = list(requests(batches(rows, sizes, True), sink_options({"topic": "t", **limits})))
-    in_order = sorted(rows, key=lambda row: [(text is None, text) for text in row])
-    assert [rows_of(pa.ipc.open_stream(body).read_all()) for body, _ in made] == one_by_one(in_order, room, most_rows)
-
-
-@given(ROWS, SIZES, st.integers(1, 400), st.integers(1, 200), st.integers(1, 5))
-@settings(deadline=None)
-def test_merged_runs_have_every_row_in_order(
-    rows: list[Row], sizes: list[int], run_bytes: int, piece_bytes: int, most_runs: int
-) -> None:
-    """Nulls come last, as Arrow sorts them."""
-    with pytest.MonkeyPatch.context() as patch, SortedColumns(run_bytes) as in_order:
-        patch.setattr(run_files, "MAX_RUNS", most_runs)
-        patch.setattr(columns, "PIECE_BYTES", piece_bytes)
-        for batch in batches(rows, sizes):
-            in_order.add(batch)
-        found = [row for some in in_order.rows() for row in rows_of(some.taken())]
-    assert found == sorted(rows, key=lambda row: [(text is None, text) for text in row])
+    assert [rows_of(pa.ipc.open_stream(chunk.body).read_all()) for chunk in made] == expected
+    assert [chunk.size for chunk in made] == [len(each) for each in expected]
+    for chunk in made:
+        assert chunk.size == 1 or len(chunk.body) <= STREAM_BYTES + room
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,8 @@ SCENARIOS = {
         "wire_format",
         "fitting",
         "sink_columns",
+        "known_records",
+        "digests",
         "log_check",
         "share_state_replay",
     ),

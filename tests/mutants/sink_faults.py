@@ -1,4 +1,4 @@
-"""Faults of rows as columns: how they are merged, and cut into requests."""
+"""Faults of the sink: how rows are cut into requests, and how attempts of a task share them."""
 
 from tests.mutants.mutant import pipeline
 
@@ -30,12 +30,12 @@ MUTANTS = [
         ),
         (
             "columns: the end of a batch ends no request",
-            "            if start < rows.size:\n",
+            "            if start < rows.num_rows:\n",
             "            if True:\n",
         ),
         (
             "columns: the last request is sent",
-            "    if parts:\n        yield _body(parts), count\n",
+            "    if parts:\n        yield _chunk(topic, parts)\n",
             "",
         ),
         (
@@ -43,33 +43,12 @@ MUTANTS = [
             "                parts, used, count = [], 0, 0\n",
             "                parts, count = [], 0\n",
         ),
-        ("columns: a key takes room", """if "key" in self.batch.schema.names:""", "if False:"),
-        (
-            "columns: sizes are in the order of the rows",
-            "        if self.order is not None:\n            lengths",
-            "        if False:\n            lengths",
-        ),
+        ("columns: a key takes room", """if "key" in rows.schema.names:""", "if False:"),
         (
             "columns: a row takes room beside its texts",
-            'self._lengths("value"), ROW_BYTES)',
-            'self._lengths("value"), 0)',
+            '_lengths(rows.column("value")), ROW_BYTES)',
+            '_lengths(rows.column("value")), 0)',
         ),
-        (
-            "columns: pieces are merged up to the smallest of their last rows",
-            "        bound = min(_row(piece",
-            "        bound = max(_row(piece",
-        ),
-        (
-            "columns: the rest of a piece is merged, too",
-            "piece.slice(count) if count < piece.num_rows else next(run, None)",
-            "next(run, None)",
-        ),
-        (
-            "columns: the last run is given to its end",
-            "        yield piece\n        yield from run\n",
-            "        yield piece\n",
-        ),
-        ("columns: nulls come last", "tuple((value is None, value)", "tuple((value is not None, value)"),
         ("columns: rows that name their topics become JSON", " or options.topic is None:", ":"),
         ("columns: rows with headers become JSON", "not set(schema.names) <= _COLUMNS or ", ""),
         (
@@ -100,5 +79,63 @@ MUTANTS = [
             "False",
         ),
         ("columns: large bytes are bytes", " or pa.types.is_large_binary(column.type)", ""),
+    ),
+    *pipeline(
+        "sink/known_records",
+        ("known records: each copy of a row counts", "    if count > 1:\n", "    if False:\n"),
+        ("known records: a record stands for one row", "        del known[digest]\n", "        pass\n"),
+        (
+            "known records: those from before the write are told apart",
+            "(self._earlier if before else self._others).update(found)",
+            "self._others.update(found)",
+        ),
+        (
+            "known records: those from before the write are taken first",
+            """            if _take(self._earlier, digest):
+                earlier += 1
+            elif not _take(self._others, digest):
+                places.append(place)
+""",
+            """            if _take(self._others, digest):
+                pass
+            elif _take(self._earlier, digest):
+                earlier += 1
+            else:
+                places.append(place)
+""",
+        ),
+        ("known records: a gap lasts", "            self.gone = True\n", ""),
+        ("known records: a gap is noticed", "self.gone or len(found) < appended", "self.gone"),
+        (
+            "known records: behind a gap nothing is learned",
+            "self.gone or len(found) < appended",
+            "len(found) < appended",
+        ),
+        ("known records: what was learned is forgotten at a gap", "            self._others.clear()\n", ""),
+        ("known records: so is what was there before", "            self._earlier.clear()\n", ""),
+        (
+            "known records: what is forgotten is counted",
+            "self._unread = self.left + appended",
+            "self._unread += appended",
+        ),
+        ("known records: what came before may be left", "+ self._earlier.total()", ""),
+        (
+            "known records: what came before is to be left out",
+            "not self._others and not self._earlier",
+            "not self._others",
+        ),
+    ),
+    *pipeline(
+        "sink/digests",
+        ("digests: a text is the JSON string of it", """if json.startswith(b'"'):""", "if False:"),
+        ("digests: bytes are no text", '("bytes", value)', '("text", value)'),
+        ("digests: a tombstone is no empty value", '("none", b"") if', '("text", b"") if'),
+        ("digests: a key counts", "(key, kind,", "(kind,"),
+        ("digests: headers count", "sorted(headers.items())", "None"),
+        ("digests: the order of headers does not", "sorted(headers.items())", "list(headers.items())"),
+        ("digests: a partition counts", ", partition, timestamp_ms))", ", timestamp_ms))"),
+        ("digests: a time counts", ", partition, timestamp_ms))", ", partition))"),
+        ("digests: a time that rows do not name does not", "if timed else repeat(None)", "if True else repeat(None)"),
+        ("digests: a tombstone has no JSON", "is_json and value is not None", "is_json"),
     ),
 ]

@@ -151,7 +151,6 @@ def test_sink_options_are_parsed() -> None:
         ({"transactional": "true", "transactionalId": "x" * 250}, "transactionalId must have at most 249 characters"),
         ({"transactionalId": "x"}, "transactionalId needs transactional=true"),
         ({"transactional": "false", "transactionTimeoutMs": "1"}, "transactionTimeoutMs needs transactional=true"),
-        ({"transactional": "true", "sort": "true"}, "sort has no effect with transactional=true"),
         (
             {"kafka.transactional.id": "x"},
             "there is no option 'kafka.transactional.id', which is Kafka's: transactional=true",

@@ -3,6 +3,7 @@
 import base64
 import datetime
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -14,8 +15,8 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import sink_options
-from sharequeue_pipeline.sink.rows import Rows
-from sharequeue_pipeline.sink.writers import chunks
+from sharequeue_pipeline.sink import rows
+from sharequeue_pipeline.sink.rows import Rows, chunks
 
 TEXT = spark.StringType()
 MAP = spark.MapType(TEXT, TEXT)
@@ -113,23 +114,34 @@ def test_text_that_is_not_json_is_refused() -> None:
 pairs = st.lists(st.tuples(st.sampled_from("ab"), st.binary(min_size=1, max_size=30)), max_size=40)
 
 
-@given(pairs, st.permutations(range(40)), st.integers(1, 60), st.integers(1, 5))
-def test_requests_are_bounded_and_independent_of_row_order(
-    given: list[tuple[str, bytes]], order: list[int], most_bytes: int, most_records: int
+@given(pairs, st.integers(1, 60), st.integers(1, 5), st.integers(1, 200))
+def test_requests_are_bounded_and_keep_the_order_of_each_topic(
+    given: list[tuple[str, bytes]], most_bytes: int, most_records: int, gathered_bytes: int
 ) -> None:
     options = sink_options({"maxRequestBytes": str(most_bytes), "maxRequestRecords": str(most_records)})
-    made = list(chunks(iter(given), options))
-    assert sorted((topic, record) for topic, chunk in made for record in chunk) == sorted(given)
-    for _, chunk in made:
-        assert 1 <= len(chunk) <= most_records
-        assert len(chunk) == 1 or sum(len(record) + 1 for record in chunk) <= most_bytes
-    shuffled = [given[index] for index in order if index < len(given)]
-    assert list(chunks(iter(shuffled), options)) == made
-
-
-@given(pairs)
-def test_unsorted_rows_keep_their_order_in_each_topic(given: list[tuple[str, bytes]]) -> None:
-    made = list(chunks(iter(given), sink_options({"sort": "false", "maxRequestRecords": "3"})))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "GATHERED_BYTES", gathered_bytes)
+        made = list(chunks(iter(given), options))
     for topic in "ab":
-        sent = [record for name, chunk in made if name == topic for record in chunk]
+        sent = [record for chunk in made if chunk.topic == topic for record in chunk.records]
         assert sent == [record for name, record in given if name == topic]
+    for chunk in made:
+        assert 1 <= chunk.size <= most_records
+        assert chunk.size == 1 or sum(len(record) + 1 for record in chunk.records) <= most_bytes
+
+
+def test_rows_of_many_topics_wait_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that are not full are sent when all of them together would take more."""
+    monkeypatch.setattr(rows, "GATHERED_BYTES", 1000)
+    waiting = 0
+
+    def records() -> Iterator[tuple[str, bytes]]:
+        nonlocal waiting
+        for number in range(500):
+            waiting += 100
+            yield f"t{number % 50}", b"x" * 99
+
+    for chunk in chunks(records(), sink_options({})):
+        assert waiting <= 1100
+        waiting -= 100 * chunk.size
+    assert waiting == 0

@@ -293,7 +293,6 @@ def command(
         "timeoutMs": target.timeout_ms,
         "topic": topic,
         "writeId": write_id,
-        "sort": False,
     }
     if token:
         options["token"] = token

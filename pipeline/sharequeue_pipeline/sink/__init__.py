@@ -1,15 +1,14 @@
 """Writing with `format("sharequeue")`: rows become records, records become produce requests.
 
-`rows` checks the columns and encodes one record per row. `sorting` puts a task's records in order. `writers` cuts the
-records into requests bounded in bytes and records. Texts and bytes take a shorter way: `columns` sorts and cuts them as
-they are. Both keep their sorted runs in `run_files`. `senders` sends each request with an idempotency key, some of them
-at once. `data_source` makes the writers, and Spark calls them.
+`rows` checks the columns, encodes one record per row as JSON, and cuts the records into requests. Texts and bytes take
+a shorter way: `columns` cuts them as they are. `writers` sends the requests of a task one after the other, and makes
+the next one meanwhile. `data_source` makes the writers, and Spark calls them.
 
-    key = write id : partition of the task : number of the request : hash of its body
+    key = write id : partition of the task : number of the request
           query:batch for a stream, `writeId` or a random id for a batch
 
-A repeated task or batch sends the same requests under the same keys, so the gateway appends nothing twice. Tasks sort
-their rows first, because a shuffle may change their order. If the rows themselves differ, the request has another hash
-and is appended: never fewer records, perhaps more. With `transactional=true` a write is one transaction, and each
-record is there once: `transactions` says how.
+A repeated task or batch appends nothing twice, also if its rows come in another order: `attempts` says how, and
+`digests` what makes two records equal. If the rows themselves differ, those of both runs are appended: never fewer
+records, perhaps more. With `transactional=true` a write is one transaction, and each record is there once:
+`transactions` says how.
 """

@@ -1,12 +1,13 @@
-"""From rows to the records of a produce request.
+"""Rows as the JSON records of produceRecords, cut into requests.
 
 Columns: value, and optionally key, headers, partition, timestamp and topic.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import base64
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -17,11 +18,14 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import REGISTRY_FORMATS, SinkOptions
 from sharequeue_pipeline.registry.opening import SchemaName
 from sharequeue_pipeline.registry.wire_format import Misfit
+from sharequeue_pipeline.sink.digests import digest_of
 
 _encode: Final = msgspec.json.Encoder(decimal_format="number", uuid_format="canonical").encode
 _check: Final = msgspec.json.Decoder().decode
 AT_ONCE: Final = 512
 """Rows that are Python values at the same time."""
+GATHERED_BYTES: Final = 64 * 1024 * 1024
+"""Of unfinished requests in memory, over all topics of a task. More are sent as they are."""
 _TEXT: Final = (spark.StringType, spark.BinaryType)
 ACCEPTED: Final[dict[str, tuple[tuple[type[spark.DataType], ...], str]]] = {
     "key": (_TEXT, "a string or binary"),
@@ -42,6 +46,21 @@ class _Record(msgspec.Struct, omit_defaults=True, gc=False):
     headers: Any = UNSET
     partition: int | None = None
     timestamp_ms: int | None = None
+
+
+class _Sent(msgspec.Struct):
+    """The fields of an encoded record."""
+
+    key: str | None = None
+    key_base64: str | None = None
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    value_base64: str | None = None
+    headers: dict[str, str] = {}
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Sent).decode
 
 
 class Rows:
@@ -187,3 +206,67 @@ def _headers(headers: dict[str, str | None]) -> dict[str, str]:
 
 def _no_topic() -> str:
     raise PipelineError("a row has no topic: its column topic is null")
+
+
+class JsonChunk(NamedTuple):
+    """The records of one request, each as JSON."""
+
+    topic: str
+    records: list[bytes]
+
+    @property
+    def arrow(self) -> bool:
+        return False
+
+    @property
+    def size(self) -> int:
+        """The number of records."""
+        return len(self.records)
+
+    @property
+    def body(self) -> bytes:
+        return b'{"records":[' + b",".join(self.records) + b"]}"
+
+    def digests(self) -> Iterator[bytes]:
+        """What each record is, as `digest_of` says it."""
+        for record in map(_decode, self.records):
+            key = record.key if record.key_base64 is None else base64.b64decode(record.key_base64)
+            value: Any = record.value
+            if record.value_base64 is not None:
+                value = base64.b64decode(record.value_base64)
+            elif bytes(record.value) == b"null":
+                value = None
+            yield digest_of(key, value, record.headers, record.partition, record.timestamp_ms)
+
+    def only(self, places: Sequence[int]) -> "JsonChunk":
+        """The request of some of the records."""
+        return JsonChunk(self.topic, [self.records[place] for place in places])
+
+
+class _Gathered:
+    """Records of a topic for the next request."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.bytes = 0
+
+
+def chunks(records: Iterable[tuple[str, bytes]], options: SinkOptions) -> Iterator[JsonChunk]:
+    """Cut (topic, record) pairs into requests of one topic each. Each topic's records keep their order."""
+    gathered: dict[str, _Gathered] = {}
+    total = 0
+    for topic, record in records:
+        size = len(record) + 1
+        if total + size > GATHERED_BYTES:
+            yield from (JsonChunk(name, entry.records) for name, entry in gathered.items())
+            gathered, total = {}, 0
+        entry = gathered.setdefault(topic, _Gathered())
+        full = entry.bytes + size > options.max_request_bytes or len(entry.records) >= options.max_request_records
+        if entry.records and full:
+            total -= entry.bytes
+            yield JsonChunk(topic, entry.records)
+            entry = gathered[topic] = _Gathered()
+        entry.records.append(record)
+        entry.bytes += size
+        total += size
+    yield from (JsonChunk(topic, entry.records) for topic, entry in gathered.items())

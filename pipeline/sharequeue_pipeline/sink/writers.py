@@ -1,19 +1,18 @@
 """The writers of `write` and `writeStream`: each task cuts its records into requests and sends them, with keys.
 
-The folder's docstring says what a key names, and why the rows are sorted; `transactions` says how a write is one
-transaction.
+The folder's docstring says what a key names; `attempts` says how a repeated task writes nothing twice, and
+`transactions` how a write is one transaction.
 """
 
 import hashlib
 import json
-import re
+import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
-from operator import itemgetter
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql import types as spark
@@ -23,13 +22,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from sharequeue_pipeline.ahead import in_order
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
 from sharequeue_pipeline.sink import columns
+from sharequeue_pipeline.sink.attempts import Attempt, Chunk
 from sharequeue_pipeline.sink.rows import Rows, pinned
-from sharequeue_pipeline.sink.senders import Request, Senders
-from sharequeue_pipeline.sink.sorting import SortedRecords
+from sharequeue_pipeline.sink.rows import chunks as json_chunks
 from sharequeue_pipeline.sink.transactions import (
     MAX_TASKS,
     WriteTransaction,
@@ -42,17 +42,15 @@ from sharequeue_pipeline.sink.transactions import (
 )
 from sharequeue_pipeline.worker_process import spare_modules
 
-_OPEN, _CLOSE = b'{"records":[', b"]}"
-
-
-_FIRST: Final = re.compile(rb'\{"(?:records|batches)":\[\{"partition":(\d+),"(?:first_)?offset":(\d+)')
+log = logging.getLogger(__name__)
 
 
 class Written(WriterCommitMessage):
     """The number of requests and of records that one task has sent.
 
     `known`: how many of the records were in the log when the write began, under the same keys, or were committed
-    before. `transaction_id`, `part`, `label`: in a transaction, what to commit and what to note.
+    before. `others`: records of other attempts of the task that are not among its rows, or no longer in the log.
+    `transaction_id`, `part`, `label`: in a transaction, what to commit and what to note.
     `done`: it was committed before.
     """
 
@@ -62,6 +60,7 @@ class Written(WriterCommitMessage):
         records: int,
         known: int,
         *,
+        others: int = 0,
         transaction_id: str | None = None,
         part: str | None = None,
         label: str | None = None,
@@ -70,6 +69,7 @@ class Written(WriterCommitMessage):
         self.requests = requests
         self.records = records
         self.known = known
+        self.others = others
         self.transaction_id = transaction_id
         self.part = part
         self.label = label
@@ -137,27 +137,18 @@ class _Writer:
         context = TaskContext.get()
         assert context is not None
         prefix = f"{write_id}:{context.partitionId()}"
-        sent = records = known = 0
-        with Senders(self._options) as senders:
-            for request, answer in senders.sent(
-                Request(topic, body, f"{prefix}:{number}:", count, arrow=self._arrow)
-                for number, (topic, body, count) in enumerate(self._bodies(batches))
-            ):
-                sent += 1
-                records += request.records
-                known += request.records if request.topic == self._options.topic and self._was_there(answer) else 0
-        return Written(sent, records, known)
+        with GatewayClient(self._options.gateway) as gateway:
+            attempt = Attempt(gateway, prefix, self._begun, self._schema.names)
+            for _ in in_order((partial(attempt.write, chunk) for chunk in self._chunks(batches)), threads=1):
+                pass
+        return Written(attempt.requests, attempt.records, attempt.known, others=attempt.others)
 
-    def _bodies(self, batches: Iterator[Any]) -> Iterator[tuple[str, bytes, int]]:
-        """The requests of a task: topic, body, and number of records."""
+    def _chunks(self, batches: Iterator[Any]) -> Iterator[Chunk]:
+        """The requests of a task."""
         if self._arrow:
-            topic = self._options.topic or ""
-            yield from ((topic, body, count) for body, count in columns.requests(batches, self._options))
-            return
+            return columns.chunks(batches, self._options)
         rows = Rows(self._options, self._schema)
-        pairs = (pair for batch in batches for pair in rows.records(batch))
-        for topic, chunk in chunks(pairs, self._options):
-            yield topic, _OPEN + b",".join(chunk) + _CLOSE, len(chunk)
+        return json_chunks((pair for batch in batches for pair in rows.records(batch)), self._options)
 
     def _send_part(self, whole: WriteTransaction, batches: Iterator[Any], label: str | None) -> Written:
         """Send a task's records in a part of the transaction,
@@ -173,18 +164,20 @@ class _Writer:
             return Written(0, known, known, transaction_id=whole.transaction_id, label=label, done=True)
         part: str | None = None
         sent = records = 0
-        with GatewayClient(self._options.gateway) as gateway, Senders(self._options) as senders:
+        with GatewayClient(self._options.gateway) as gateway:
 
-            def requests() -> Iterator[Request]:
+            def send(chunk: Chunk, number: int) -> int:
                 nonlocal part
-                for number, (topic, body, count) in enumerate(self._bodies(batches)):
-                    part = part or gateway.begin_part(whole.transaction_id)
-                    yield Request(topic, body, f"{part}:{number}", count, part, self._arrow)
+                part = part or gateway.begin_part(whole.transaction_id)
+                produce = gateway.produce_arrow if chunk.arrow else gateway.produce
+                produce(chunk.topic, chunk.body, f"{part}:{number}", part)
+                return chunk.size
 
+            jobs = (partial(send, chunk, number) for number, chunk in enumerate(self._chunks(batches)))
             try:
-                for request, _ in senders.sent(requests()):
+                for size in in_order(jobs, threads=1):
                     sent += 1
-                    records += request.records
+                    records += size
             except BaseException:
                 if part is not None:
                     with suppress(PipelineError):  # it ends with the whole
@@ -205,6 +198,17 @@ class _Writer:
                 parts = [message.part for message in written if message.part is not None]
                 gateway.commit_transaction(transaction_id, parts, written[0].label)
 
+    def _tell_others(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Log how many records of earlier attempts may be in the topic besides those that count."""
+        others = sum(message.others for message in messages if isinstance(message, Written))
+        if others:
+            log.warning(
+                "earlier attempts of this write had appended %d records to %s that were not among its rows, or that could "
+                "not be read again: they may be there twice; transactional=true prevents that",
+                others,
+                self._options.topic or "its topics",
+            )
+
     def _give_up(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
         """Abort the transaction of a write that failed. Without an answer the next begin aborts it,
         or its time passes."""
@@ -212,55 +216,6 @@ class _Writer:
         if transaction_id is not None:
             with suppress(PipelineError), GatewayClient(self._options.gateway) as gateway:
                 gateway.abort_transaction(transaction_id)
-
-    def _was_there(self, answer: bytes) -> bool:
-        """Whether the records of a request were in the log before: a known key is answered with their old offsets."""
-        first = _FIRST.match(answer)
-        return first is not None and int(first[2]) < self._begun.get(int(first[1]), 0)
-
-
-def chunks(records: Iterator[tuple[str, bytes]], options: SinkOptions) -> Iterator[tuple[str, list[bytes]]]:
-    """Cut (topic, record) pairs into requests of one topic each. With `sort`, their order does not matter."""
-    gathered: dict[str, _Chunk] = {}
-    if options.transactional or not options.sort:
-        for topic, record in records:
-            chunk = gathered.get(topic)
-            if chunk is None:
-                chunk = gathered[topic] = _Chunk(options)
-            full = chunk.add(record)
-            if full is not None:
-                yield topic, full
-        yield from ((topic, chunk.records) for topic, chunk in gathered.items())
-        return
-    with SortedRecords() as in_order:
-        in_order.extend(records)
-        for topic, of_topic in groupby(in_order, key=itemgetter(0)):
-            chunk = _Chunk(options)
-            for _, record in of_topic:
-                full = chunk.add(record)
-                if full is not None:
-                    yield topic, full
-            yield topic, chunk.records
-
-
-class _Chunk:
-    """Gathers the records of one request."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._most_bytes = options.max_request_bytes
-        self._most_records = options.max_request_records
-        self.records: list[bytes] = []
-        self._bytes = 0
-
-    def add(self, record: bytes) -> list[bytes] | None:
-        """Add a record. Returns: the records of a full request, which it did not fit into."""
-        records, size = self.records, len(record) + 1
-        if records and (self._bytes + size > self._most_bytes or len(records) >= self._most_records):
-            self.records, self._bytes = [record], size
-            return records
-        records.append(record)
-        self._bytes += size
-        return None
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -287,6 +242,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         program that asked for it."""
         if self._transaction is not None:
             self._end(messages, self._transaction.transaction_id)
+        self._tell_others(messages)
         written = [message for message in messages if isinstance(message, Written)]
         if self._report_to is not None and self._options.write_id is not None:
             records, known = sum(each.records for each in written), sum(each.known for each in written)
@@ -347,6 +303,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return None
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        self._tell_others(messages)
         if self._options.transactional:
             self._end(messages, self._remembered())
 

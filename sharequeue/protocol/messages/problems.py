@@ -1,4 +1,4 @@
-"""The faults of a request, of one of its partitions, or of one acknowledgement, and what a fault tells beside its cause."""
+"""The faults of a request, of one of its partitions, or of one acknowledgement, and what else a problem tells."""
 
 from typing import Annotated, Final
 

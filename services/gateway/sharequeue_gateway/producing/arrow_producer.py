@@ -9,7 +9,8 @@ from sharequeue.clock import Clock
 from sharequeue.http.answer import JSON, Answer
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
-from sharequeue.protocol.messages.records import ProducedBatch, ProducedBatches
+from sharequeue.protocol.messages.problems import ProducedBatch
+from sharequeue.protocol.messages.records import ProducedBatches
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.arrow_columns import ArrowStream, look_at

@@ -19,7 +19,8 @@ _decode: Final = msgspec.json.Decoder(_FirstAnswer).decode
 
 
 def batches_of(answer: bytes) -> list[ProducedBatch]:
-    """The offsets by partition, in the order of each partition's first record; none of a call that may have more topics."""
+    """The offsets by partition, in the order of each partition's first record. A call that appends to several topics
+    gives none."""
     found = _decode(answer)
     if found.batches:
         return found.batches

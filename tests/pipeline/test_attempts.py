@@ -1,0 +1,188 @@
+"""Several attempts of a task write each row once, whatever the order of their rows, and wherever they stop."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sharequeue_pipeline import PipelineError
+from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.options import SinkOptions, sink_options
+from sharequeue_pipeline.sink import columns, rows
+from sharequeue_pipeline.sink.attempts import Attempt, Chunk
+
+from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway
+
+PARTITIONS = 2
+numbers = count()
+
+
+class Row(NamedTuple):
+    key: str | None
+    value: str | None
+    partition: int
+    timestamp_ms: int
+
+
+class Form(NamedTuple):
+    """How rows are sent: as JSON or as columns, and whether they name their partitions and times."""
+
+    arrow: bool
+    placed: bool
+
+    @property
+    def columns(self) -> list[str]:
+        return ["key", "value", *(["partition", "timestamp"] if self.placed else [])]
+
+    def chunks(self, given: list[Row], options: SinkOptions) -> Iterator[Chunk]:
+        if self.arrow:
+            found: dict[str, Any] = {name: [getattr(row, name) for row in given] for name in ("key", "value")}
+            batch = {name: pa.array(values, pa.string()) for name, values in found.items()}
+            if self.placed:
+                batch["partition"] = pa.array([row.partition for row in given], pa.int32())
+                times = pa.array([row.timestamp_ms * 1000 for row in given], pa.int64())
+                batch["timestamp"] = times.cast(pa.timestamp("us", "UTC"))
+            yield from columns.chunks([pa.record_batch(batch)], options)
+            return
+        places = {"partition", "timestamp_ms"} if self.placed else set()
+        named = ({"key", "value"} | places, (row._asdict() for row in given))
+        encoded = (
+            json.dumps({name: each for name, each in row.items() if name in named[0] and (each or name != "key")})
+            for row in named[1]
+        )
+        assert options.topic is not None
+        yield from rows.chunks(((options.topic, record.encode()) for record in encoded), options)
+
+    def identity(self, row: Row) -> tuple[Any, ...]:
+        """What two records have in common that are the same."""
+        return (row.key or None, row.value, *((row.partition, row.timestamp_ms) if self.placed else ()))
+
+
+FORMS = [Form(arrow, placed) for arrow in (True, False) for placed in (True, False)]
+TEXTS = st.sampled_from(["", "a", "b", "ü", '"', "\\", "\U0001f600"])
+ROWS = st.lists(
+    st.builds(Row, st.none() | st.sampled_from("kl"), st.none() | TEXTS, st.integers(0, 1), st.integers(1, 2)),
+    max_size=12,
+)
+
+
+def logged(gateway: Gateway, topic: str, form: Form) -> Counter[tuple[Any, ...]]:
+    """How often each record is in the topic."""
+    return Counter(
+        form.identity(Row(record.get("key"), record.get("value"), partition, record["timestamp_ms"]))
+        for partition in range(PARTITIONS)
+        for record in gateway.read(topic, partition, max_records=1000)["records"]
+    )
+
+
+class Attempts:
+    """Attempts of one task, each with its rows."""
+
+    def __init__(self, stack: Stack, gateway: Gateway, form: Form, limit: int) -> None:
+        self.topic = f"attempts-{next(numbers)}-{form.arrow}-{form.placed}"
+        gateway.create_topic(self.topic, PARTITIONS)
+        self._form = form
+        self._options = sink_options({"url": stack.url, "topic": self.topic, "maxRequestRecords": str(limit)})
+        self._open = ExitStack()
+
+    def __enter__(self) -> "Attempts":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def new(self, given: list[Row], begun: dict[int, int] | None = None) -> tuple[Attempt, Iterator[Chunk]]:
+        client = self._open.enter_context(GatewayClient(self._options.gateway))
+        attempt = Attempt(client, "write:0", begun or {}, self._form.columns)
+        return attempt, self._form.chunks(given, self._options)
+
+    def write(self, given: list[Row], begun: dict[int, int] | None = None) -> Attempt:
+        attempt, chunks = self.new(given, begun)
+        for chunk in chunks:
+            attempt.write(chunk)
+        return attempt
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@given(data=st.data(), task=ROWS, limit=st.integers(1, 4), of_all=st.integers(2, 3))
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_attempts_in_any_order_write_each_row_once(
+    stack: Stack, gateway: Gateway, form: Form, data: st.DataObject, task: list[Row], limit: int, of_all: int
+) -> None:
+    """The attempts take turns as they like, and all but the last may stop at any request."""
+    with Attempts(stack, gateway, form, limit) as attempts:
+        running = [attempts.new(data.draw(st.permutations(task))) for _ in range(of_all)]
+        while running:
+            place = data.draw(st.integers(0, len(running) - 1))
+            attempt, chunks = running[place]
+            chunk = next(chunks, None)
+            if chunk is not None:
+                attempt.write(chunk)
+            elif attempt.records:
+                assert attempt.records == len(task)
+                assert attempt.others == 0
+            if chunk is None or (len(running) > 1 and data.draw(st.integers(0, 9)) == 0):
+                del running[place]
+        assert logged(gateway, attempts.topic, form) == Counter(map(form.identity, task))
+
+
+def test_rows_in_the_same_order_are_not_read_back(stack: Stack, gateway: Gateway) -> None:
+    task = [Row("k", str(number), 0, 1) for number in range(10)]
+    with Attempts(stack, gateway, FORMS[0], 3) as attempts:
+        first = attempts.write(task)
+        again = attempts.write(task, gateway_ends(gateway, attempts.topic))
+        assert (first.requests, first.records, first.known) == (4, 10, 0)
+        assert (again.requests, again.records, again.known) == (4, 10, 10)
+
+
+def gateway_ends(gateway: Gateway, topic: str) -> dict[int, int]:
+    return dict(enumerate(gateway.log_ends(topic)))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_records_that_were_there_before_the_write_are_known(stack: Stack, gateway: Gateway, form: Form) -> None:
+    task = [Row("k", str(number % 4), number % 2, 1 + number % 2) for number in range(10)]
+    with Attempts(stack, gateway, form, 3) as attempts:
+        attempts.write(task[:7])
+        begun = gateway_ends(gateway, attempts.topic)
+        attempts.write(task[::-1], begun)
+        again = attempts.write(task[5:] + task[:5], begun)
+        assert (again.records, again.known, again.others) == (10, 7, 0)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_rows_that_differ_are_appended_and_counted(stack: Stack, gateway: Gateway, form: Form) -> None:
+    with Attempts(stack, gateway, form, 2) as attempts:
+        attempts.write([Row("k", value, 0, 1) for value in ("a", "b", "c", "c")])
+        second = attempts.write([Row("k", value, 0, 1) for value in ("x", "a", "c", "y")])
+        assert second.others == 2
+        found = logged(gateway, attempts.topic, form)
+        assert Counter(key[1] for key in found.elements()) == Counter("abccxy")
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_behind_records_that_are_gone_nothing_is_left_out(stack: Stack, gateway: Gateway, form: Form) -> None:
+    """The first two records are deleted. The second attempt appends all of its rows, and says so."""
+    task = [Row("k", value, 0, 1) for value in "abcd"]
+    with Attempts(stack, gateway, form, 2) as attempts:
+        attempts.write(task)
+        (partition,) = [each for each, end in gateway_ends(gateway, attempts.topic).items() if end]
+        gateway.delete_records(attempts.topic, 2, partition)
+        second = attempts.write(task[::-1])
+        assert second.others == 4
+        found = gateway.read(attempts.topic, partition, offset=2)["records"]
+        assert [record["value"] for record in found] == list("cddcba")
+
+
+def test_a_refused_row_stops_the_attempt(stack: Stack, gateway: Gateway) -> None:
+    task = [Row("k", "x" * 2_000_000, 0, 1)]
+    with Attempts(stack, gateway, FORMS[0], 2) as attempts, pytest.raises(PipelineError, match="MESSAGE_TOO_LARGE"):
+        attempts.write(task)
+    assert gateway.log_ends(attempts.topic) == [0, 0]
