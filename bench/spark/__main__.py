@@ -1,10 +1,12 @@
 """`make spark-bench`: reads and writes of Spark here, on a Kafka broker with Spark's connector, and on Parquet.
 
-One session runs all, in rounds: in each round the sides take turns. The first rounds warm up and do not count: Java
-compiles the code of both sides until about the sixth one.
+One session runs all: first the reads in rounds, then the writes. In each round the sides take turns. The first rounds
+warm up and do not count: Java compiles the code of both sides until about the sixth one. Reads come first because a
+store works on for a while on what was written to it.
 """
 
 import contextlib
+import itertools
 import json
 import statistics
 import subprocess
@@ -233,8 +235,9 @@ def main(records: int, rounds: int, warm_up: int, only: str | None, as_json: boo
             bench.fill()
             wanted = [name for name in bench.runs if only is None or any(word in name for word in only.split(","))]
             measured: dict[str, list[Measure]] = {name: [] for name in wanted}
-            for number in range(warm_up + rounds):
-                for name in wanted:
+            for writes in (False, True):
+                names = [name for name in wanted if ("write" in name) is writes]
+                for number, name in itertools.product(range(warm_up + rounds), names):
                     found = bench.measure(name)
                     print(f"round {number}: {name}: {found.seconds:.2f} s, CPU {found.cpu:.2f} s", file=sys.stderr)
                     if number >= warm_up:

@@ -1,18 +1,10 @@
 """Writing in transactions: a micro-batch becomes visible as a whole, once,
 whatever becomes of its tasks and its driver."""
 
-import os
-import random
-import subprocess
-import sys
-import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -21,9 +13,8 @@ from sharequeue_pipeline import PipelineError
 from sharequeue_pipeline.sink.transactions import query_id_of
 
 from tests.http.calls import Gateway, good
-from tests.pipeline import transactional_driver
 from tests.pipeline.conftest import Pipeline, wait_for
-from tests.pipeline.test_cluster import Cluster, cluster, kill, pack
+from tests.pipeline.test_cluster import cluster
 from tests.pipeline.test_source import produce
 
 __all__ = ["cluster"]
@@ -199,124 +190,3 @@ def test_the_query_of_a_checkpoint_is_read_from_its_metadata(tmp_path: Path) -> 
     for wrong in (str(tmp_path / "none"), "nowhere://bucket/x"):
         with pytest.raises(PipelineError, match="name the writer with the option transactionalId"):
             query_id_of(wrong)
-
-
-# Kills
-
-
-def lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    assert process.stdout is not None
-    return (line.strip() for line in process.stdout)
-
-
-def driven(directory: Path, *arguments: object, at: Cluster | None = None) -> subprocess.Popen[str]:
-    """The driver program, with `local[2,4]` or at a cluster."""
-    words = [sys.executable, transactional_driver.__file__, *map(str, arguments)]
-    kept = dict(os.environ)
-    if at is not None:
-        kept = {key: to for key, to in kept.items() if not key.startswith(("PYSPARK", "SPARK"))}
-        words += [at.master, str(directory / "site.tar.gz")]
-        kept["PYSPARK_PYTHON"] = str(at.python)
-    kept["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    with (directory / "driver.log").open("ab") as errors:
-        return subprocess.Popen(
-            words, env=kept, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-        )
-
-
-def each_once(values: list[Any], count: int) -> None:
-    ids = Counter(value["id"] for value in values)
-    assert sorted(ids) == list(range(count))
-    assert set(ids.values()) == {1}
-
-
-def task_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The Python processes of tasks: forks of Spark's daemon."""
-
-    def is_worker(each: psutil.Process | None) -> bool:
-        try:
-            return each is not None and "pyspark.worker" in each.cmdline()
-        except psutil.NoSuchProcess:  # it has just ended; a zombie too
-            return False
-
-    children = psutil.Process(process.pid).children(recursive=True)
-    return [each for each in children if is_worker(each) and is_worker(each.parent())]
-
-
-def test_a_killed_worker_and_a_killed_driver_write_each_record_once(
-    pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path
-) -> None:
-    """The worker dies after it has written records; the driver dies within a batch.
-    The stage gives other rows each time."""
-    produce(gateway, f"{name}-in", 600)
-    gateway.create_topic(name, 2)
-    stuck = tmp_path / "stuck"
-    stuck.touch()
-    arguments = (pipeline.url, f"{name}-in", name, tmp_path, 200)
-    first = driven(tmp_path, *arguments)
-    try:
-        wait_for(lambda: stored(gateway, name) >= 10, "a task writes", 240)
-        for worker in task_workers(first):
-            with suppress(psutil.NoSuchProcess):  # it has just ended
-                worker.kill()
-        stuck.unlink()
-        for line in lines(first):
-            if line == "batch 0":
-                stuck.touch()
-            if line == "batch 0" and wait_for(lambda: open_transactions(gateway), "the transaction of batch 1", 240):
-                break
-        assert len(committed(gateway, name)) in (200, 400), "whole batches"
-    finally:
-        kill(first)
-    stuck.unlink()
-    second = driven(tmp_path, *arguments)
-    try:
-        assert list(lines(second))[-1] == "done", (tmp_path / "driver.log").read_text()[-3000:]
-    finally:
-        if second.poll() is None:
-            kill(second)
-    each_once(committed(gateway, name), 600)
-    assert stored(gateway, name) > 600, "what the killed ones wrote is there, and aborted"
-    assert open_transactions(gateway) == []
-
-
-@pytest.mark.soak
-def test_ten_kills_of_driver_and_workers_write_each_record_once(
-    cluster: Cluster, pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path, seed: int
-) -> None:
-    """Two workers, speculation on, a stage that gives other rows each time;
-    five kills of the driver, five of workers."""
-    chance = random.Random(seed)
-    count = 12_000
-    produce(gateway, f"{name}-in", count, partitions=2)
-    gateway.create_topic(name, 2)
-    pack(tmp_path / "site.tar.gz")
-    kills = chance.sample(["driver"] * 5 + ["worker"] * 5, 10)
-    done = False
-    while not done:
-        process = driven(tmp_path, pipeline.url, f"{name}-in", name, tmp_path, 500, at=cluster)
-        try:
-            for line in lines(process):
-                done = done or line == "done"
-                if line.startswith("batch") and kills:
-                    time.sleep(chance.random() * 4)  # anywhere in the next batch
-                    victim = kills.pop()
-                    print(f"{line}: {victim} is killed, {len(open_transactions(gateway))} transactions are open")
-                    if victim == "driver":
-                        break
-                    for executor in cluster.executors()[:1]:
-                        executor.kill()
-        finally:
-            if process.poll() is None and not done:
-                kill(process)
-    assert not kills, "each of them happened"
-    values = committed(gateway, name)
-    print(
-        f"{len(values)} committed of {stored_in_all(gateway, name)} stored, {len({value['run'] for value in values})} runs"
-    )
-    each_once(values, count)
-    assert open_transactions(gateway) == []
-
-
-def stored_in_all(gateway: Gateway, topic: str) -> int:
-    return sum(entry["log_end_offset"] for entry in gateway.describe_topic(topic)["partitions"])

@@ -1,10 +1,11 @@
-"""A driver program for tests to kill. It copies the log of a topic to another one, one transaction per micro-batch.
+"""A driver program for tests to kill. It copies the log of a topic to another one.
 
-Usage: transactional_driver.py URL FROM TO DIRECTORY RECORDS_PER_TRIGGER [MASTER ARCHIVE]. It prints `batch N` when
-batch N has ended, and ends when all records are copied. The stage between is not deterministic: each run of a task
-gives every record another value of `run`, and the records another order and other tasks. The first attempt of a task
-waits in its middle while there is the file DIRECTORY/stuck, and is slow now and then, so that Spark starts a second one
-beside it. Values are long: what a task has made reaches the sink only in pieces of 64 KiB.
+Usage: writing_driver.py HOW URL FROM TO DIRECTORY RECORDS_PER_TRIGGER [MASTER ARCHIVE]. It prints `batch N` when
+batch N has ended, and ends when all records are copied. The stage between gives the records of a task another order
+each time. HOW: `plain`, or `transactional` for one transaction per micro-batch. In transactions each run of a task
+gives every record another value of `run`, and the records go to other tasks. The first attempt of a task waits in its
+middle while there is the file DIRECTORY/stuck, and is slow now and then, so that Spark starts a second one beside it.
+Values are long: what a task has made reaches the sink only in pieces of 64 KiB.
 """
 
 import random
@@ -31,13 +32,13 @@ STOP_AFTER = 5
 """Batches that a task has made where it may wait."""
 
 
-def stage(stuck: str) -> Any:
-    """A function for mapInArrow: the same records, marked by the run that made them, in any order."""
+def stage(stuck: str, *, marked: bool) -> Any:
+    """A function for mapInArrow: the same records in any order. `marked`: they have the name of this run."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         context = TaskContext.get()
         assert context is not None
-        first, name = context.attemptNumber() == 0, uuid.uuid4().hex
+        first, name = context.attemptNumber() == 0, uuid.uuid4().hex if marked else ""
         slow = first and random.random() < 0.15
         for number, batch in enumerate(batches):
             places = list(range(batch.num_rows))
@@ -70,20 +71,24 @@ class Progress(StreamingQueryListener):
         pass
 
 
-def start(spark: SparkSession, url: str, source: str, to: str, directory: str, records: int) -> Any:
+def start(spark: SparkSession, how: str, url: str, source: str, to: str, directory: str, records: int) -> Any:
+    transactional = how == "transactional"
     options = {"url": url, "topics": source, "mode": "log", "maxRecordsPerTrigger": records, "parallelism": 2}
     rows = spark.readStream.format("sharequeue").options(**options).load()
-    ids = rows.selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS id").repartition(2, f.rand())
-    made = ids.mapInArrow(stage(f"{directory}/stuck"), "id bigint, run string, long string")
-    writer = made.selectExpr("named_struct('id', id, 'run', run, 'long', long) AS value").writeStream.format(
-        "sharequeue"
+    ids = rows.selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS id").repartition(
+        2, f.rand() if transactional else "id"
     )
-    writer = writer.options(url=url, topic=to, transactional="true", maxRequestRecords=10)
+    made = ids.mapInArrow(stage(f"{directory}/stuck", marked=transactional), "id bigint, run string, long string")
+    value = "named_struct('id', id, 'run', run, 'long', long)"
+    rows = made.selectExpr(f"{value if transactional else f'to_json({value})'} AS value")
+    writer = rows.writeStream.format("sharequeue").options(url=url, topic=to, maxRequestRecords=10)
+    if transactional:
+        writer = writer.option("transactional", "true")
     return writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
 
 
 def main() -> None:
-    url, source, to, directory, records, *cluster = sys.argv[1:]
+    how, url, source, to, directory, records, *cluster = sys.argv[1:]
     config, master = {**QUICK_SPARK, "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH)}, "local[2,4]"
     if cluster:
         master, archive = cluster
@@ -97,10 +102,10 @@ def main() -> None:
             "spark.speculation.minTaskRuntime": "500ms",
             "spark.task.maxFailures": "8",
         }
-    spark = session("transactional driver", master=master, config=config)
+    spark = session("writing driver", master=master, config=config)
     spark.streams.addListener(Progress())
     print("started", flush=True)
-    start(spark, url, source, to, directory, int(records)).awaitTermination()
+    start(spark, how, url, source, to, directory, int(records)).awaitTermination()
     print("done", flush=True)
 
 
