@@ -1,8 +1,9 @@
 """`make spark-bench`: reads and writes of Spark here, on a Kafka broker with Spark's connector, and on Parquet.
 
-One session runs all: first the reads in rounds, then the writes. In each round the sides take turns. The first rounds
-warm up and do not count: Java compiles the code of both sides until about the sixth one. Reads come first because a
-store works on for a while on what was written to it.
+One session runs all, one part after the other: reads beside Kafka's, the log beside Parquet, and writes beside Kafka's.
+A part has rounds, and in each round the sides take turns. The first rounds warm up and do not count: Java compiles the
+code of both sides until about the sixth one. Writes come last because a store works on for a while on what was written
+to it, and Parquet comes without Kafka because a run pays for the garbage of the one before it.
 """
 
 import contextlib
@@ -51,6 +52,14 @@ class Measure(NamedTuple):
 
     seconds: float
     cpu: float
+
+
+PARTS: Final = (
+    ("kafka batch", "log batch", "kafka stream", "log stream", "group stream"),
+    ("log batch", "parquet"),
+    ("kafka write", "write", "transactional write"),
+)
+"""The runs of each part, in the order of a round."""
 
 
 class Row(NamedTuple):
@@ -233,35 +242,40 @@ def main(records: int, rounds: int, warm_up: int, only: str | None, as_json: boo
             spark = session("bench", master="local[2]", config=config)
             bench = Bench(spark, stack, kafka, directory, records)
             bench.fill()
-            wanted = [name for name in bench.runs if only is None or any(word in name for word in only.split(","))]
-            measured: dict[str, list[Measure]] = {name: [] for name in wanted}
-            for writes in (False, True):
-                names = [name for name in wanted if ("write" in name) is writes]
-                for number, name in itertools.product(range(warm_up + rounds), names):
+            measured: list[dict[str, list[Measure]]] = []
+            for part in PARTS:
+                wanted = [name for name in part if only is None or any(word in name for word in only.split(","))]
+                measured.append({name: [] for name in wanted})
+                for number, name in itertools.product(range(warm_up + rounds), wanted):
                     found = bench.measure(name)
                     print(f"round {number}: {name}: {found.seconds:.2f} s, CPU {found.cpu:.2f} s", file=sys.stderr)
                     if number >= warm_up:
-                        measured[name].append(found)
+                        measured[-1][name].append(found)
             show(kafka.version, measured, bench.batches, as_json)
             spark.stop()
 
 
-def show(version: str, measured: dict[str, list[Measure]], batches: dict[str, int], as_json: bool) -> None:
-    middle = {
-        name: Measure(statistics.median(each.seconds for each in found), statistics.median(each.cpu for each in found))
-        for name, found in measured.items()
-    }
+def show(version: str, measured: list[dict[str, list[Measure]]], batches: dict[str, int], as_json: bool) -> None:
+    """Print the medians of each part, and the ratios. `measured`: by part and run."""
     if as_json:
         print(json.dumps({"kafka": version, "measured": measured, "batches": batches}))
         return
     runs = Table("run", "s", "CPU, s", "batches", title=f"medians; Kafka {version}")
-    for name, found in middle.items():
-        runs.add_row(name, f"{found.seconds:.2f}", f"{found.cpu:.2f}", str(batches.get(name, "")))
     ratios = Table("ratio", "measured", "bar")
-    for row in ROWS:
-        if row.ours in middle and row.other in middle:
-            ours, other = ((found.cpu if row.cpu else found.seconds) for found in (middle[row.ours], middle[row.other]))
-            ratios.add_row(row.name, f"{ours / other:.2f}", f"{row.bar:.1f}")
+    for part in measured:
+        middle = {
+            name: Measure(*(statistics.median(each[place] for each in found) for place in (0, 1)))
+            for name, found in part.items()
+        }
+        for name, found in middle.items():
+            runs.add_row(name, f"{found.seconds:.2f}", f"{found.cpu:.2f}", str(batches.get(name, "")))
+        runs.add_section()
+        for row in ROWS:
+            if row.ours in middle and row.other in middle:
+                ours, other = (
+                    found.cpu if row.cpu else found.seconds for found in (middle[row.ours], middle[row.other])
+                )
+                ratios.add_row(row.name, f"{ours / other:.2f}", f"{row.bar:.1f}")
     Console().print(runs, ratios)
 
 

@@ -19,6 +19,7 @@ from sharequeue_pipeline.sink.attempts import Attempt, Chunk
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
+from tests.pipeline.peak_memory import peak_mib
 
 PARTITIONS = 2
 numbers = count()
@@ -186,3 +187,35 @@ def test_a_refused_row_stops_the_attempt(stack: Stack, gateway: Gateway) -> None
     with Attempts(stack, gateway, FORMS[0], 2) as attempts, pytest.raises(PipelineError, match="MESSAGE_TOO_LARGE"):
         attempts.write(task)
     assert gateway.log_ends(attempts.topic) == [0, 0]
+
+
+MEASURE = """
+import sys
+import pyarrow as pa
+from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.options import sink_options
+from sharequeue_pipeline.sink.attempts import Attempt
+from sharequeue_pipeline.sink.columns import chunks
+url, topic, count, step = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+options = sink_options({"url": url, "topic": topic})
+def batches():
+    for start in range(0, count, 10_000):
+        numbers = [number * step % count for number in range(start, start + 10_000)]
+        yield pa.record_batch({"key": [f"{number:020d}" for number in numbers], "value": ["x" * 1000] * 10_000})
+with GatewayClient(options.gateway) as client:
+    attempt = Attempt(client, "write:0", {}, ["key", "value"])
+    for chunk in chunks(batches(), options):
+        attempt.write(chunk)
+assert (attempt.records, attempt.others) == (count, 0)
+"""
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(2_000_000, marks=pytest.mark.soak)])
+def test_the_memory_of_a_task_is_bounded(stack: Stack, gateway: Gateway, name: str, count: int) -> None:
+    """MiB of a process that writes so many records of 1 KiB, and of one that writes them again in another order."""
+    gateway.create_topic(name, 4)
+    first, again = (peak_mib(MEASURE, stack.url, name, str(count), str(step)) for step in (1, 7919))
+    print(f"{count} records: {first} MiB, again {again} MiB")
+    assert sum(gateway.log_ends(name)) == count
+    assert first < 250
+    assert again < 420
