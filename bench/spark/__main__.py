@@ -2,12 +2,12 @@
 
 One session runs all, one part after the other: reads beside Kafka's, the log beside Parquet, and writes beside Kafka's.
 A part has rounds, and in each round the sides take turns. The first rounds warm up and do not count: Java compiles the
-code of both sides until about the sixth one. Writes come last because a store works on for a while on what was written
-to it, and Parquet comes without Kafka because a run pays for the garbage of the one before it.
+code of both sides until about the sixth one. A run also pays for what the one before it left to do: Java's garbage, and
+what a store still does about earlier writes. So every second round goes backwards, writes come last, and Parquet comes
+without Kafka.
 """
 
 import contextlib
-import itertools
 import json
 import statistics
 import subprocess
@@ -59,7 +59,7 @@ PARTS: Final = (
     ("log batch", "parquet"),
     ("kafka write", "write", "transactional write"),
 )
-"""The runs of each part, in the order of a round."""
+"""The runs of each part, in the order of the first round."""
 
 
 class Row(NamedTuple):
@@ -246,11 +246,12 @@ def main(records: int, rounds: int, warm_up: int, only: str | None, as_json: boo
             for part in PARTS:
                 wanted = [name for name in part if only is None or any(word in name for word in only.split(","))]
                 measured.append({name: [] for name in wanted})
-                for number, name in itertools.product(range(warm_up + rounds), wanted):
-                    found = bench.measure(name)
-                    print(f"round {number}: {name}: {found.seconds:.2f} s, CPU {found.cpu:.2f} s", file=sys.stderr)
-                    if number >= warm_up:
-                        measured[-1][name].append(found)
+                for number in range(warm_up + rounds):
+                    for name in wanted[:: -1 if number % 2 else 1]:
+                        found = bench.measure(name)
+                        print(f"round {number}: {name}: {found.seconds:.2f} s, CPU {found.cpu:.2f} s", file=sys.stderr)
+                        if number >= warm_up:
+                            measured[-1][name].append(found)
             show(kafka.version, measured, bench.batches, as_json)
             spark.stop()
 

@@ -182,6 +182,40 @@ def test_behind_records_that_are_gone_nothing_is_left_out(stack: Stack, gateway:
         assert [record["value"] for record in found] == list("cddcba")
 
 
+EVERY_KIND = [
+    b'{"value":1}',
+    b'{"key":"","value":1}',
+    b'{"key_base64":"AAE=","value":{"a":1.50,"b":[1, 2]}}',
+    b'{"value": {"a" : 1 , "a" : 2} }',
+    b'{"value":"x\\u00e9"}',
+    b'{"value":"\\ud83d\\ude00\\u0000","headers":{"b":"2","a":""}}',
+    b'{"value":1e400}',
+    b'{"value":123456789012345678901234567890}',
+    b'{"value_base64":""}',
+    b'{"value_base64":"/w==","headers":{"a":"1"}}',
+    b'{"value":null,"headers":{"a":"1"}}',
+    b'{"key":"k","value":null}',
+    b'{"value":""}',
+    b'{"value":true}',
+]
+"""Records as the sink may send them."""
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_a_record_of_every_kind_is_recognised(stack: Stack, gateway: Gateway, name: str, placed: bool) -> None:
+    gateway.create_topic(name, PARTITIONS)
+    place = b',"partition":1,"timestamp_ms":5}' if placed else b"}"
+    task = [(name, record[:-1] + place) for record in EVERY_KIND]
+    options = sink_options({"url": stack.url, "maxRequestRecords": "4"})
+    with GatewayClient(options.gateway) as client:
+        for given in (task, task[::-1]):
+            attempt = Attempt(client, "write:0", {}, ["partition", "timestamp"] if placed else [])
+            for chunk in rows.chunks(iter(given), options):
+                attempt.write(chunk)
+            assert (attempt.records, attempt.others) == (len(task), 0)
+    assert sum(gateway.log_ends(name)) == len(task)
+
+
 def test_a_refused_row_stops_the_attempt(stack: Stack, gateway: Gateway) -> None:
     task = [Row("k", "x" * 2_000_000, 0, 1)]
     with Attempts(stack, gateway, FORMS[0], 2) as attempts, pytest.raises(PipelineError, match="MESSAGE_TOO_LARGE"):

@@ -14,6 +14,7 @@ nothing is read. At the end an attempt may know of records that were not among i
 run.
 
 Records that retention or compaction has removed cannot be read. Then the rest of the rows is appended, at least once.
+Decision 21 says why it is done so.
 """
 
 import re
