@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class Written(WriterCommitMessage):
-    """The number of requests and of records that one task has sent.
+    """The number of records that one task has sent.
 
     `known`: how many of the records were in the log when the write began, under the same keys, or were committed
     before. `others`: records of other attempts of the task that are not among its rows, or no longer in the log.
@@ -56,7 +56,6 @@ class Written(WriterCommitMessage):
 
     def __init__(
         self,
-        requests: int,
         records: int,
         known: int,
         *,
@@ -66,7 +65,6 @@ class Written(WriterCommitMessage):
         label: str | None = None,
         done: bool = False,
     ) -> None:
-        self.requests = requests
         self.records = records
         self.known = known
         self.others = others
@@ -88,7 +86,7 @@ class _Writer:
         """The log ends of the topic before the write."""
         self._transaction: WriteTransaction | None = None
         self._arrow = False
-        """Whether all tasks of the write send Arrow streams: a repeated task must send the same bytes."""
+        """Whether all tasks of the write send Arrow streams. A key counts for one form, and a task may be repeated."""
         self._prepared = False
         self._fault: str | None = None
         """Why the write cannot begin. Its tasks raise it: of an error in `__getstate__` Spark would hide the text."""
@@ -141,7 +139,7 @@ class _Writer:
             attempt = Attempt(gateway, prefix, self._begun, self._schema.names)
             for _ in in_order((partial(attempt.write, chunk) for chunk in self._chunks(batches)), threads=1):
                 pass
-        return Written(attempt.requests, attempt.records, attempt.known, others=attempt.others)
+        return Written(attempt.records, attempt.known, others=attempt.others)
 
     def _chunks(self, batches: Iterator[Any]) -> Iterator[Chunk]:
         """The requests of a task."""
@@ -161,9 +159,9 @@ class _Writer:
             )
         if is_committed(whole, label):
             known = sum(batch.num_rows for batch in batches)  # all of them: stateful operators end with their input
-            return Written(0, known, known, transaction_id=whole.transaction_id, label=label, done=True)
+            return Written(known, known, transaction_id=whole.transaction_id, label=label, done=True)
         part: str | None = None
-        sent = records = 0
+        records = 0
         with GatewayClient(self._options.gateway) as gateway:
 
             def send(chunk: Chunk, number: int) -> int:
@@ -176,14 +174,13 @@ class _Writer:
             jobs = (partial(send, chunk, number) for number, chunk in enumerate(self._chunks(batches)))
             try:
                 for size in in_order(jobs, threads=1):
-                    sent += 1
                     records += size
             except BaseException:
                 if part is not None:
                     with suppress(PipelineError):  # it ends with the whole
                         gateway.abort_transaction(part)
                 raise
-        return Written(sent, records, 0, transaction_id=whole.transaction_id, part=part, label=label)
+        return Written(records, 0, transaction_id=whole.transaction_id, part=part, label=label)
 
     def _end(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
         """Commit the parts of the attempts that Spark names. `begun`: the transaction, if no task names it."""
