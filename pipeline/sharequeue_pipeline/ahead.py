@@ -5,7 +5,7 @@ The gateway and a task's own Python would otherwise wait for each other in turn.
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice, repeat
 from typing import TypeVar
@@ -22,10 +22,22 @@ def in_order(jobs: Iterable[Callable[[], T]], threads: int) -> Generator[T]:
     Raises: the fault of the first job that fails; later jobs that have not begun do not begin.
     """
     waiting: deque[Future[T]] = deque()
+    failed = False
+
+    def run(job: Callable[[], T]) -> T:
+        nonlocal failed
+        if failed:  # the caller may not know it yet
+            raise CancelledError
+        try:
+            return job()
+        except BaseException:
+            failed = True
+            raise
+
     with ThreadPoolExecutor(threads, "sharequeue ahead") as pool:
         try:
             for job in jobs:
-                waiting.append(pool.submit(job))
+                waiting.append(pool.submit(run, job))
                 if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:

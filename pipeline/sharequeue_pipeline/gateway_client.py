@@ -447,8 +447,15 @@ class GatewayClient:
 
     def _not_appended(self, error: ApiError) -> PipelineError:
         fault = refused(error, self._options.url)
+        if error.status != 422 or "Idempotency-Key" not in error.detail:
+            return fault
         first = [] if error.problem is None else error.problem.first_batches
-        return KeyUsed(str(fault), first) if first else fault
+        if first:
+            return KeyUsed(str(fault), first)
+        return PipelineError(
+            f"{fault}. The gateway at {self._options.url} does not say where the first request appended its records: "
+            "upgrade the gateways"
+        )
 
     def takes_arrow(self, without_rows: bytes) -> bool:
         """Whether the gateway takes Arrow streams of records such as this one, which has no rows and changes nothing.

@@ -2,8 +2,10 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sharequeue_pipeline.sink import known_records
 from sharequeue_pipeline.sink.known_records import KnownRecords
 
 ROWS = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=12)
@@ -88,3 +90,15 @@ def test_behind_records_that_are_gone_nothing_is_left_out() -> None:
     assert known.empty
     assert known.leave_out([b"a", b"b", b"c", b"d"]) == ([0, 1, 2, 3], 0)
     assert known.left == 5
+
+
+def test_no_more_than_so_many_records_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_records, "MOST", 3)
+    known = KnownRecords()
+    known.learn([b"a", b"b"], 2, before=False)
+    known.learn([b"c"], 1, before=True)
+    assert not known.gone
+    known.learn([b"d"], 1, before=False)
+    assert known.gone
+    assert known.leave_out([b"a"]) == ([0], 0)
+    assert known.left == 4

@@ -105,6 +105,7 @@ MUTANTS = [
 """,
         ),
         ("known records: a gap lasts", "            self.gone = True\n", ""),
+        ("known records: there is a limit", " or self.left + appended > MOST", ""),
         ("known records: a gap is noticed", "self.gone or len(found) < appended", "self.gone"),
         (
             "known records: behind a gap nothing is learned",

@@ -2,7 +2,7 @@
 
 Usage: findings_driver.py RUN URL PROXY_URL NAME DIRECTORY MASTER ARCHIVE. NAME begins the names of all topics and
 groups. ARCHIVE has the packages that the workers of MASTER lack. RUN is `first` or `second`. The first run stays in
-the first micro-batch of two queries, and writes sorted rows until it is killed. The second one continues all three
+the first micro-batch of two queries, and writes rows until it is killed. The second one continues all three
 from the same checkpoints, and prints one line of JSON: what it found, by the names of `Findings.second`.
 """
 
@@ -22,8 +22,8 @@ from sharequeue_pipeline import settle
 
 from tests.pipeline.driver import TOO_BUSY, session_on
 
-SORTED_ROWS = 200_000
-"""Rows of 1 KiB that one task sorts."""
+ROWS = 200_000
+"""Rows of 1 KiB that one task writes."""
 TYPES = "id INT, amount DOUBLE, name STRING"
 POISON = "57"
 """The value of the record that the query rejects."""
@@ -111,12 +111,12 @@ class Findings:
 
         return self._start("pattern", write, subscribePattern=f"{self._name}-log-.", mode="log", **options)
 
-    def write_sorted(self) -> None:
-        """One task sorts rows that come in another order, and writes them under the same write id in both runs."""
-        rows = self._spark.range(0, SORTED_ROWS, 1, 1)
-        key = f"lpad(CAST(id * 7919 % {SORTED_ROWS} AS STRING), 20, '0')"
+    def write_shuffled(self, step: int) -> None:
+        """One task writes the same rows under the same write id in both runs. `step`: their order."""
+        rows = self._spark.range(0, ROWS, 1, 1)
+        key = f"lpad(CAST(id * {step} % {ROWS} AS STRING), 20, '0')"
         frame = rows.selectExpr(f"concat({key}, repeat('x', 1000)) AS value")
-        options = {"url": self._url, "topic": f"{self._name}-sorted", "writeId": self._name}
+        options = {"url": self._url, "topic": f"{self._name}-shuffled", "writeId": self._name}
         frame.write.format("sharequeue").options(**options).mode("append").save()
 
     def first(self) -> None:
@@ -135,14 +135,14 @@ class Findings:
                     assert TOO_BUSY in str(running.exception()), running.exception()
                     print("too busy", flush=True)
                     running = query(stay)
-        self.write_sorted()
+        self.write_shuffled(7919)
         threading.Event().wait()
 
     def second(self) -> dict[str, Any]:
         parts = (
             self.continued_log,
             self.continued_groups,
-            self.sorted_once,
+            self.shuffled_once,
             self.turns,
             self.waiting,
             self.refusals,
@@ -190,10 +190,10 @@ class Findings:
             "accepted": numbers(self._written("rejecting")),
         }
 
-    def sorted_once(self) -> dict[str, Any]:
-        self.write_sorted()
-        keys = self._read("sorted").selectExpr("left(CAST(value AS STRING), 21) AS value")
-        return {"sorted": [keys.count(), keys.distinct().count()]}
+    def shuffled_once(self) -> dict[str, Any]:
+        self.write_shuffled(7907)
+        keys = self._read("shuffled").selectExpr("left(CAST(value AS STRING), 21) AS value")
+        return {"shuffled": [keys.count(), keys.distinct().count()]}
 
     def turns(self) -> dict[str, Any]:
         """Another group takes the same topic in batches of 4,000."""

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sharequeue_pipeline import PipelineError
+from sharequeue_pipeline.ahead import in_order
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions, sink_options
 from sharequeue_pipeline.sink import columns, rows
@@ -20,6 +22,7 @@ from sharequeue_pipeline.sink.attempts import Attempt, Chunk
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
 from tests.pipeline.peak_memory import peak_mib
+from tests.pipeline.proxy import Instead, Proxy
 
 PARTITIONS = 2
 numbers = count()
@@ -216,6 +219,64 @@ def test_a_record_of_every_kind_is_recognised(stack: Stack, gateway: Gateway, na
     assert sum(gateway.log_ends(name)) == len(task)
 
 
+def written(stack: Stack, topic: str, values: str, url: str | None = None) -> None:
+    """Write one-letter rows as a task does, two to a request."""
+    options = sink_options({"url": url or stack.url, "topic": topic, "maxRequestRecords": "2", "timeoutMs": "5000"})
+    chunks = FORMS[0].chunks([Row("k", value, 0, 1) for value in values], options)
+    with GatewayClient(options.gateway) as client:
+        attempt = Attempt(client, "write:0", {}, FORMS[0].columns)
+        for _ in in_order((partial(attempt.write, chunk) for chunk in chunks), threads=1):
+            pass
+
+
+def letters(gateway: Gateway, topic: str) -> str:
+    return "".join(record["value"] for record in gateway.read(topic)["records"])
+
+
+def test_after_a_request_that_failed_none_follows(stack: Stack, gateway: Gateway, name: str) -> None:
+    """A request behind it would have a number while the one before is free."""
+    gateway.create_topic(name)
+    with Proxy(stack.url).running() as proxy:
+        proxy.rule = lambda method, path, headers: (
+            Instead(403, {}) if headers.get("idempotency-key", "").endswith(":1") else None
+        )
+        with pytest.raises(PipelineError, match="refuses the token"):
+            written(stack, name, "abcdef", proxy.url)
+    assert letters(gateway, name) == "ab"
+    written(stack, name, "fedcba")
+    assert letters(gateway, name) == "abfedc"
+
+
+def test_an_attempt_that_cannot_read_appends_nothing_more(stack: Stack, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    written(stack, name, "ab")
+    with Proxy(stack.url).running() as proxy:
+        proxy.rule = lambda method, path, headers: Instead(403, {}) if method == "GET" else None
+        with pytest.raises(PipelineError, match="refuses the token"):
+            written(stack, name, "cdab", proxy.url)
+    assert letters(gateway, name) == "ab"
+    written(stack, name, "cdab")
+    assert letters(gateway, name) == "abcd"
+
+
+def test_a_gateway_that_does_not_say_where_the_first_records_are_is_named(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    gateway.create_topic(name)
+    written(stack, name, "ab")
+    refusal = gateway.http.post(
+        f"/v1/topics/{name}/records", json={"records": []}, headers={"Idempotency-Key": "k"}
+    ).json()
+    earlier = json.dumps({**refusal, "detail": "Idempotency-Key 'k' was used for a request with another body"})
+    with Proxy(stack.url).running() as proxy:
+        proxy.rule = lambda method, path, headers: Instead(
+            422, {"Content-Type": "application/problem+json"}, earlier.encode()
+        )
+        with pytest.raises(PipelineError, match="upgrade the gateways"):
+            written(stack, name, "ba", proxy.url)
+    assert letters(gateway, name) == "ab"
+
+
 def test_a_refused_row_stops_the_attempt(stack: Stack, gateway: Gateway) -> None:
     task = [Row("k", "x" * 2_000_000, 0, 1)]
     with Attempts(stack, gateway, FORMS[0], 2) as attempts, pytest.raises(PipelineError, match="MESSAGE_TOO_LARGE"):
@@ -226,6 +287,7 @@ def test_a_refused_row_stops_the_attempt(stack: Stack, gateway: Gateway) -> None
 MEASURE = """
 import sys
 import pyarrow as pa
+from sharequeue_pipeline.ahead import in_order
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import sink_options
 from sharequeue_pipeline.sink.attempts import Attempt

@@ -1,6 +1,7 @@
 """Work in threads: its results come in order, its amount is bounded, and a fault ends it."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -54,7 +55,22 @@ def test_a_fault_ends_the_work_and_later_jobs_do_not_begin() -> None:
     assert next(results) == 0
     with pytest.raises(ValueError, match="job 1"):
         list(results)
-    assert begun in ([0, 1], [0, 1, 2])  # job 2 waited, and may have begun before the fault was seen
+    assert begun == [0, 1]
+
+
+def test_a_job_that_waits_does_not_begin_before_the_caller_sees_the_fault() -> None:
+    begun: list[int] = []
+
+    def run(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.005)  # the caller waits by now
+        raise ValueError("job 0")
+
+    for _ in range(50):
+        begun.clear()
+        with pytest.raises(ValueError, match="job 0"):
+            list(in_order((partial(run, number) for number in range(9)), threads=1))
+        assert begun == [0]
 
 
 def test_a_fault_in_making_a_job_waits_for_those_that_run() -> None:

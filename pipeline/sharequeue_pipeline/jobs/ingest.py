@@ -1,6 +1,6 @@
 """`sharequeue pipeline ingest`: write the rows of files to a topic. A repeated run writes nothing twice.
 
-Idempotency keys name the write (topic, files, columns), the task, the request and its content. A repeated run must make
+Idempotency keys name the write (topic, files, columns), the task and the request. A repeated run must make
 the same tasks, so files are cut by size and never by the number of CPUs, and rows keep their order.
 """
 
@@ -190,7 +190,7 @@ def read(spark: SparkSession, files: Sequence[str], kind: str, columns: ColumnNa
 
 
 def write_id_of(topic_id: str, files: Sequence[str], arguments: Sequence[Any]) -> str:
-    """The name of a write: the same for the same topic, files and arguments. The keys add the contents."""
+    """The name of a write: the same for the same topic, files and arguments."""
     return hashlib.sha256(json.dumps([topic_id, sorted(files), *arguments]).encode()).hexdigest()[:40]
 
 

@@ -7,8 +7,8 @@ the next one meanwhile. `data_source` makes the writers, and Spark calls them.
     key = write id : partition of the task : number of the request
           query:batch for a stream, `writeId` or a random id for a batch
 
-A repeated task or batch appends nothing twice, also if its rows come in another order: `attempts` says how, and
-`digests` what makes two records equal. If the rows themselves differ, those of both runs are appended: never fewer
-records, perhaps more. With `transactional=true` a write is one transaction, and each record is there once:
+A repeated task appends nothing twice, also if its rows come in another order: `attempts` says how, and `digests` says
+when two records are equal. If the rows themselves differ, those of both runs are appended: never fewer records, perhaps
+more. With `transactional=true` a write is one transaction, and each record is there once:
 `transactions` says how.
 """

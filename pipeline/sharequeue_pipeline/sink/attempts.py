@@ -1,9 +1,9 @@
-"""How several attempts of a task write each row once, whatever order their rows have.
+"""How several attempts of a task write each row once, in any order of their rows.
 
 The requests of a task are numbered, for each topic. A number is an idempotency key, so one attempt alone appends under
 it: the first. An attempt whose request has a number that another one has used gets 422. It reads what was appended
-there, leaves these records out of its own rows from now on, and goes on with the next number. So whoever appends under
-a number knows all records below it.
+there, leaves these records out of its own rows from now on, and goes on with the next number. So the attempt that
+appends under a number knows all records below it.
 
     attempt 1 has the rows a b c d, two for each request     0: a b
     attempt 2 has d c b a, sends d c as 0, and gets 422      it reads a b; 1: d c
@@ -48,17 +48,18 @@ class Chunk(Protocol):
         """Whether the body is an Arrow stream, and not JSON."""
 
     def digests(self) -> Iterator[bytes]:
-        """What each row is."""
+        """The digest of each row, as `digest_of` makes it."""
 
     def only(self, places: Sequence[int]) -> Self:
         """The request of some of the rows."""
 
 
 class _Topic:
-    """What an attempt knows of a topic. `number`: of its next request."""
+    """The state of an attempt for one topic."""
 
     def __init__(self) -> None:
         self.number = 0
+        """The number of the next request."""
         self.appended = KnownRecords()
 
 
@@ -81,7 +82,7 @@ class Attempt:
         self.requests = 0
         self.records = 0
         self.known = 0
-        """Of the records: those that were in the log before the write began."""
+        """How many of the records were in the log before the write began."""
 
     @property
     def others(self) -> int:
@@ -98,7 +99,6 @@ class Attempt:
         rest: Chunk | None = self._new(topic, chunk)
         while rest is not None:
             key = f"{self._prefix}:{topic.number}"
-            topic.number += 1
             self.requests += 1
             produce = self._gateway.produce_arrow if chunk.arrow else self._gateway.produce
             try:
@@ -109,6 +109,7 @@ class Attempt:
             else:
                 self.known += rest.size if self._was_there(answer) else 0
                 rest = None
+            topic.number += 1  # not after a fault: a number is passed only when its records are known
 
     def _was_there(self, answer: bytes) -> bool:
         """Whether the records of a request were in the log before: a known key is answered with their old offsets."""

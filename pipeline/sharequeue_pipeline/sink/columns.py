@@ -16,7 +16,7 @@ ROW_BYTES: Final = 28
 STREAM_BYTES: Final = 2048
 """The most bytes of a request beside its rows."""
 OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-"""How a request is written. Its bytes travel and are hashed on both sides, which costs more than LZ4."""
+"""How a request is written. Its bytes travel and the gateway hashes them, which costs more than LZ4."""
 _COLUMNS: Final = frozenset(("key", "value", "partition", "timestamp"))
 
 
@@ -70,7 +70,7 @@ class ArrowChunk(NamedTuple):
         return sum(part.num_rows for part in self.parts)
 
     def digests(self) -> Iterator[bytes]:
-        """What each record is, as `digest_of` says it."""
+        """The digest of each record, as `digest_of` makes it."""
         for part in self.parts:
             nothing = [None] * part.num_rows
             keys, values, partitions, times = (

@@ -2,18 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
+
+MOST: Final = 10_000_000
+"""Records that are known at once. They take about 1.1 GiB."""
 
 
 class KnownRecords:
     """The records of one topic, as their digests: those that were not among the rows so far. Each copy counts.
 
-    If some records are gone from the log, nothing is left out any more, and all rows are appended. Compaction removes
-    the older records of a key. To append those again and not the newest one would leave an old record behind it.
+    If some records are gone from the log, or more than `MOST` would be known, nothing is left out any more: all rows
+    are appended. Compaction removes the older records of a key. To append those again and not the newest one would
+    leave an old record behind it.
     """
 
     def __init__(self) -> None:
         self.gone = False
-        """Whether records are gone from the log."""
+        """Whether nothing is left out any more."""
         self._others: Counter[bytes] = Counter()
         self._earlier: Counter[bytes] = Counter()
         """Those that were in the log before the write began."""
@@ -37,7 +42,7 @@ class KnownRecords:
             appended: how many it has appended.
             before: whether that was before the write began.
         """
-        if self.gone or len(found) < appended:
+        if self.gone or len(found) < appended or self.left + appended > MOST:
             self.gone = True
             self._unread = self.left + appended
             self._others.clear()

@@ -228,7 +228,7 @@ class JsonChunk(NamedTuple):
         return b'{"records":[' + b",".join(self.records) + b"]}"
 
     def digests(self) -> Iterator[bytes]:
-        """What each record is, as `digest_of` says it."""
+        """The digest of each record, as `digest_of` makes it."""
         for record in map(_decode, self.records):
             key = record.key if record.key_base64 is None else base64.b64decode(record.key_base64)
             value: Any = record.value

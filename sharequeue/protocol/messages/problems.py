@@ -1,4 +1,4 @@
-"""The faults of a request, of one of its partitions, or of one acknowledgement, and what else a problem tells."""
+"""The faults of a request, of one of its partitions, or of one acknowledgement, and the fields of a problem."""
 
 from typing import Annotated, Final
 

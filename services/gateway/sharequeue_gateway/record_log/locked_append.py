@@ -374,10 +374,11 @@ async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None
         return None
     fingerprint, answer, base_offsets = used
     if fingerprint != key.fingerprint:
+        batches = first_answers.batches_of(answer)
         raise InvalidRequest(
             f"Idempotency-Key {key.key!r} was used for a request with another body or other headers: to repeat that request,"
             " send the same bytes; for another request, use a new key",
-            extra={"first_batches": msgspec.to_builtins(first_answers.batches_of(answer))},
+            extra={"first_batches": msgspec.to_builtins(batches)} if batches else None,
         )
     return AppendResult(base_offsets, answer, repeated=True)
 
