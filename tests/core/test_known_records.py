@@ -61,7 +61,7 @@ def test_each_copy_of_a_row_counts() -> None:
     assert known.left == 0
 
 
-def test_records_from_before_the_write_are_told_apart_and_taken_first() -> None:
+def test_records_from_before_the_write_are_counted_and_taken_first() -> None:
     known = KnownRecords()
     known.learn([b"a"], 1, before=False)
     known.learn([b"a", b"b"], 2, before=True)

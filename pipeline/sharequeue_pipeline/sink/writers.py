@@ -195,7 +195,7 @@ class _Writer:
                 parts = [message.part for message in written if message.part is not None]
                 gateway.commit_transaction(transaction_id, parts, written[0].label)
 
-    def _tell_others(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def _report_others(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log how many records of earlier attempts may be in the topic besides those that count."""
         others = sum(message.others for message in messages if isinstance(message, Written))
         if others:
@@ -239,12 +239,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         program that asked for it."""
         if self._transaction is not None:
             self._end(messages, self._transaction.transaction_id)
-        self._tell_others(messages)
+        self._report_others(messages)
         written = [message for message in messages if isinstance(message, Written)]
         if self._report_to is not None and self._options.write_id is not None:
             records, known = sum(each.records for each in written), sum(each.known for each in written)
             note = json.dumps({"records": records, "known": known})
-            (Path(self._report_to) / f"{digest_of(self._options.write_id)}.write").write_text(note)
+            (Path(self._report_to) / f"{_file_name(self._options.write_id)}.write").write_text(note)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return self._send(iterator, self._write_id, self._options.write_id)
@@ -260,12 +260,12 @@ class WriteReport(NamedTuple):
 def written(directory: str, write_id: str) -> WriteReport | None:
     """What a write of this driver has reported. None: nothing."""
     try:
-        return WriteReport(**json.loads((Path(directory) / f"{digest_of(write_id)}.write").read_text()))
+        return WriteReport(**json.loads((Path(directory) / f"{_file_name(write_id)}.write").read_text()))
     except FileNotFoundError:
         return None
 
 
-def digest_of(write_id: str) -> str:
+def _file_name(write_id: str) -> str:
     """A name for a file."""
     return hashlib.sha256(write_id.encode()).hexdigest()
 
@@ -300,7 +300,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return None
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        self._tell_others(messages)
+        self._report_others(messages)
         if self._options.transactional:
             self._end(messages, self._remembered())
 
