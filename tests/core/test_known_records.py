@@ -66,7 +66,9 @@ def test_records_from_before_the_write_are_counted_and_taken_first() -> None:
     known.learn([b"a"], 1, before=False)
     known.learn([b"a", b"b"], 2, before=True)
     assert known.leave_out([b"a"]) == ([], 1)
-    assert known.leave_out([b"a", b"b", b"c"]) == ([2], 1)
+    assert known.leave_out([b"a"]) == ([], 0)
+    assert not known.empty
+    assert known.leave_out([b"a", b"b", b"c"]) == ([0, 2], 1)
     assert known.left == 0
 
 
