@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualTo,
@@ -91,6 +91,7 @@ def filters_of_times(draw: st.DrawFn) -> Filter:
 
 
 @given(st.lists(filters_of_times(), max_size=3))
+@example([EqualTo(("timestamp",), datetime(1970, 1, 1, 0, 0, 1, 9000, tzinfo=UTC))])
 def test_no_record_that_passes_is_older_than_the_time_to_begin_at(given_filters: list[Any]) -> None:
     """Records have whole milliseconds. The time is a millisecond early at most."""
     lower = [each.value for each in given_filters if type(each) in (EqualTo, GreaterThan, GreaterThanOrEqual)]

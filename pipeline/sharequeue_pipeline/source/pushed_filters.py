@@ -42,7 +42,7 @@ def narrowed(ranges: Sequence[Range], filters: Sequence[Filter]) -> list[Range]:
 def begin_ms(filters: Sequence[Filter]) -> int | None:
     """The time before which no record passes; None: there is none."""
     times = [
-        int(each.value.timestamp() * 1000)
+        round(each.value.timestamp() * 1_000_000) // 1000  # 1.009 s times 1000 is less than 1009
         for each in filters
         if isinstance(each, (EqualTo, GreaterThan, GreaterThanOrEqual))
         and each.attribute == ("timestamp",)
