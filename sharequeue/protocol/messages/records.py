@@ -180,7 +180,7 @@ class FetchRequest(Request):
     max_records: NonNegative | None = None
     """The most records to acquire. Default: 500. A fetch that has this many does not wait any longer."""
     max_bytes: NonNegative | None = None
-    """The most bytes of records, as they are stored. Default: 52,428,800. A larger record still comes alone."""
+    """The most bytes of records, before compression. Default: 52,428,800. A larger record still comes alone."""
     min_bytes: NonNegative | None = None
     """The fetch waits until it has this many bytes, or `max_records`, or its wait is over. Default: 1."""
     max_wait_ms: NonNegative | None = None
@@ -346,7 +346,7 @@ class ReadRecordsQuery(Request):
     max_records: Annotated[int, Meta(ge=1, le=MAX_RECORDS_READ, extra_json_schema={"format": "int32"})] = 500
     """The most records to answer, from 1 to 100,000."""
     max_bytes: AtLeastOne = 52_428_800
-    """The most bytes of records, as they are stored. A larger record still comes alone."""
+    """The most bytes of records, before compression. A larger record still comes alone."""
     isolation_level: IsolationLevel = "read_uncommitted"
     """`read_committed` reads up to the last stable offset, `read_uncommitted` up to the end."""
 
