@@ -13,13 +13,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def in_order(jobs: Iterable[Callable[[], T]], threads: int) -> Generator[T]:
-    """Run jobs in threads, and give their results in the order of the jobs.
+def in_order(jobs: Iterable[Callable[[], T]]) -> Generator[T]:
+    """Run jobs in a thread, one after the other, and give their results.
 
-    The jobs are made in the caller's thread. At most `threads` run, and one more is made and waits: so many results are
-    in memory at once, besides the one that the caller handles. A caller that stops waits for those that run.
+    The jobs are made in the caller's thread. While one runs, the next one is made and waits: one more result is in
+    memory than the caller handles. A caller that stops waits for the job that runs.
 
-    Raises: the fault of the first job that fails; later jobs that have not begun do not begin.
+    Raises: the fault of the first job that fails; no later one begins.
     """
     waiting: deque[Future[T]] = deque()
     failed = False
@@ -34,11 +34,11 @@ def in_order(jobs: Iterable[Callable[[], T]], threads: int) -> Generator[T]:
             failed = True
             raise
 
-    with ThreadPoolExecutor(threads, "sharequeue ahead") as pool:
+    with ThreadPoolExecutor(1, "sharequeue ahead") as pool:
         try:
             for job in jobs:
                 waiting.append(pool.submit(run, job))
-                if len(waiting) > threads:
+                if len(waiting) > 1:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -49,7 +49,7 @@ def in_order(jobs: Iterable[Callable[[], T]], threads: int) -> Generator[T]:
 
 def one_ahead(source: Iterator[T]) -> Generator[T]:
     """The items of an iterator. While the caller handles one, a thread makes the next."""
-    steps = in_order(repeat(lambda: list(islice(source, 1))), threads=1)
+    steps = in_order(repeat(lambda: list(islice(source, 1))))
     with closing(steps):
         for found in steps:
             if not found:

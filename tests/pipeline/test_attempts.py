@@ -225,7 +225,7 @@ def written(stack: Stack, topic: str, values: str, url: str | None = None) -> No
     chunks = FORMS[0].chunks([Row("k", value, 0, 1) for value in values], options)
     with GatewayClient(options.gateway) as client:
         attempt = Attempt(client, "write:0", {}, FORMS[0].columns)
-        for _ in in_order((partial(attempt.write, chunk) for chunk in chunks), threads=1):
+        for _ in in_order(partial(attempt.write, chunk) for chunk in chunks):
             pass
 
 

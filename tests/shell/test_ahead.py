@@ -11,35 +11,23 @@ from sharequeue_pipeline.ahead import in_order, one_ahead
 WAIT_S = 60
 
 
-def test_results_come_in_the_order_of_the_jobs() -> None:
-    later_is_done = threading.Event()
+def test_jobs_run_one_at_a_time_and_one_more_is_made_meanwhile() -> None:
+    made = [threading.Event() for _ in range(9)]
+    alone = threading.Lock()
 
-    def first() -> int:
-        assert later_is_done.wait(WAIT_S)
-        return 1
-
-    def second() -> int:
-        later_is_done.set()
-        return 2
-
-    assert list(in_order([first, second], threads=2)) == [1, 2]
-
-
-def test_jobs_run_at_once_and_no_more_than_that() -> None:
-    """Each job waits until three run. One more is made while they do."""
-    together = threading.Barrier(3, timeout=WAIT_S)
-    made = 0
+    def job(number: int) -> int:
+        assert alone.acquire(blocking=False)
+        assert all(event.wait(WAIT_S) for event in made[: number + 2])
+        assert not any(event.is_set() for event in made[number + 2 :])
+        alone.release()
+        return number
 
     def jobs() -> Iterator[Callable[[], int]]:
-        nonlocal made
-        for _ in range(9):
-            made += 1
-            yield together.wait
+        for number, event in enumerate(made):
+            event.set()
+            yield partial(job, number)
 
-    results = in_order(jobs(), threads=3)
-    next(results)
-    assert made == 4
-    assert len(list(results)) == 8
+    assert list(in_order(jobs())) == [*range(9)]
 
 
 def test_a_fault_ends_the_work_and_later_jobs_do_not_begin() -> None:
@@ -51,7 +39,7 @@ def test_a_fault_ends_the_work_and_later_jobs_do_not_begin() -> None:
             raise ValueError("job 1")
         return number
 
-    results = in_order((partial(run, number) for number in range(9)), threads=1)
+    results = in_order(partial(run, number) for number in range(9))
     assert next(results) == 0
     with pytest.raises(ValueError, match="job 1"):
         list(results)
@@ -69,7 +57,7 @@ def test_a_job_that_waits_does_not_begin_before_the_caller_sees_the_fault() -> N
     for _ in range(50):
         begun.clear()
         with pytest.raises(ValueError, match="job 0"):
-            list(in_order((partial(run, number) for number in range(9)), threads=1))
+            list(in_order(partial(run, number) for number in range(9)))
         assert begun == [0]
 
 
@@ -86,7 +74,7 @@ def test_a_fault_in_making_a_job_waits_for_those_that_run() -> None:
         raise ValueError("a row")
 
     with pytest.raises(ValueError, match="a row"):
-        list(in_order(jobs(), threads=1))
+        list(in_order(jobs()))
     assert done.is_set()
 
 

@@ -8,7 +8,7 @@ the next one meanwhile. `data_source` makes the writers, and Spark calls them.
           query:batch for a stream, `writeId` or a random id for a batch
 
 A repeated task appends nothing twice, also if its rows come in another order: `attempts` says how, and `digests` says
-when two records are equal. If the rows themselves differ, those of both runs are appended: never fewer records, perhaps
+when two records are equal. If the rows themselves differ, the records of both attempts are there: never fewer, perhaps
 more. With `transactional=true` a write is one transaction, and each record is there once:
 `transactions` says how.
 """

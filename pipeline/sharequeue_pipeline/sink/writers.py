@@ -137,7 +137,7 @@ class _Writer:
         prefix = f"{write_id}:{context.partitionId()}"
         with GatewayClient(self._options.gateway) as gateway:
             attempt = Attempt(gateway, prefix, self._begun, self._schema.names)
-            for _ in in_order((partial(attempt.write, chunk) for chunk in self._chunks(batches)), threads=1):
+            for _ in in_order(partial(attempt.write, chunk) for chunk in self._chunks(batches)):
                 pass
         return Written(attempt.records, attempt.known, others=attempt.others)
 
@@ -173,7 +173,7 @@ class _Writer:
 
             jobs = (partial(send, chunk, number) for number, chunk in enumerate(self._chunks(batches)))
             try:
-                for size in in_order(jobs, threads=1):
+                for size in in_order(jobs):
                     records += size
             except BaseException:
                 if part is not None:
