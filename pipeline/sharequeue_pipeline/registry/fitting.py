@@ -40,4 +40,4 @@ def _fits(given: spark.DataType, wanted: spark.DataType) -> bool:
         return _WIDER[type(given)] <= _WIDER[type(wanted)]
     if isinstance(given, spark.FloatType) and isinstance(wanted, spark.DoubleType):
         return True
-    return type(given) is type(wanted) and not isinstance(given, (spark.StructType, spark.ArrayType, spark.MapType))
+    return type(given) is type(wanted)
