@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveFilter, RedriveResult
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import DEFAULT_URL, GatewayOptions
 
 AT_ONCE: Final = 10_000
@@ -84,7 +84,7 @@ def redrive_all(
     to: GatewayOptions, group: str, wanted: RedriveDeadLettersRequest, most: int | None, pace: Pace
 ) -> Iterator[RedriveCounts]:
     """Redrive a group's dead letters that match a request. Yields: the counts so far, after each call."""
-    with GatewayClient(to) as gateway:
+    with GroupClient(to) as gateway:
 
         def call(most_now: int, page_token: str | None) -> RedriveResult:
             wanted.max_records, wanted.page_token = most_now, page_token
@@ -94,7 +94,7 @@ def redrive_all(
         yield from redrive(call, most, pace)
 
 
-def dead_letter_topic(gateway: GatewayClient, group: str) -> str | None:
+def dead_letter_topic(gateway: GroupClient, group: str) -> str | None:
     """The topic of a group's dead letters; None if there is none yet."""
     name = gateway.group_config(group)[DLQ_NAME]
     if not name:
@@ -207,7 +207,7 @@ def read_dead_letters(
     Raises: PipelineError: the group has no dead letters.
     """
     to = GatewayOptions(url=url.rstrip("/"), token=token)
-    with GatewayClient(to) as gateway:
+    with GroupClient(to) as gateway:
         name = dead_letter_topic(gateway, group)
     if name is None:
         raise PipelineError(f"the group {group!r} has no dead letters")

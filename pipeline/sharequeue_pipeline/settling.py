@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient, Outcome
+from sharequeue_pipeline.group_client import GroupClient, Outcome
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.member_files import note_settled, read_report
 from sharequeue_pipeline.source.query_end import QueryEndListener
@@ -101,7 +101,7 @@ def _settle(directory: str, offset: dict[str, object], outcomes: list[Outcome]) 
         raise PipelineError(
             f"the source of this query left no report, so its records cannot be settled: {fault}"
         ) from None
-    with GatewayClient(to) as gateway:
+    with GroupClient(to) as gateway:
         lost = {each.entry for each in gateway.settle(group, member_id, outcomes)}
     done = [each.entry for each in outcomes if each.entry not in lost]
     if outcomes[0].type != "renew":

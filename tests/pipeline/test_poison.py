@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 from sharequeue_pipeline import ranges
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.ranges import Range
 
 from sharequeue.stack.stack import Stack
@@ -74,7 +74,7 @@ class Queries:
 @pytest.fixture
 def release(stack: Stack, name: str) -> Callable[[str, list[Range]], None]:
     def release(member_id: str, failed: list[Range]) -> None:
-        with GatewayClient(options_of(stack, name).gateway) as to:
+        with GroupClient(options_of(stack, name).gateway) as to:
             to.acknowledge(name, member_id, failed, "release", "fails")
 
     return release

@@ -11,7 +11,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import SourceOptions, source_options
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.group_batch import GroupBatchReader
@@ -315,7 +315,7 @@ def test_a_refused_acknowledgement_is_tried_twice(stack: Stack, gateway: Gateway
             return Instead(409, {"Content-Type": "application/problem+json"}, json.dumps(problem).encode())
         return None
 
-    with Proxy(stack.url).running() as proxy, GatewayClient(options_of(stack, name, url=proxy.url).gateway) as to:
+    with Proxy(stack.url).running() as proxy, GroupClient(options_of(stack, name, url=proxy.url).gateway) as to:
         proxy.rule = rule
         gateway.fetch(name, name, member="m", max_records=3)
         assert to.acknowledge(name, "m", [Range(name, 0, 0, 2, 1)], "accept") == []

@@ -16,7 +16,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveResult
 from sharequeue_pipeline.dead_letters import Pace, RedriveCounts, dead_letter_topic, letters, redrive_all
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.jobs.command_line import (
     echo_json,
     gateway_at,
@@ -88,7 +88,7 @@ def command(
 
 
 def _show(to: GatewayOptions, group: str, request: RedriveDeadLettersRequest, master: str | None, as_json: bool) -> int:
-    with GatewayClient(to) as gateway:
+    with GroupClient(to) as gateway:
         answer: RedriveResult = gateway.ask(apis.REDRIVE_DEAD_LETTERS, request, group=group)
         name = dead_letter_topic(gateway, group) if answer.matched else None
     rows = []

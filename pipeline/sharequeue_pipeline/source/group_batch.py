@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.source.bounded_read import BoundedRead, passed_over
 from sharequeue_pipeline.source.group_member import check_level, topics_of
@@ -46,7 +46,7 @@ class GroupBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        with GatewayClient(self._options.gateway) as gateway:
+        with GroupClient(self._options.gateway) as gateway:
             check_level(self._options, self._group, gateway.group_config(self._group))
             bounds = bounds_of(gateway, topics_of(self._options, gateway, self._group))
             percent = gateway.redelivery_percent(self._group)
@@ -67,7 +67,7 @@ class GroupBatchReader(DataSourceReader):
         columns = RecordColumns(options, self._schema)
         renewal = LockRenewal(options.gateway, self._group, member_id) if options.lock_renew else None
         try:
-            with GatewayClient(options.gateway) as gateway:
+            with GroupClient(options.gateway) as gateway:
                 yield from self._read(gateway, BoundedRead(*partition.value), columns, member_id, renewal)
         finally:
             if renewal is not None:
@@ -75,7 +75,7 @@ class GroupBatchReader(DataSourceReader):
 
     def _read(
         self,
-        gateway: GatewayClient,
+        gateway: GroupClient,
         bounded: BoundedRead,
         columns: RecordColumns,
         member_id: str,

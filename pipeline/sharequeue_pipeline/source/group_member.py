@@ -14,7 +14,7 @@ from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.admission import locks_needed
@@ -47,7 +47,7 @@ GATHER_S: Final = 5.0
 """How long one batch gathers records."""
 
 
-def topics_of(options: SourceOptions, gateway: GatewayClient, group: str) -> TopicNames:
+def topics_of(options: SourceOptions, gateway: GroupClient, group: str) -> TopicNames:
     """The topics of a group's read: a pattern leaves out its dead-letter topic."""
     own = gateway.group_config(group)["errors.deadletterqueue.topic.name"] if options.pattern is not None else ""
     return TopicNames(options, [own])
@@ -69,7 +69,7 @@ class GroupMember:
         self.member_id = member_id
         self._options = options
         self._group = group
-        self._gateway = GatewayClient(options.gateway)
+        self._gateway = GroupClient(options.gateway)
         self._topics = topics_of(options, self._gateway, group)
         self._acquired_batch = -1
         """The last batch whose ranges this process acquired or renewed."""

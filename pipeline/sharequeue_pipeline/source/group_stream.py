@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from sharequeue.protocol.types import MAX_INT32
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.source.admission import Admission
 from sharequeue_pipeline.source.bounded_read import BoundedRead
@@ -57,7 +57,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_records_per_trigger or DEFAULT_MAX_RECORDS_PER_TRIGGER)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with GatewayClient(self._options.gateway) as gateway:
+        with GroupClient(self._options.gateway) as gateway:
             bounds = bounds_of(gateway, topics_of(self._options, gateway, self._group))
             self._bounded = BoundedRead(bounds, gateway.redelivery_percent(self._group))
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
@@ -66,7 +66,7 @@ class LockRenewal:
             self._changed.notify()
 
     def _run(self) -> None:
-        with GatewayClient(self._gateway) as gateway:
+        with GroupClient(self._gateway) as gateway:
             while True:
                 with self._changed:
                     if self._closed:

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.listener import (
 
 from sharequeue_pipeline import own_directory, ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.member_files import read_report, settled_by_job
 
@@ -121,7 +121,7 @@ class QueryEndListener(StreamingQueryListener):
             try:
                 to, group, on_error = read_report(self.directory, member_id)
                 done, under_way = run.finished.get(member_id), failed.get(member_id)
-                with GatewayClient(replace(to, timeout_ms=min(to.timeout_ms, TIMEOUT_MS))) as gateway:
+                with GroupClient(replace(to, timeout_ms=min(to.timeout_ms, TIMEOUT_MS))) as gateway:
                     if done is not None:
                         held = self._left(member_id, done)
                         gateway.acknowledge_held(group, member_id, held, "accept")
@@ -179,7 +179,7 @@ class QueryEndListener(StreamingQueryListener):
 
 
 def _give_back(
-    gateway: GatewayClient,
+    gateway: GroupClient,
     group: str,
     member_id: str,
     held: list[Range],

@@ -8,7 +8,8 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
 from sharequeue_pipeline.ahead import one_ahead
-from sharequeue_pipeline.gateway_client import GatewayClient, Outcome
+from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient, Outcome
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.worker_process import spare_modules
@@ -47,7 +48,7 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     skip_deleted = options.group is not None or not options.fail_on_data_loss
     # of a group's records the group's own level decided when they were acquired
     level = "read_uncommitted" if options.group is not None or options.isolation is None else options.isolation
-    with GatewayClient(options.gateway) as gateway, GatewayClient(options.gateway) as rejecting:
+    with GatewayClient(options.gateway) as gateway, GroupClient(options.gateway) as rejecting:
         answers = (
             (entry, records)
             for entry in partition.ranges
@@ -61,7 +62,7 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
                 yield batch
 
 
-def reject(gateway: GatewayClient, group: str, member_id: str, columns: "RecordColumns") -> None:
+def reject(gateway: GroupClient, group: str, member_id: str, columns: "RecordColumns") -> None:
     """Make dead letters of malformed records. A task that runs again finds them rejected already."""
     outcomes = [Outcome(entry, "reject", reason) for entry, reason in columns.rejected]
     columns.rejected.clear()

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from sharequeue_pipeline.dead_letters import dead_letter_topic, letters_of
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.jobs.reporting.figures import MOST_REASONS, Reason, Sample
 from sharequeue_pipeline.jobs.reporting.reading import Scope
 from sharequeue_pipeline.jobs.reporting.texts import text_of
@@ -54,7 +54,7 @@ def reasons(spark: SparkSession, to: GatewayOptions, scope: Scope, groups: Itera
     notes = []
     if len(asked) > MOST_GROUPS:
         notes.append(f"Reasons are those of the {MOST_GROUPS} groups with the most dead letters, of {len(asked):,}.")
-    with GatewayClient(to) as gateway:
+    with GroupClient(to) as gateway:
         topics = {dead_letter_topic(gateway, group) for group in asked[:MOST_GROUPS]} - {None}
     if not topics:
         return Found([], 0, notes)
