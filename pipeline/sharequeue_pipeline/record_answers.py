@@ -151,7 +151,8 @@ def _decompressed(answer: bytes, runs: Sequence[Run | PackedRun], sizes: Sequenc
     """The runs, one behind the other, and some bytes behind them. Raises: ValueError: a block is damaged.
 
     The blocks become one frame of LZ4, which Arrow decompresses into one piece of memory. Arrow does not say how many
-    bytes came out, so the frame ends with bytes that nobody knows beforehand.
+    bytes came out, so the frame ends with bytes that nobody knows beforehand. LZ4 copies each block once more that has
+    less room than the largest block of its frame.
     """
     largest = max(*sizes, *(run.size for run in runs))
     end = os.urandom(8)
@@ -159,10 +160,11 @@ def _decompressed(answer: bytes, runs: Sequence[Run | PackedRun], sizes: Sequenc
     for run, size in zip(runs, sizes, strict=True):
         frame += _blocks(answer, run, size)
     frame += (END.pack(_NOT_COMPRESSED | len(end)), end, _END_MARK)
-    whole = sum(sizes) + len(end)
-    records = _decompress(_FRAME, b"".join(frame), whole)
-    if not records.endswith(end):
-        raise ValueError(f"LZ4 blocks become less than {sum(sizes)} bytes")
+    whole = sum(sizes)
+    room = _LARGEST_BLOCK_BYTES if largest > _BLOCK_BYTES else _BLOCK_BYTES
+    records = _decompress(_FRAME, b"".join(frame), whole + room)
+    if records[whole : whole + len(end)] != end:
+        raise ValueError(f"LZ4 blocks become less or more than {whole} bytes")
     return records
 
 

@@ -281,7 +281,7 @@ def test_a_block_that_becomes_fewer_bytes_is_refused(records: int) -> None:
     batch = RecordBatch.encode(0, tails(*[{"value": "x" * 1000}] * records), NOW_MS)
     block = lz4.block.compress(batch.stored[:-500], store_size=False)
     for _ in range(2):
-        with pytest.raises(ValueError, match="less than"):
+        with pytest.raises(ValueError, match=r"become.* less"):
             read(b"".join((record_runs([], BOUNDS).body, *packed_parts(0, len(batch.stored), block))))
         check([whole(packed(batch))])
 

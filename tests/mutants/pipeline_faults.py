@@ -25,7 +25,11 @@ MUTANTS = [
         ("packed records: parts of a large batch", "start : start + _LARGEST_BLOCK_BYTES", "start : start + size"),
         ("packed records: bytes that are not compressed", "_NOT_COMPRESSED | len(part)", "len(part)"),
         ("packed records: a block larger than its batch", "max(size, run.size) <=", "size <="),
-        ("packed records: a block that becomes fewer bytes", "    if not records.endswith(end):\n", "    if False:\n"),
+        (
+            "packed records: a block that becomes fewer bytes",
+            "    if records[whole : whole + len(end)] != end:\n",
+            "    if False:\n",
+        ),
         ("packed records: a large block that does", "_decompress(_BLOCK, block, size - 1)", "raise ValueError"),
         (
             "stored records: the range ends within a page",
