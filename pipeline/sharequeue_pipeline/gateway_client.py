@@ -7,7 +7,8 @@ repeated after its answer was lost: a produce request has a key. `group_client` 
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -152,6 +153,11 @@ class GatewayClient:
 
         `skip_deleted`: skip offsets that retention or delete-records has removed; otherwise they are a fault.
         """
+        for page in self.pages(entry, isolation, skip_deleted=skip_deleted):
+            yield from page
+
+    def pages(self, entry: Range, isolation: IsolationLevel, *, skip_deleted: bool = True) -> Iterator[Iterator[Any]]:
+        """The same, answer by answer. Most of an answer is decoded when its records are asked for, by that thread."""
         from sharequeue_pipeline import record_answers  # noqa: PLC0415 - heavy, and not needed where nothing is read
 
         offset = entry.first_offset
@@ -181,15 +187,10 @@ class GatewayClient:
                 )
                 offset = start
                 continue
-            stored = headers.get("content-type") == RECORD_RUNS
-            try:
+            with _damaged(entry, offset):
+                stored = headers.get("content-type") == RECORD_RUNS
                 batches, following = record_answers.of_runs(body) if stored else record_answers.of_arrow(body)
-                for batch in batches:
-                    yield from record_answers.up_to(entry.last_offset, batch)
-            except (ValueError, IndexError, msgspec.MsgspecError) as fault:
-                raise PipelineError(
-                    f"{entry.topic}-{entry.partition}: the gateway's answer from offset {offset} on is damaged: {fault}"
-                ) from None
+            yield _page(entry, offset, batches)
             if following <= offset:
                 raise PipelineError(
                     f"{entry.topic}-{entry.partition} ends at offset {offset}, before {entry.last_offset}"
@@ -266,6 +267,26 @@ class GatewayClient:
     def abort_transaction(self, transaction_id: str) -> None:
         """Abort a transaction or a part."""
         self.ask(apis.ABORT_TRANSACTION, EndTransactionRequest(), transaction=transaction_id)
+
+
+@contextmanager
+def _damaged(entry: Range, offset: int) -> Iterator[None]:
+    """Decoding an answer. Raises: PipelineError: it is damaged."""
+    try:
+        yield
+    except (ValueError, IndexError, msgspec.MsgspecError) as fault:
+        raise PipelineError(
+            f"{entry.topic}-{entry.partition}: the gateway's answer from offset {offset} on is damaged: {fault}"
+        ) from None
+
+
+def _page(entry: Range, offset: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """The record batches of an answer from an offset on, without records behind the range."""
+    from sharequeue_pipeline import record_answers  # noqa: PLC0415 - heavy
+
+    with _damaged(entry, offset):
+        for batch in batches:
+            yield from record_answers.up_to(entry.last_offset, batch)
 
 
 def _key_headers(idempotency_key: str, transaction_id: str | None) -> dict[str, str]:

@@ -50,12 +50,12 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     level = "read_uncommitted" if options.group is not None or options.isolation is None else options.isolation
     with GatewayClient(options.gateway) as gateway, GroupClient(options.gateway) as rejecting:
         answers = (
-            (entry, records)
+            (entry, page)
             for entry in partition.ranges
-            for records in gateway.read(entry, level, skip_deleted=skip_deleted)
+            for page in gateway.pages(entry, level, skip_deleted=skip_deleted)
         )
         with closing(one_ahead(answers)) as found:
-            for entry, records in found:
+            for entry, records in ((entry, records) for entry, page in found for records in page):
                 batch = columns.batch(entry, records)
                 if columns.rejected and options.group is not None and partition.member_id is not None:
                     reject(rejecting, options.group, partition.member_id, columns)
