@@ -50,9 +50,11 @@ class Map:
         return {entry["shard"]: entry["url"] for entry in answer["shards"]}
 
     def balanced(self, kind: str) -> bool:
+        """Whether both own as many, and both say so: one that was paused still knows the owners of before."""
         first, second = pair(self._stack, kind)
-        counts = [list(self.owners(first).values()).count(service.url) for service in (first, second)]
-        return sum(counts) == KINDS[kind] and abs(counts[0] - counts[1]) <= 1
+        owners = self.owners(first)
+        counts = [list(owners.values()).count(service.url) for service in (first, second)]
+        return owners == self.owners(second) and sum(counts) == KINDS[kind] and abs(counts[0] - counts[1]) <= 1
 
 
 @pytest.fixture
