@@ -21,7 +21,7 @@ LOOK_S: Final = 0.05
 STEPS: Final = 10
 """A run is judged by tenths of its records."""
 MORE_CPU: Final = 1.1
-"""CPU seconds of the last tenths beside those of the first, as medians of three: single ones, of 2 s, differ as much."""
+"""CPU seconds of the last tenths beside the first, as medians of three: single ones, of 2 s, differ as much."""
 MORE_MIB: Final = {"Java": 48}
 OTHERS_MORE_MIB: Final = 12
 """How much higher the last third may reach than the second one. The first fills heaps and caches."""
