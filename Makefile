@@ -93,7 +93,7 @@ fuzz: install ## Call the HTTP API as its OpenAPI document allows, and as it doe
 hostile: install ## Requests as large as the limits allow: CPU, stops of the event loop, memory
 	$(BIN)/python -m bench.hostile
 
-spark-versions: install ## Tests of the pipeline on the oldest Spark that it supports
+spark-versions: install ## Tests of the pipeline on older versions of Spark
 	$(BIN)/python -m tests.pipeline.versions
 
 nightly: SCRIPTS = 300

@@ -6,6 +6,7 @@ of a stream, and the query waits for that.
 
 from typing import Any, ClassVar
 
+import pyspark
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import (
     DataSource,
@@ -15,13 +16,13 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions, check_use, sink_options, source_options
 from sharequeue_pipeline.source.schema import check_columns, columns, pinned
 from sharequeue_pipeline.source.topic_names import TopicNames
+from sharequeue_pipeline.spark_version import FILTERS, STREAM_READS, STREAM_WRITES, reaches
 from sharequeue_pipeline.worker_process import spare_modules
 
 
@@ -36,8 +37,9 @@ class ShareQueueDataSource(DataSource):
 
     @classmethod
     def reporting_to(cls, directory: str) -> "type[ShareQueueDataSource]":
-        """A data source class for one session, which pushes filters down."""
-        return type(cls.__name__, (cls,), {"report_to": directory, "pushes_filters": True})
+        """A data source class for one session, which pushes filters down if Spark can."""
+        pushes_filters = reaches(pyspark.__version__, FILTERS)
+        return type(cls.__name__, (cls,), {"report_to": directory, "pushes_filters": pushes_filters})
 
     @classmethod
     def name(cls) -> str:
@@ -57,17 +59,13 @@ class ShareQueueDataSource(DataSource):
         options = pinned(source_options(self.options))
         check_columns(schema, options)
         of_log = options.group is None and options.accept is None
-        reader = self._log_reader(options, schema) if of_log else _group_reader(options, schema)
+        reader = _log_batch(options, schema, filtered=self.pushes_filters) if of_log else _group_batch(options, schema)
         check_use(self.options, stream=False, group=not of_log)
         return reader
 
-    def _log_reader(self, options: SourceOptions, schema: spark.StructType) -> DataSourceReader:
-        from sharequeue_pipeline.source.log_readers import FilteredLogBatchReader, LogBatchReader  # noqa: PLC0415
-
-        return FilteredLogBatchReader(options, schema) if self.pushes_filters else LogBatchReader(options, schema)
-
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:
         try:
+            _check_version(STREAM_READS, "a stream that reads", "read batches: spark.read has the same options")
             options = pinned(source_options(self.options))
             check_columns(schema, options)
             of_log = options.mode == "log"
@@ -78,24 +76,42 @@ class ShareQueueDataSource(DataSource):
             return _RefusedStream(fault)
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
-        from sharequeue_pipeline.sink.writers import BatchWriter  # noqa: PLC0415
+        from sharequeue_pipeline.sink.batch_writer import BatchWriter  # noqa: PLC0415
 
         return BatchWriter(sink_options(self.options), schema, overwrite, self.report_to)
 
     def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from sharequeue_pipeline.sink.writers import StreamWriter  # noqa: PLC0415
+        _check_version(STREAM_WRITES, "a stream that writes", "write each of its batches in foreachBatch")
+        from sharequeue_pipeline.sink.stream_writer import StreamWriter  # noqa: PLC0415
 
         return StreamWriter(sink_options(self.options), schema)
 
 
-def _group_reader(options: SourceOptions, schema: spark.StructType) -> DataSourceReader:
+def _check_version(needed: tuple[int, int], what: str, instead: str) -> None:
+    """Raises: PipelineError: this Spark is too old."""
+    if not reaches(pyspark.__version__, needed):
+        version = ".".join(map(str, needed))
+        raise PipelineError(f"{what} needs Spark {version} or later, and this is {pyspark.__version__}; {instead}")
+
+
+def _log_batch(options: SourceOptions, schema: spark.StructType, *, filtered: bool) -> DataSourceReader:
+    if filtered:
+        from sharequeue_pipeline.source.filtered_log_batch import FilteredLogBatchReader  # noqa: PLC0415
+
+        return FilteredLogBatchReader(options, schema)
+    from sharequeue_pipeline.source.log_batch import LogBatchReader  # noqa: PLC0415
+
+    return LogBatchReader(options, schema)
+
+
+def _group_batch(options: SourceOptions, schema: spark.StructType) -> DataSourceReader:
     from sharequeue_pipeline.source.group_batch import GroupBatchReader  # noqa: PLC0415
 
     return GroupBatchReader(options, schema)
 
 
 def _log_stream(options: SourceOptions, schema: spark.StructType) -> DataSourceStreamReader:
-    from sharequeue_pipeline.source.log_readers import LogStreamReader  # noqa: PLC0415
+    from sharequeue_pipeline.source.log_stream import LogStreamReader  # noqa: PLC0415
 
     return LogStreamReader(options, schema)
 
@@ -106,7 +122,7 @@ def _group_stream(options: SourceOptions, schema: spark.StructType, report_to: s
     return GroupStreamReader(options, schema, report_to)
 
 
-class _RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _RefusedStream(DataSourceStreamReader):
     """Raises the fault at its first use. If `streamReader` itself raised it, Spark would hide the text."""
 
     def __init__(self, fault: PipelineError) -> None:
@@ -115,10 +131,7 @@ class _RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         raise PipelineError(self._text)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        raise PipelineError(self._text)
-
-    def prepareForTriggerAvailableNow(self) -> None:
+    def latestOffset(self, *_: Any, **__: Any) -> dict[str, Any]:
         raise PipelineError(self._text)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.log_readers import LogStreamReader
+from sharequeue_pipeline.source.log_stream import LogStreamReader
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good

@@ -209,9 +209,8 @@ def command(url: str, topic: str, root: Path, segment_records: int) -> list[str]
 
 def killed_half_way(url: str, topic: str, root: Path, segment_records: int, count: int) -> int:
     """Run the job as a process group, and kill it when half is archived. Returns: the number of archived records."""
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     words = command(url, topic, root, segment_records)
-    process = subprocess.Popen(words, start_new_session=True, env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE, text=True)
 
     def done() -> int:
         try:

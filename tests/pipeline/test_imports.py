@@ -5,7 +5,7 @@ import sys
 
 START = """
 import sys
-import sharequeue_pipeline.data_source, sharequeue_pipeline.source.log_readers, sharequeue_pipeline.source.group_stream
+import sharequeue_pipeline.data_source, sharequeue_pipeline.source.log_stream, sharequeue_pipeline.source.group_stream
 late = {"fastavro", "google.protobuf", "pyarrow.compute", "pyarrow.fs", "sharequeue_pipeline.dead_letters",
         "sharequeue_pipeline.settling", "sharequeue_pipeline.sink", "sharequeue_pipeline.spark_session"}
 print(*sorted(late & sys.modules.keys()))
@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 for each in map(Requirement, requires("sharequeue")):
     if each.marker is not None and each.marker.evaluate({"extra": "server"}):
         sys.modules[each.name.replace("-", "_")] = None
-import sharequeue_pipeline.record_answers, sharequeue_pipeline.sink.writers
+import sharequeue_pipeline.record_answers, sharequeue_pipeline.sink.stream_writer
 import sharequeue_pipeline.source.group_stream, sharequeue_pipeline.source.record_columns
 """
 

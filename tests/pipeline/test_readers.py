@@ -17,7 +17,8 @@ from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.group_batch import GroupBatchReader
 from sharequeue_pipeline.source.group_stream import GroupStreamReader
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
-from sharequeue_pipeline.source.log_readers import LogBatchReader, LogStreamReader
+from sharequeue_pipeline.source.log_batch import LogBatchReader
+from sharequeue_pipeline.source.log_stream import LogStreamReader
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import to_arrow_schema
+from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import sink_options
 from sharequeue_pipeline.sink import rows
@@ -28,7 +28,7 @@ def schema(**types: spark.DataType) -> spark.StructType:
 
 def records(types: dict[str, spark.DataType], *rows: tuple[Any, ...], **options: str) -> list[tuple[str, Any]]:
     made = Rows(sink_options(options), schema(**types))
-    arrow = to_arrow_schema(schema(**types), timezone="UTC")
+    arrow = arrow_schema(schema(**types))
     columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), arrow, strict=True)]
     batch = pa.RecordBatch.from_arrays(columns, schema=arrow)
     return [(topic, json.loads(record)) for topic, record in made.records(batch)]

@@ -10,7 +10,8 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import source_options
 from sharequeue_pipeline.source.group_batch import GroupBatchReader
 from sharequeue_pipeline.source.group_stream import GroupStreamReader
-from sharequeue_pipeline.source.log_readers import LogBatchReader, LogStreamReader
+from sharequeue_pipeline.source.log_batch import LogBatchReader
+from sharequeue_pipeline.source.log_stream import LogStreamReader
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway

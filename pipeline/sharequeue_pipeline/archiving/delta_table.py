@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class TopicTable:
 
         Raises: PipelineError: it has other columns, or it is not an archive of this topic.
         """
-        wanted = to_arrow_schema(schema, timezone="UTC")
+        wanted = arrow_schema(schema)
         if not self._latest:
             wanted = wanted.append(pa.field(DATE, pa.date32()))
         columns = self._delta.Schema.from_arrow(wanted)

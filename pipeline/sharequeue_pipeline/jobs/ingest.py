@@ -35,7 +35,7 @@ from sharequeue_pipeline.jobs.command_line import (
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.jobs.progress import Progress
 from sharequeue_pipeline.options import MAX_WRITE_ID, PLAIN_FORMATS
-from sharequeue_pipeline.sink.writers import WriteReport, written
+from sharequeue_pipeline.sink.batch_writer import WriteReport, written
 from sharequeue_pipeline.source.query_end import QueryEndListener
 
 FORMATS: Final = ("parquet", "csv", "ndjson")

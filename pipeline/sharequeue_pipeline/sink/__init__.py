@@ -1,8 +1,8 @@
 """Writing with `format("sharequeue")`: rows become records, records become produce requests.
 
 `rows` checks the columns, encodes one record per row as JSON, and cuts the records into requests. Texts and bytes take
-a shorter way: `columns` cuts them as they are. `writers` sends the requests of a task one after the other, and makes
-the next one meanwhile. `data_source` makes the writers, and Spark calls them.
+a shorter way: `columns` cuts them as they are. `writing` sends the requests of a task one after the other, and makes
+the next one meanwhile. `data_source` makes a `batch_writer` or a `stream_writer`, and Spark calls it.
 
     key = write id : partition of the task : number of the request
           query:batch for a stream, `writeId` or a random id for a batch

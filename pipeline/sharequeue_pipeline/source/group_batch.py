@@ -21,9 +21,9 @@ from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.source.bounded_read import BoundedRead, passed_over
 from sharequeue_pipeline.source.group_member import check_level, topics_of
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
-from sharequeue_pipeline.source.log_readers import bounds_of
 from sharequeue_pipeline.source.range_reads import reject
 from sharequeue_pipeline.source.record_columns import RecordColumns
+from sharequeue_pipeline.source.topic_bounds import bounds_of
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceO
 from sharequeue_pipeline.source.admission import Admission
 from sharequeue_pipeline.source.bounded_read import BoundedRead
 from sharequeue_pipeline.source.group_member import LAG_S, GroupMember, topics_of
-from sharequeue_pipeline.source.log_readers import bounds_of
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
+from sharequeue_pipeline.source.topic_bounds import bounds_of
 
 
 class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -7,8 +7,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
@@ -33,7 +33,7 @@ class RecordColumns:
         The caller rejects them and clears the list."""
         self.malformed = 0
         """How many values did not fit their schema."""
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = arrow_schema(schema)
         self._key_type = self._schema.field("key").type
         self._value = self._value_column(options, schema)
 

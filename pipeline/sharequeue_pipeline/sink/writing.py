@@ -1,26 +1,18 @@
-"""The writers of `write` and `writeStream`: each task cuts its records into requests and sends them, with keys.
+"""What both writers share: each task cuts its records into requests and sends them, with keys.
 
 The folder's docstring says what a key names; `attempts` says how a repeated task writes nothing twice, and
 `transactions` how a write is one transaction.
 """
 
-import hashlib
-import json
 import logging
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql import types as spark
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import WriterCommitMessage
 
 from sharequeue_pipeline.ahead import in_order
 from sharequeue_pipeline.errors import PipelineError
@@ -30,16 +22,7 @@ from sharequeue_pipeline.sink import columns
 from sharequeue_pipeline.sink.attempts import Attempt, Chunk
 from sharequeue_pipeline.sink.rows import Rows, pinned
 from sharequeue_pipeline.sink.rows import chunks as json_chunks
-from sharequeue_pipeline.sink.transactions import (
-    MAX_TASKS,
-    WriteTransaction,
-    begin,
-    check_stream,
-    is_committed,
-    query_id_of,
-    remember,
-    remembered,
-)
+from sharequeue_pipeline.sink.transactions import MAX_TASKS, WriteTransaction, begin, is_committed, remember
 from sharequeue_pipeline.worker_process import spare_modules
 
 log = logging.getLogger(__name__)
@@ -74,24 +57,24 @@ class Written(WriterCommitMessage):
         self.done = done
 
 
-class _Writer:
+class Writer:
     """The common part of both writers. Spark pickles a copy for each task."""
 
     def __init__(self, options: SinkOptions, schema: spark.StructType) -> None:
         options = pinned(options)
         Rows(options, schema)  # checks the columns before any task runs
-        self._options = options
+        self.options = options
         self._schema = schema
         self._begun: dict[int, int] = {}
         """The log ends of the topic before the write."""
-        self._transaction: WriteTransaction | None = None
+        self.transaction: WriteTransaction | None = None
         self._arrow = False
         """Whether all tasks of the write send Arrow streams. A key counts for one form, and a task may be repeated."""
         self._prepared = False
         self._fault: str | None = None
         """Why the write cannot begin. Its tasks raise it: of an error in `__getstate__` Spark would hide the text."""
 
-    def _name(self) -> str | None:
+    def transactional_id(self) -> str | None:
         """The transactional id. None: it has none."""
         raise NotImplementedError
 
@@ -103,39 +86,39 @@ class _Writer:
         if not self._prepared:
             self._prepared = True
             try:
-                self._prepare()
+                self.prepare()
             except PipelineError as fault:
                 self._fault = str(fault)
         return self.__dict__.copy()
 
-    def _prepare(self) -> None:
-        if columns.fits(self._options, self._schema):
-            with GatewayClient(self._options.gateway) as gateway:
+    def prepare(self) -> None:
+        if columns.fits(self.options, self._schema):
+            with GatewayClient(self.options.gateway) as gateway:
                 self._arrow = gateway.takes_arrow(columns.without_rows())
-        if self._options.transactional:
-            name = self._name()
-            self._transaction = begin(self._options, name)
+        if self.options.transactional:
+            name = self.transactional_id()
+            self.transaction = begin(self.options, name)
             if name is not None:
-                remember(name, self._transaction.transaction_id)
+                remember(name, self.transaction.transaction_id)
 
-    def _learn_ends(self) -> None:
+    def learn_ends(self) -> None:
         """Learn the log ends of the topic. Raises: PipelineError: there is no such topic, or no gateway."""
-        if self._options.topic is not None:
-            with GatewayClient(self._options.gateway) as gateway:
-                described = gateway.describe(self._options.topic, first_try=True)
+        if self.options.topic is not None:
+            with GatewayClient(self.options.gateway) as gateway:
+                described = gateway.describe(self.options.topic, first_try=True)
             self._begun = {entry.partition: entry.log_end_offset for entry in described.partitions}
 
-    def _send(self, batches: Iterator[Any], write_id: str, label: str | None) -> Written:
+    def send(self, batches: Iterator[Any], write_id: str, label: str | None) -> Written:
         """Send a task's records. `label`: what the commit of a transaction notes."""
         if self._fault is not None:
             raise PipelineError(self._fault)
         spare_modules()
-        if self._transaction is not None:
-            return self._send_part(self._transaction, batches, label)
+        if self.transaction is not None:
+            return self._send_part(self.transaction, batches, label)
         context = TaskContext.get()
         assert context is not None
         prefix = f"{write_id}:{context.partitionId()}"
-        with GatewayClient(self._options.gateway) as gateway:
+        with GatewayClient(self.options.gateway) as gateway:
             attempt = Attempt(gateway, prefix, self._begun, self._schema.names)
             for _ in in_order(partial(attempt.write, chunk) for chunk in self._chunks(batches)):
                 pass
@@ -144,9 +127,9 @@ class _Writer:
     def _chunks(self, batches: Iterator[Any]) -> Iterator[Chunk]:
         """The requests of a task."""
         if self._arrow:
-            return columns.chunks(batches, self._options)
-        rows = Rows(self._options, self._schema)
-        return json_chunks((pair for batch in batches for pair in rows.records(batch)), self._options)
+            return columns.chunks(batches, self.options)
+        rows = Rows(self.options, self._schema)
+        return json_chunks((pair for batch in batches for pair in rows.records(batch)), self.options)
 
     def _send_part(self, whole: WriteTransaction, batches: Iterator[Any], label: str | None) -> Written:
         """Send a task's records in a part of the transaction,
@@ -162,7 +145,7 @@ class _Writer:
             return Written(known, known, transaction_id=whole.transaction_id, label=label, done=True)
         part: str | None = None
         records = 0
-        with GatewayClient(self._options.gateway) as gateway:
+        with GatewayClient(self.options.gateway) as gateway:
 
             def send(chunk: Chunk, number: int) -> int:
                 nonlocal part
@@ -182,20 +165,20 @@ class _Writer:
                 raise
         return Written(records, 0, transaction_id=whole.transaction_id, part=part, label=label)
 
-    def _end(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
+    def end(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
         """Commit the parts of the attempts that Spark names. `begun`: the transaction, if no task names it."""
         written = [message for message in messages if isinstance(message, Written)]
         transaction_id = written[0].transaction_id if written else begun
         if transaction_id is None:
             return
-        with GatewayClient(self._options.gateway) as gateway:
+        with GatewayClient(self.options.gateway) as gateway:
             if not written or written[0].done:
                 gateway.abort_transaction(transaction_id)
             else:
                 parts = [message.part for message in written if message.part is not None]
                 gateway.commit_transaction(transaction_id, parts, written[0].label)
 
-    def _report_others(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def report_others(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log how many records of earlier attempts may be in the topic besides those that count."""
         others = sum(message.others for message in messages if isinstance(message, Written))
         if others:
@@ -203,118 +186,13 @@ class _Writer:
                 "earlier attempts of this write had appended %d records to %s that were not among its rows, or that could "
                 "not be read again: they may be there twice; transactional=true prevents that",
                 others,
-                self._options.topic or "its topics",
+                self.options.topic or "its topics",
             )
 
-    def _give_up(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
+    def give_up(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
         """Abort the transaction of a write that failed. Without an answer the next begin aborts it,
         or its time passes."""
         transaction_id = next((each.transaction_id for each in messages if isinstance(each, Written)), begun)
         if transaction_id is not None:
-            with suppress(PipelineError), GatewayClient(self._options.gateway) as gateway:
+            with suppress(PipelineError), GatewayClient(self.options.gateway) as gateway:
                 gateway.abort_transaction(transaction_id)
-
-
-class BatchWriter(_Writer, DataSourceArrowWriter):
-    """The writer of `write`. A repeated task writes nothing twice; a repeated job needs `writeId` for that."""
-
-    def __init__(
-        self, options: SinkOptions, schema: spark.StructType, overwrite: bool, report_to: str | None = None
-    ) -> None:
-        if overwrite:
-            raise PipelineError('a topic cannot be overwritten: write with mode("append")')
-        super().__init__(options, schema)
-        self._learn_ends()
-        self._write_id = options.write_id or str(uuid.uuid4())
-        self._report_to = report_to
-
-    def _name(self) -> str | None:
-        return self._options.transactional_id or self._options.write_id
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._give_up(messages, None if self._transaction is None else self._transaction.transaction_id)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the transaction if there is one. Say how many records were written and how many were known, to the
-        program that asked for it."""
-        if self._transaction is not None:
-            self._end(messages, self._transaction.transaction_id)
-        self._report_others(messages)
-        written = [message for message in messages if isinstance(message, Written)]
-        if self._report_to is not None and self._options.write_id is not None:
-            records, known = sum(each.records for each in written), sum(each.known for each in written)
-            note = json.dumps({"records": records, "known": known})
-            (Path(self._report_to) / f"{_file_name(self._options.write_id)}.write").write_text(note)
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self._send(iterator, self._write_id, self._options.write_id)
-
-
-class WriteReport(NamedTuple):
-    """The records of a write with a `writeId`: how many were sent, and how many of them were known before."""
-
-    records: int
-    known: int
-
-
-def written(directory: str, write_id: str) -> WriteReport | None:
-    """What a write of this driver has reported. None: nothing."""
-    try:
-        return WriteReport(**json.loads((Path(directory) / f"{_file_name(write_id)}.write").read_text()))
-    except FileNotFoundError:
-        return None
-
-
-def _file_name(write_id: str) -> str:
-    """A name for a file."""
-    return hashlib.sha256(write_id.encode()).hexdigest()
-
-
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """The writer of `writeStream`. A batch that is repeated after a crash writes nothing twice."""
-
-    def __init__(self, options: SinkOptions, schema: spark.StructType) -> None:
-        if options.write_id is not None:
-            raise PipelineError("leave out writeId: a stream names its writes by query and batch")
-        if options.transactional:
-            check_stream(options)
-        super().__init__(options, schema)
-        self._query: str | None = None
-        """The query as its checkpoint names it. None: transactionalId names the transactions."""
-
-    def _prepare(self) -> None:
-        self._learn_ends()
-        super()._prepare()
-
-    def _name(self) -> str | None:
-        if self._options.transactional_id is None:
-            assert self._options.checkpoint is not None
-            self._query = query_id_of(self._options.checkpoint)
-        return self._options.transactional_id or self._query
-
-    def _remembered(self) -> str | None:
-        """The transaction that this driver has begun for the micro-batch, as `_name` names it."""
-        with suppress(PipelineError):
-            name = self._options.transactional_id or query_id_of(self._options.checkpoint or "")
-            return remembered(name)
-        return None
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        self._report_others(messages)
-        if self._options.transactional:
-            self._end(messages, self._remembered())
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        if self._options.transactional:
-            self._give_up(messages, self._remembered())
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        context = TaskContext.get()
-        assert context is not None
-        query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        if self._query is not None and query != self._query:
-            raise PipelineError(
-                f"the checkpoint {self._options.checkpoint} belongs to the query {self._query}, not {query}"
-            )
-        return self._send(iterator, f"{query}:{batch}", f"{query}:{batch}")

@@ -1,4 +1,4 @@
-"""Reading the log by offsets, without a group and without locks: `mode=log`, for batches and streams.
+"""A stream of the log by offsets, without a group and without locks: `spark.readStream` with `mode=log`.
 
 `latestOffset` decides the end of a micro-batch: each partition contributes a share of `maxRecordsPerTrigger` in
 proportion to the records it has. `log_offsets` has the offset of a stream.
@@ -6,11 +6,11 @@ proportion to the records it has. `log_offsets` has the offset of a stream.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pyspark.sql import types as spark
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sharequeue_pipeline import ranges
@@ -21,9 +21,8 @@ from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source import log_offsets
 from sharequeue_pipeline.source.admission import Admission
 from sharequeue_pipeline.source.log_offsets import Bounds, Deleted, Log, Place
-from sharequeue_pipeline.source.log_times import first_at, offsets_at
-from sharequeue_pipeline.source.pushed_filters import begin_ms, narrowed
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
+from sharequeue_pipeline.source.topic_bounds import log_of, starts_of
 from sharequeue_pipeline.source.topic_names import TopicNames
 
 log = logging.getLogger(__name__)
@@ -31,100 +30,6 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 0.25
 LOOKS: Final = 4
 """A stream looks for records so many times, `LOOK_S` apart, before Spark hears that there are none."""
-
-
-def log_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = False) -> Log:
-    """`committed`: the bounds end at the last stable offset."""
-    found_now = {topic: gateway.find(topic) for topic in topics.names(gateway)}
-    if topics.of_pattern:
-        described = {topic: found for topic, found in found_now.items() if found is not None}
-    else:
-        described = {topic: found or gateway.describe(topic) for topic, found in found_now.items()}
-    return Log(
-        {topic: found.topic_id for topic, found in described.items()},
-        {
-            (topic, entry.partition): (
-                entry.log_start_offset,
-                entry.last_stable_offset if committed else entry.log_end_offset,
-            )
-            for topic, found in described.items()
-            for entry in found.partitions
-        },
-        {
-            (topic, entry.partition): entry.log_end_offset
-            for topic, found in described.items()
-            for entry in found.partitions
-        },
-    )
-
-
-def bounds_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = False) -> Bounds:
-    """Log start and log end of every partition of the topics;
-    `committed`: the last stable offset in place of the end."""
-    return log_of(gateway, topics, committed=committed).bounds
-
-
-def _starts(gateway: GatewayClient, options: SourceOptions, bounds: Bounds) -> dict[Place, int]:
-    """Where a read begins, by offsets or by time."""
-    starting = options.starting
-    if options.starting_at is not None:
-        fail = options.starting_strategy == "error"
-        starting = offsets_at(gateway, options.starting_at, bounds, "startingOffsetsByTimestamp", fail_if_none=fail)
-    return log_offsets.starts_of(starting, bounds, fail_on_data_loss=options.fail_on_data_loss)
-
-
-class LogBatchReader(DataSourceReader):
-    """The reader of `read` with `mode=log`."""
-
-    def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
-        log_offsets.check_batch(options.starting)
-        self._options = options
-        self._schema = schema
-
-    def partitions(self) -> list[InputPartition]:
-        options = self._options
-        with GatewayClient(options.gateway) as gateway:
-            bounds = bounds_of(gateway, TopicNames(options), committed=options.isolation == "read_committed")
-            starts = _starts(gateway, options, bounds)
-            ending = options.ending
-            if options.ending_at is not None:
-                ending = offsets_at(gateway, options.ending_at, bounds, "endingOffsetsByTimestamp", fail_if_none=False)
-            ends = log_offsets.ends_of(ending, bounds, starts, fail_on_data_loss=options.fail_on_data_loss)
-            wanted = [Range(*place, start, ends[place] - 1) for place, start in sorted(starts.items())]
-            wanted = self._narrowed(gateway, wanted)
-        return [TaskRanges(share) for share in ranges.split(wanted, options.parallelism)]
-
-    def _narrowed(self, gateway: GatewayClient, wanted: list[Range]) -> list[Range]:
-        return wanted
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_ranges(self._options, self._schema, partition)
-
-
-class FilteredLogBatchReader(LogBatchReader):
-    """The same in a session that pushes filters down. Spark refuses a reader with `pushFilters` in other sessions."""
-
-    def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
-        super().__init__(options, schema)
-        self._filters: list[Filter] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep the filters to narrow the read. Returns: all of them, because Spark must apply them to the records."""
-        self._filters = list(filters)
-        return filters
-
-    def _narrowed(self, gateway: GatewayClient, wanted: list[Range]) -> list[Range]:
-        found = narrowed([entry for entry in wanted if entry.size > 0], self._filters)
-        time_ms = begin_ms(self._filters)
-        if time_ms is None:
-            return found
-        late = []
-        for entry in found:
-            bounds = entry.first_offset, entry.last_offset + 1
-            first = first_at(gateway, (entry.topic, entry.partition), bounds, time_ms)
-            if first is not None:
-                late.append(entry._replace(first_offset=first))
-        return late
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -144,7 +49,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
             found = self._log()
-            starts = _starts(self._client(), self._options, found.bounds)
+            starts = starts_of(self._client(), self._options, found.bounds)
             self._initial = log_offsets.encode(starts, found.topic_ids, 0)
         return self._initial
 

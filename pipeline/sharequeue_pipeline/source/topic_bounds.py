@@ -1,0 +1,48 @@
+"""Where the partitions of a read's topics begin and end now, and where the read begins."""
+
+from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.options import SourceOptions
+from sharequeue_pipeline.source import log_offsets
+from sharequeue_pipeline.source.log_offsets import Bounds, Log, Place
+from sharequeue_pipeline.source.log_times import offsets_at
+from sharequeue_pipeline.source.topic_names import TopicNames
+
+
+def log_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = False) -> Log:
+    """`committed`: the bounds end at the last stable offset."""
+    found_now = {topic: gateway.find(topic) for topic in topics.names(gateway)}
+    if topics.of_pattern:
+        described = {topic: found for topic, found in found_now.items() if found is not None}
+    else:
+        described = {topic: found or gateway.describe(topic) for topic, found in found_now.items()}
+    return Log(
+        {topic: found.topic_id for topic, found in described.items()},
+        {
+            (topic, entry.partition): (
+                entry.log_start_offset,
+                entry.last_stable_offset if committed else entry.log_end_offset,
+            )
+            for topic, found in described.items()
+            for entry in found.partitions
+        },
+        {
+            (topic, entry.partition): entry.log_end_offset
+            for topic, found in described.items()
+            for entry in found.partitions
+        },
+    )
+
+
+def bounds_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = False) -> Bounds:
+    """Log start and log end of every partition of the topics;
+    `committed`: the last stable offset in place of the end."""
+    return log_of(gateway, topics, committed=committed).bounds
+
+
+def starts_of(gateway: GatewayClient, options: SourceOptions, bounds: Bounds) -> dict[Place, int]:
+    """Where a read begins, by offsets or by time."""
+    starting = options.starting
+    if options.starting_at is not None:
+        fail = options.starting_strategy == "error"
+        starting = offsets_at(gateway, options.starting_at, bounds, "startingOffsetsByTimestamp", fail_if_none=fail)
+    return log_offsets.starts_of(starting, bounds, fail_on_data_loss=options.fail_on_data_loss)

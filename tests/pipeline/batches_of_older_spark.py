@@ -1,0 +1,67 @@
+"""What the pipeline can do with a Spark that has no streams from Python sources as it needs them: 4.0 and 4.1.
+
+`make spark-versions` runs it on both.
+"""
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from tests.http.calls import Gateway
+from tests.pipeline.conftest import Pipeline
+from tests.pipeline.test_sink import values
+from tests.pipeline.test_source import numbers, produce
+
+
+@pytest.fixture(autouse=True)
+def _checkpoints(pipeline: Pipeline) -> None:
+    """The class for checkpoints that other tests use has another name in a newer Spark."""
+    pipeline.spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
+
+
+def test_batches_are_written_and_read(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, 2)
+    rows = pipeline.spark.range(500).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS INT) AS value")
+    pipeline.write(rows, topic=name, maxRequestRecords=100)
+    assert numbers(pipeline.read(topics=name)) == list(range(500))
+    part = pipeline.read(topics=name).where("partition = 1 AND offset >= 3 AND timestamp > '2020-01-01'")
+    assert part.count() == len(gateway.read(name, 1, max_records=1000)["records"]) - 3
+    texts = pipeline.read(topics=name, valueFormat="json", valueSchema="INT", onMalformed="null")
+    assert texts.selectExpr("sum(value)").first() == (sum(range(500)),)
+
+
+def test_a_group_reads_a_batch_once(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 300)
+    assert numbers(pipeline.read(topics=name, group=name, accept="read")) == list(range(300))
+    assert numbers(pipeline.read(topics=name, group=name, accept="read")) == []
+
+
+def test_a_batch_is_written_in_a_transaction(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    rows = pipeline.spark.range(20).selectExpr("CAST(id AS INT) AS value")
+    for _ in range(2):
+        pipeline.write(rows, topic=name, transactional=True, writeId=name)
+    assert numbers(pipeline.read(topics=name, isolationLevel="read_committed")) == list(range(20))
+
+
+def test_a_micro_batch_is_written_in_foreach_batch(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    pipeline.spark.range(10).write.parquet(str(pipeline.directory / "in"))
+
+    def write(frame: DataFrame, batch: int) -> None:
+        pipeline.write(frame.selectExpr("CAST(id AS INT) AS value"), topic=name, writeId=f"{name}:{batch}")
+
+    stream = pipeline.spark.readStream.schema("id LONG").parquet(str(pipeline.directory / "in"))
+    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(pipeline.directory / "checkpoint"))
+    assert pipeline.started(writer.trigger(availableNow=True).start()).awaitTermination(120)
+    assert sorted(values(gateway, name)) == list(range(10))
+
+
+@pytest.mark.parametrize("options", [{"mode": "log"}, {"group": "g"}], ids=["log", "group"])
+def test_a_stream_that_reads_is_refused(
+    pipeline: Pipeline, gateway: Gateway, name: str, options: dict[str, str]
+) -> None:
+    produce(gateway, name, 1)
+    query = pipeline.start(pipeline.stream(topics=name, **options))
+    with pytest.raises(PySparkException, match=r"a stream that reads needs Spark 4\.2 or later, and this is 4\.[01]\."):
+        query.awaitTermination(60)
