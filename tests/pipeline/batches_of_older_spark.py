@@ -13,12 +13,6 @@ from tests.pipeline.test_sink import values
 from tests.pipeline.test_source import numbers, produce
 
 
-@pytest.fixture(autouse=True)
-def _checkpoints(pipeline: Pipeline) -> None:
-    """The class for checkpoints that other tests use has another name in a newer Spark."""
-    pipeline.spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
-
-
 def test_batches_are_written_and_read(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, 2)
     rows = pipeline.spark.range(500).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS INT) AS value")

@@ -9,8 +9,10 @@ import sys
 import threading
 from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from sharequeue_pipeline import session
+from sharequeue_pipeline.spark_version import reaches
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 """Options for short runs, which spend most of their CPU on compiling and verifying classes."""
@@ -26,8 +28,9 @@ QUICK_SPARK = {
     "spark.log.level": "ERROR",
     # without Hadoop's native library, each file starts a process for chmod and one for readlink
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
-    "FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
+    + ("checkpointing." if reaches(pyspark.__version__, (4, 1)) else "")
+    + "FileSystemBasedCheckpointFileManager",
 }
 
 TOO_BUSY = "Python worker failed to connect back"

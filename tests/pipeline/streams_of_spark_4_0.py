@@ -5,10 +5,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from tests.http.calls import Gateway
-from tests.pipeline.batches_of_older_spark import _checkpoints
 from tests.pipeline.conftest import Pipeline
-
-__all__ = ["_checkpoints"]
 
 
 def test_a_stream_that_writes_is_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

@@ -4,6 +4,8 @@ import datetime
 import gzip
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,48 @@ def test_ndjson_values_stay_byte_for_byte(jobs: Jobs, gateway: Gateway, name: st
         in gateway.http.get(f"/v1/topics/{name}/partitions/0/records").text
     )
     assert records_of(gateway, name)[3]["value"] is None, "null is a tombstone"
+
+
+ALONE = """
+import sys
+from importlib.metadata import packages_distributions, requires
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+found, wanted = set(), [Requirement("sharequeue[spark]")]
+while wanted:
+    each = wanted.pop()
+    if (canonicalize_name(each.name), *sorted(each.extras)) not in found:
+        found.add((canonicalize_name(each.name), *sorted(each.extras)))
+        wanted += [
+            needed
+            for needed in map(Requirement, requires(each.name) or [])
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in each.extras or {""})
+        ]
+names = {name for name, *_ in found}
+for module, owners in packages_distributions().items():
+    if not names & set(map(canonicalize_name, owners)) and module != "packaging":
+        sys.modules.setdefault(module, None)
+from sharequeue.cli import main
+main()
+"""
+"""The command line, in a Python that cannot import what `sharequeue[spark]` does not install."""
+
+
+def test_the_extra_spark_installs_all_that_an_ingest_of_ndjson_needs(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.ndjson").write_text('{"id":1}\n{"id":2}\n')
+    words = ["pipeline", "ingest", name, str(tmp_path / "rows.ndjson"), "--create", "1", "--master", "local[1]"]
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, *words, "--url", jobs.url],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [record["value"] for record in records_of(gateway, name)] == [{"id": 1}, {"id": 2}]
 
 
 def test_a_repeated_run_writes_nothing_twice(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:

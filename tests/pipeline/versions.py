@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 BATCHES: Final = (
-    "batches_of_older_spark.py",
     "test_archive.py",
     "test_archive_delta.py",
     "test_attempts.py",
@@ -33,9 +32,9 @@ STREAMS: Final = (
     "test_transactional_sink.py",
 )
 TESTS: Final = {
-    "4.0.0": (*BATCHES, "streams_of_spark_4_0.py"),
-    "4.1.0": (*BATCHES, "streams_of_spark_4_1.py", "test_pushed_filters.py"),
-    "4.2.0": STREAMS,
+    "4.0.0": (*BATCHES, "batches_of_older_spark.py", "streams_of_spark_4_0.py"),
+    "4.1.0": (*BATCHES, "batches_of_older_spark.py", "streams_of_spark_4_1.py", "test_pushed_filters.py"),
+    "4.2.0": (*BATCHES, *STREAMS),
 }
 """The files of tests for each version."""
 ROOT: Final = Path(__file__).parents[2]

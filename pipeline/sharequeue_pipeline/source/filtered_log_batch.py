@@ -10,7 +10,8 @@ from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.log_batch import LogBatchReader
 from sharequeue_pipeline.source.log_times import first_at
-from sharequeue_pipeline.source.pushed_filters import begin_ms, narrowed
+from sharequeue_pipeline.source.pushed_filters import begin_ms
+from sharequeue_pipeline.source.pushed_filters import narrowed as narrowed_by
 
 
 class FilteredLogBatchReader(LogBatchReader):
@@ -26,7 +27,7 @@ class FilteredLogBatchReader(LogBatchReader):
         return filters
 
     def narrowed(self, gateway: GatewayClient, wanted: list[Range]) -> list[Range]:
-        found = narrowed([entry for entry in wanted if entry.size > 0], self._filters)
+        found = narrowed_by([entry for entry in wanted if entry.size > 0], self._filters)
         time_ms = begin_ms(self._filters)
         if time_ms is None:
             return found
