@@ -121,11 +121,14 @@ def test_ten_kills_of_driver_and_workers_write_each_record_once(
     done = False
     while not done:
         process = driven(tmp_path, how, pipeline.url, f"{name}-in", name, tmp_path, 500, at=cluster)
+        began = None
         try:
             for line in lines(process):
+                took = 1 if began is None else time.monotonic() - began
+                began = time.monotonic()
                 done = done or line == "done"
                 if line.startswith("batch") and kills:
-                    time.sleep(chance.random() * 4)  # anywhere in the next batch
+                    time.sleep(chance.random() * min(took, 4))  # anywhere in the next batch
                     victim = kills.pop()
                     print(f"{line}: {victim} is killed, {len(open_transactions(gateway))} transactions are open")
                     if victim == "driver":
