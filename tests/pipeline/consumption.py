@@ -120,6 +120,16 @@ def steps_of(samples: Sequence[Sample], records: int) -> list[Step]:
     return steps
 
 
+def middle(runs: Sequence[Sequence[Step]]) -> list[Step]:
+    """Several runs over the same records as one: the median of CPU, and the most memory."""
+    steps = []
+    for parts in zip(*runs, strict=True):
+        roles = {role for part in parts for role in part.memory}
+        memory = {role: max(part.memory.get(role, 0) for part in parts) for role in sorted(roles)}
+        steps.append(Step(parts[0].records, median(part.cpu for part in parts), memory))
+    return steps
+
+
 def table(what: str, records: int, steps: Sequence[Step]) -> str:
     roles = sorted({role for step in steps for role in step.memory})
     lines = [f"{what}: {records} records; CPU seconds of each tenth, and the most memory (MiB)"]
