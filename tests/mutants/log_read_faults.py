@@ -182,7 +182,7 @@ MUTANTS = [
             """        and each.attribute == ("timestamp",)\n""",
             "",
         ),
-        ("filters: the millisecond of a bound is read", "timestamp() * 1000)", "timestamp() * 1000) + 1"),
+        ("filters: the millisecond of a bound is read", "1_000_000) // 1000", "1_000_000) // 1000 + 1"),
         (
             "filters: a local time gives no time to begin at",
             """        and getattr(each.value, "tzinfo", None) is not None  # a moment, not a local time\n""",

@@ -16,7 +16,7 @@ MUTANTS = [
         ("stored records: bytes of several batches", "if some and size + more > BATCH_BYTES:", "if False:"),
         ("stored records: the size of a batch", "            some, size = [], 0\n", "            some = []\n"),
         ("packed records: a wrong size", "    if run.stored_bytes > MOST_RATIO * run.size:", "    if False:"),
-        ("packed records: a frame for larger blocks", "largest > _BLOCK_BYTES", "False"),
+        ("packed records: a frame for larger blocks", "_HEADS[largest > _BLOCK_BYTES]", "_HEADS[False]"),
         (
             "packed records: a block too large for a frame",
             "if max(size, run.size) <= _LARGEST_BLOCK_BYTES:",

@@ -69,6 +69,6 @@ MUTANTS = [
             "    if isinstance(given, spark.FloatType) and isinstance(wanted, spark.DoubleType):\n",
             "    if False:\n",
         ),
-        ("schema fit: another type does not fit", "return type(given) is type(wanted) and", "return"),
+        ("schema fit: another type does not fit", "return type(given) is type(wanted)", "return True"),
     ),
 ]
