@@ -1,7 +1,4 @@
-"""What the pipeline can do with a Spark that has no streams from Python sources as it needs them: 4.0 and 4.1.
-
-`make spark-versions` runs it on both.
-"""
+"""Batches with Spark 4.0 and 4.1, and the streams that both refuse. `make spark-versions` runs it on each."""
 
 import pytest
 from pyspark.errors import PySparkException

@@ -1,4 +1,4 @@
-"""What Spark 4.0 alone refuses. `make spark-versions` runs it there."""
+"""Spark 4.0 refuses streams that write. `make spark-versions` runs it there."""
 
 import pytest
 from py4j.protocol import Py4JJavaError

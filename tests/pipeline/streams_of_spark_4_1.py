@@ -1,4 +1,4 @@
-"""What Spark 4.1 can do beyond 4.0. `make spark-versions` runs it there."""
+"""Spark 4.1 writes streams, and finds the format by itself. `make spark-versions` runs it there."""
 
 import pytest
 from pyspark.errors import PySparkException

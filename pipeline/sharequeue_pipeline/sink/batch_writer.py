@@ -1,4 +1,4 @@
-"""The writer of `write`, and what it reports to the program that asked for the write."""
+"""The writer of `write`, and its report to the program that asked for the write."""
 
 import hashlib
 import json
@@ -58,7 +58,7 @@ class WriteReport(NamedTuple):
 
 
 def written(directory: str, write_id: str) -> WriteReport | None:
-    """What a write of this driver has reported. None: nothing."""
+    """The report of a write that this driver has made. None: the write has not ended."""
     try:
         return WriteReport(**json.loads((Path(directory) / f"{_file_name(write_id)}.write").read_text()))
     except FileNotFoundError:

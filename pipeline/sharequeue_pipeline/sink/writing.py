@@ -1,4 +1,4 @@
-"""What both writers share: each task cuts its records into requests and sends them, with keys.
+"""The common part of both writers. Each task cuts its records into requests and sends them, with keys.
 
 The folder's docstring says what a key names; `attempts` says how a repeated task writes nothing twice, and
 `transactions` how a write is one transaction.
