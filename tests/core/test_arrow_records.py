@@ -17,6 +17,7 @@ from sharequeue_gateway.producing.record_tails import record_tails
 
 from sharequeue.protocol.errors import ApiError, InvalidRequest
 from sharequeue.protocol.messages.records import ProduceRequest
+from tests.examples import examples
 
 NOW_MS = 1_800_000_000_000
 DEPTH = 64
@@ -132,7 +133,7 @@ def rows(draw: st.DrawFn) -> tuple[bytes, bytes]:
 
 
 @given(rows())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_records_are_those_of_the_same_json(pair: tuple[bytes, bytes]) -> None:
     as_arrow, as_json = pair
     records = msgspec.json.decode(as_json, type=ProduceRequest).records
@@ -298,7 +299,7 @@ def test_only_a_whole_stream_is_read() -> None:
 
 
 @given(st.data())
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 def test_damaged_bytes_are_refused_or_read(data: st.DataObject) -> None:
     """Any bytes give records that can be stored, or a refusal, and no other exception."""
     whole = bytearray(

@@ -20,6 +20,7 @@ from sharequeue_share_coordinator.share_state.state_batches import combine_state
 from sharequeue.protocol.state_columns import outcome_of
 from sharequeue.protocol.types import GivenReason, Reason, StateAnnotation, StateBatch
 from tests.core.combining_reference import combine_annotations
+from tests.examples import examples
 
 
 @st.composite
@@ -92,7 +93,7 @@ def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 @pytest.mark.usefixtures("block")
 def test_updates_are_as_the_reference_combines() -> None:
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(updates)
     def check(sequence: list[Update]) -> None:
         found = BatchList()
@@ -113,7 +114,7 @@ def test_updates_are_as_the_reference_combines() -> None:
 
 @pytest.mark.usefixtures("block")
 def test_forgiven_deliveries_outlive_the_delivery_count_and_only_grow() -> None:
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(notable_updates)
     def check(sequence: list[Update]) -> None:
         found = BatchList()

@@ -34,6 +34,7 @@ from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
 from tests.core.test_batch_list import Update, check_form, notable_updates
 from tests.core.test_row_format import NOW_MS, delayed
+from tests.examples import examples
 
 
 @pytest.fixture(params=[1, 3, 512])
@@ -45,7 +46,7 @@ def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("block")
 def test_changes_lead_to_the_later_list() -> None:
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(notable_updates, notable_updates)
     def check(earlier: list[Update], later: list[Update]) -> None:
         before, start_offset = BatchList(), -1

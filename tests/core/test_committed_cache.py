@@ -16,6 +16,7 @@ from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from tests.core.share_partition_driver import Driver
+from tests.examples import examples
 
 PLACE = ("t", 0)
 
@@ -155,7 +156,7 @@ class CommittedCache(RuleBasedStateMachine):
 
 
 TestCommittedCache = CommittedCache.TestCase
-TestCommittedCache.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestCommittedCache.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)
 
 
 def delivered(log: list[Entry], aborted: set[str], max_records: int, batch_size: int) -> tuple[Driver, str]:

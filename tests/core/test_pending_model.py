@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sharequeue.protocol.types import DeliveryState, SettledBatch
 from tests.core.share_partition_driver import fetched
 from tests.core.test_pending import Settling
+from tests.examples import examples
 
 MEMBERS = ("M1", "M2")
 steps = st.one_of(
@@ -89,7 +90,7 @@ class Model:
         self.store()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_what_is_committed_is_settled_once_and_the_rest_is_delivered(sequence: list[tuple[str, Any]]) -> None:
     model = Model()

@@ -23,6 +23,7 @@ from sharequeue_share_coordinator.share_state.notes import make_note
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.state_columns import ReasonHistory, StatePage, outcome_of
 from sharequeue.protocol.types import MAX_INT64, GivenReason, Reason, StateAnnotation, StateBatch
+from tests.examples import examples
 
 NOW_MS = 1_000_000
 CONFIG = ShareGroupConfig(dead_letter_topic_name="")
@@ -80,7 +81,7 @@ def window(machine: SharePartition) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(states(), st.data())
 def test_pages_make_the_same_window_as_the_whole_state(
     state: tuple[list[StateBatch], list[StateAnnotation], list[RestoredLock]], data: st.DataObject
@@ -177,7 +178,7 @@ def deadlines(machine: SharePartition) -> list[tuple[int, ...]]:
     return sorted(found)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(stored(), st.integers(1, 200))
 def test_pages_in_columns_make_the_same_window_as_the_whole_state(
     state: tuple[BatchList, list[RestoredLock]], size: int
@@ -351,7 +352,7 @@ def test_a_page_that_begins_before_the_last_one_ends_is_refused() -> None:
 small = st.integers(-3, 12)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.data())
 def test_any_columns_make_a_window_or_are_refused(data: st.DataObject) -> None:
     fields: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from sharequeue_share_coordinator.share_state.state_batches import combine_state
 
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
+from tests.examples import examples
 
 epochs = st.integers(0, 4)
 starts = st.integers(-1, 30)
@@ -107,7 +108,7 @@ def comparable(state: KeyState | None) -> Any:
     return None if state is None else structs.replace(state, updates=0)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(calls, limits)
 def test_rows_rebuild_the_state(sequence: list[tuple[str, PartitionState]], limit: int) -> None:
     state: KeyState | None = None
@@ -125,7 +126,7 @@ def test_rows_rebuild_the_state(sequence: list[tuple[str, PartitionState]], limi
         assert comparable(rebuilt(pruned, limit)) == comparable(state), "rows before a snapshot are not needed"
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(calls, limits)
 def test_calls_answer_as_the_model_does(sequence: list[tuple[str, PartitionState]], limit: int) -> None:
     state: KeyState | None = None

@@ -18,6 +18,7 @@ from sharequeue.protocol.errors import (
     UnknownMemberId,
 )
 from tests.core.share_group_driver import Driver
+from tests.examples import examples
 
 MEMBERS = ["A", "B", "C", "D"]
 TOPICS = ["t1", "t2", "t3"]
@@ -179,4 +180,4 @@ class ShareGroupMachine(RuleBasedStateMachine):
 
 
 TestShareGroup = ShareGroupMachine.TestCase
-TestShareGroup.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestShareGroup.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharequeue_gateway.share_partition.stream_window import UNKNOWN, OffsetsAt, SentRange, StreamWindow
 
+from tests.examples import examples
+
 PLACES = [("a", 0), ("a", 1), ("b", 0)]
 
 
@@ -196,7 +198,7 @@ ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.integers(1, 12), st.lists(ACTIONS, max_size=40))
 def test_st_040_nothing_is_lost_or_doubled_and_the_window_holds(size: int, actions: list) -> None:
     """Fetches, cuts after any event, reconnects here and elsewhere, settlements, locks that end, leaders away."""

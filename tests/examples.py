@@ -1,0 +1,8 @@
+"""How many examples a property test draws."""
+
+import os
+
+
+def examples(many: int) -> int:
+    """`many` in `make soak`, a quarter of them in all other runs."""
+    return many if "SOAK" in os.environ else many // 4
