@@ -16,6 +16,7 @@ from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway
 from tests.pipeline import warm_python
 from tests.pipeline.driver import QUICK_SPARK
+from tests.pipeline.driver_process import Driver
 from tests.pipeline.jobs import Jobs
 from tests.pipeline.proxy import Proxy
 
@@ -134,3 +135,17 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> 
 def jobs(spark: SparkSession, stack: Stack) -> Jobs:
     """The command line of the jobs."""
     return Jobs(spark, stack.url)
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    """Starts drivers, and kills them after the test."""
+    started: list[Driver] = []
+
+    def run(*arguments: Any) -> Driver:
+        started.append(Driver(tmp_path, *map(str, arguments)))
+        return started[-1]
+
+    yield run
+    for one in started:
+        one.kill()

@@ -1,4 +1,4 @@
-"""The choice of a Java for Spark. `test_driver_killed` runs Spark on the one from the wheel."""
+"""The choice of a Java for Spark. `test_smoke` runs Spark on the one from the wheel."""
 
 import subprocess
 import sys

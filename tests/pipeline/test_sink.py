@@ -44,18 +44,6 @@ def test_every_column_arrives(pipeline: Pipeline, gateway: Gateway, name: str) -
     }
 
 
-def test_written_records_are_read_back(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    gateway.create_topic(f"{name}-in")
-    gateway.create_topic(f"{name}-out")
-    gateway.produce(f"{name}-in", {"a": 1}, "text", None, key="k", headers={"h": "x"})
-    columns = pipeline.read(topics=f"{name}-in").select("key", "value", "headers", "timestamp", "partition")
-    pipeline.write(columns, topic=f"{name}-out")
-    copied = pipeline.read(topics=f"{name}-out").drop("topic", "offset").collect()
-    assert sorted(map(str, copied)) == sorted(
-        map(str, pipeline.read(topics=f"{name}-in").drop("topic", "offset").collect())
-    )
-
-
 def test_requests_are_bounded_and_topics_come_from_a_column(
     pipeline: Pipeline, gateway: Gateway, proxy: Proxy, name: str
 ) -> None:
