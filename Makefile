@@ -6,7 +6,6 @@ SCRIPTS ?= 40
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,8 +29,35 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 up: .venv/up-installed ## Run the whole stack on this machine: http://127.0.0.1:8080; ARGS="--gateway-port 18080" and others
 	$(BIN)/sharequeue up $(ARGS)
 
-test: install ## Run all tests (real PostgreSQL and Redis, started and ended by them)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# One happy and one crashed path each through Spark, processes and a cluster, then the folders that are quick. What takes longest begins first.
+TEST = tests/pipeline/test_smoke.py tests/system/test_readme.py tests/system/test_up.py::test_data_and_locks_survive_every_kind_of_end \
+	tests/cluster/test_any_gateway.py::test_each_record_goes_to_one_of_the_clients_of_all_gateways \
+	tests/cluster/test_hand_over.py::test_holders_settle_their_records_when_their_leader_is_gone \
+	tests/http tests/storage tests/shell tests/core tests/shown $(faults:%=--ignore=%)
+# Shards of `make test-all`: each runs alone.
+pipeline = tests/pipeline
+processes = tests/system tests/packages tests/traces
+cluster = tests/cluster tests/chaos
+hostile = tests/hostile
+faults = $(addprefix tests/storage/test_,large_ends.py large_snapshots.py many_begins.py many_locks.py paged_reads.py \
+	readers_interleaved.py silent_postgres.py transaction_model.py transaction_races.py) \
+	$(addprefix tests/http/test_,client_losses.py coordinators.py group_faults.py limits.py readers.py state_faults.py)
+SHARDS = pipeline processes cluster hostile faults
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+.PHONY: help install up test test-all $(SHARDS:%=test-%) steady test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
+
+test: install ## What a newcomer runs: the rules, the HTTP contract, the stores, and one path each through Spark, processes and a cluster
+	$(PYTEST) $(TEST)
+
+test-all: $(SHARDS:%=test-%) ## All other tests, shard after shard; `make test-cluster` runs one
+
+test-pipeline: WORKERS = 2
+$(SHARDS:%=test-%): test-%: install
+	$(PYTEST) $($*)
+
+steady: install ## `make test` ten times and `make test-all` three times, every second run beside a load on all cores
+	$(BIN)/python -m tests.steady
 
 test-stores: install ## The tests of the stores on PostgreSQL 16 and Redis 7, and on Valkey 8
 	$(BIN)/python -m tests.stores -n $(WORKERS) --dist loadfile
@@ -57,6 +83,7 @@ spark-bench: install ## Spark here beside Spark on a real Kafka broker and on Pa
 
 soak: install ## Long seeded runs: crashes under load, the state machine against its model
 	SOAK=1 SEED=$(SEED) $(BIN)/pytest -m soak
+	SOAK=1 SEED=$(SEED) $(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not soak" tests/core
 
 mutants: install ## Plant one fault at a time in the rules; each must be caught
 	$(BIN)/python -m tests.mutants
@@ -97,7 +124,7 @@ spark-versions: install ## Tests of the pipeline on older versions of Spark
 	$(BIN)/python -m tests.pipeline.versions
 
 nightly: SCRIPTS = 300
-nightly: soak mutants fuzz hostile spark-versions kafka-test traefik-test ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
+nightly: soak mutants fuzz hostile spark-versions kafka-test traefik-test test-stores site steady ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
 
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import httpx
@@ -27,7 +26,6 @@ from sharequeue.stack.migrate import upgrade
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
-from tests.distribution import SparkOnOneWorker, in_order
 from tests.http.calls import Gateway
 from tests.warm_start import WarmStart
 
@@ -55,13 +53,8 @@ REDIS_DATABASES = 4096
 _numbers = itertools.count(1)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkOnOneWorker | None:
-    return SparkOnOneWorker(config, log) if config.getoption("dist") == "loadfile" else None
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests; leave long runs to `make soak`."""
-    items[:] = in_order(items)
+    """Leave long runs to `make soak`."""
     if config.option.markexpr:
         return
     soak = [item for item in items if item.get_closest_marker("soak")]
