@@ -45,12 +45,12 @@ faults = $(addprefix tests/storage/test_,large_ends.py large_snapshots.py many_b
 SHARDS = pipeline processes cluster hostile faults
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install up test test-all $(SHARDS:%=test-%) steady test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
+.PHONY: help install up test test-all $(SHARDS:%=test-%) steady test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
 
 test: install ## What a newcomer runs: the rules, the HTTP contract, the stores, and one path each through Spark, processes and a cluster
 	$(PYTEST) $(TEST)
 
-test-all: $(SHARDS:%=test-%) ## All other tests, shard after shard; `make test-cluster` runs one
+test-all: $(SHARDS:%=test-%) ## All other tests, shard after shard; `make test-all SHARDS=cluster` runs one
 
 test-pipeline: WORKERS = 2
 $(SHARDS:%=test-%): test-%: install
@@ -97,7 +97,13 @@ renew-document: install ## Write the OpenAPI document's examples, page and snaps
 	RENEW_OPENAPI=1 $(BIN)/pytest -q tests/core/test_document.py tests/http/test_openapi.py -k "page or snapshot"
 
 sdks: install ## Generate clients in several languages, compile them, and play one contract suite with each
-	$(BIN)/python -m sdks
+	$(BIN)/python -m tests.sdks
+
+smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium or nginx
+	$(BIN)/python -m tests.sdks typescript go
+	if command -v mvn > /dev/null; then $(BIN)/python -m tests.kafka --scripts 5; else echo "kafka-test: not run: there is no Maven here"; fi
+	$(BIN)/python -m tests.browser
+	$(BIN)/python -m tests.proxy
 
 kafka-test: install ## The same random scripts of transactions on a real Kafka broker and here; needs Java 17 with Maven
 	$(BIN)/python -m tests.kafka --scripts $(SCRIPTS) $(if $(SEED),--seed $(SEED))
@@ -124,7 +130,7 @@ spark-versions: install ## Tests of the pipeline on older versions of Spark
 	$(BIN)/python -m tests.pipeline.versions
 
 nightly: SCRIPTS = 300
-nightly: soak mutants fuzz hostile spark-versions kafka-test traefik-test test-stores site steady ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
+nightly: soak mutants fuzz hostile spark-versions kafka-test sdks lint-document monitoring-test proxy-test traefik-test browser-test test-stores site steady ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
 
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run

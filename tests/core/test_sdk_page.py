@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sdks.__main__ import CASES, CONTRACT, HERE, LANGUAGES
-from sdks.page import PAGE, begin, code_between_blocks, commands_in, creating, holds, matches, others, section
+from tests.sdks.__main__ import CASES, CONTRACT, LANGUAGES, SDKS
+from tests.sdks.page import PAGE, begin, code_between_blocks, commands_in, creating, holds, matches, others, section
 
 NO_CODE = {"…", "[]", "{}", "byte[]", "ready: http://127.0.0.1:8080", "make sdks"}
 """Signs, JSON, a type, and a line that a command prints."""
@@ -16,7 +16,7 @@ NO_CODE = {"…", "[]", "{}", "byte[]", "ready: http://127.0.0.1:8080", "make sd
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_each_language_has_files_commands_and_a_program(name: str) -> None:
     found = section(LANGUAGES[name].title, PAGE.read_text())
-    assert sorted(found.files) == sorted(file.name for file in (HERE / name).iterdir() if file.is_file())
+    assert sorted(found.files) == sorted(file.name for file in (SDKS / name).iterdir() if file.is_file())
     copying, *others = commands_in(Path(f"shop-{name}"), found.commands)
     assert copying == f'cp "$SHAREQUEUE"/sdks/{name}/* .'
     assert sum('"$SHAREQUEUE_URL/openapi' in command for command in others) == 1
@@ -63,7 +63,7 @@ def test_what_a_program_prints_is_compared_line_by_line() -> None:
 def test_the_page_counts_the_cases_and_each_has_a_name_of_its_own() -> None:
     names = [case["id"] for case in json.loads(CASES.read_text())]
     assert len(set(names)) == len(names)
-    assert re.findall(r"\]\(\.\./sdks/cases\.json\) of (\d+) cases", PAGE.read_text()) == [str(len(names))]
+    assert re.findall(r"\]\(\.\./tests/sdks/cases\.json\) of (\d+) cases", PAGE.read_text()) == [str(len(names))]
 
 
 @pytest.mark.parametrize("name", LANGUAGES)

@@ -32,7 +32,7 @@ RUN_BY = {
     ("docs/recipes.md", "sh"): "tests/system/test_pages.py",
     ("docs/recipes.md", "python"): "tests/system/test_pages.py",
     ("docs/sdks.md", "sh"): "tests/system/test_pages.py",
-    **{("docs/sdks.md", language): "sdks/page.py" for language in ("python", "ts", "go", "java")},
+    **{("docs/sdks.md", language): "tests/sdks/page.py" for language in ("python", "ts", "go", "java")},
     ("docs/start.md", "sh"): "tests/system/test_pages.py",
     ("docs/start.md", "json"): "tests/system/test_pages.py",
     ("docs/start.md", "python"): "tests/system/test_pages.py",

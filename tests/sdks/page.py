@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).parents[1] / "docs/sdks.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/sdks.md"
 NAMES: Final = {'"orders"': '"orders-{}"', '"billing"': '"billing-{}"', "dlq.billing": "dlq.billing-{}"}
 """The topic and the groups of the page: each language has its own on the stack that all of them share."""
 

@@ -1,8 +1,8 @@
-"""`python -m sdks [python … others tours]`: makes the clients by the commands of docs/sdks.md,
+"""`python -m tests.sdks [python … others tours]`: makes the clients by the commands of docs/sdks.md,
 runs the code between its blocks, and plays the contract suite with each.
 
-All languages are made side by side on one real stack. Each begins in an empty folder, `sdks/.made/shop-<language>`; it
-is made again only if the document, the page or one of its files changed.
+All languages are made side by side on one real stack. Each begins in an empty folder, `.made/shop-<language>`; it is
+made again only if the document, the page or one of its files changed.
 Then the commands of further generators, and the tours: other HTTP clients, without a generator.
 """
 
@@ -22,11 +22,13 @@ from shutil import rmtree
 from typing import Final
 from urllib.request import urlopen
 
-from sdks.page import PAGE, Section, begin, commands_in, creating, matches, others, renamed, section
-from sdks.stub import Stub
 from sharequeue.stack.stack import Stack
+from tests.sdks.page import PAGE, Section, begin, commands_in, creating, matches, others, renamed, section
+from tests.sdks.stub import Stub
 
 HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
+SDKS: Final = ROOT / "sdks"
 CASES: Final = HERE / "cases.json"
 CONTRACT: Final = HERE / "contract"
 STEP_S: Final = 900
@@ -153,7 +155,7 @@ class Runner:
 
     def _make(self, name: str, language: Language, page: Section, folder: Path) -> bool:
         added = [CONTRACT / file for file in language.suite_files]
-        parts = [source.read_bytes() for source in (*sorted((HERE / name).iterdir()), *added)]
+        parts = [source.read_bytes() for source in (*sorted((SDKS / name).iterdir()), *added)]
         recipe = f"{page}{language}".encode()
         digest = hashlib.sha256(b"\0".join([self._document, recipe, *parts])).hexdigest()
         mark = folder / "made"
@@ -212,7 +214,7 @@ class Runner:
         """Produce, fetch and acknowledge with an HTTP client. Returns: whether it succeeded."""
         topic = f"tour-{list(TOURS).index(name)}"
         started = time.monotonic()
-        succeeded, said = run((*TOURS[name], self._url, topic), HERE / "tours", self._environment)
+        succeeded, said = run((*TOURS[name], self._url, topic), SDKS / "tours", self._environment)
         tell(f"tour: {name}", "", started, "" if succeeded else f"FAILED\n{said[-4000:]}")
         return succeeded
 
@@ -236,7 +238,7 @@ def main(wanted: Sequence[str]) -> int:
             tell("stack", "started", began, "")
             environment = {
                 **ENVIRONMENT,
-                "SHAREQUEUE": str(HERE.parent),
+                "SHAREQUEUE": str(ROOT),
                 "SHAREQUEUE_URL": stack.url,
                 "SHAREQUEUE_STUB_URL": f"http://127.0.0.1:{stub.server_port}",
                 "SHAREQUEUE_TOKEN": (Path(folder) / "stack/cluster.token").read_text().strip(),
