@@ -42,18 +42,18 @@ hostile = tests/hostile
 faults = $(addprefix tests/storage/test_,large_ends.py large_snapshots.py many_begins.py many_locks.py paged_reads.py \
 	readers_interleaved.py silent_postgres.py transaction_model.py transaction_races.py) \
 	$(addprefix tests/http/test_,client_losses.py coordinators.py group_faults.py limits.py readers.py state_faults.py)
-SHARDS = pipeline processes cluster hostile faults
+SHARDS ?= pipeline processes cluster hostile faults
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install up test test-all $(SHARDS:%=test-%) steady test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
+.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
 
 test: install ## What a newcomer runs: the rules, the HTTP contract, the stores, and one path each through Spark, processes and a cluster
 	$(PYTEST) $(TEST)
 
-test-all: $(SHARDS:%=test-%) ## All other tests, shard after shard; `make test-all SHARDS=cluster` runs one
+test-all: $(addprefix test-,$(SHARDS)) ## All other tests, shard after shard; `make test-all SHARDS=cluster` runs one
 
 test-pipeline: WORKERS = 2
-$(SHARDS:%=test-%): test-%: install
+$(addprefix test-,$(SHARDS)): test-%: install
 	$(PYTEST) $($*)
 
 steady: install ## `make test` ten times and `make test-all` three times, every second run beside a load on all cores
