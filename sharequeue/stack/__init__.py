@@ -1,12 +1,12 @@
 """Everything that `sharequeue up` needs: the stores, the migrations, the services as processes, and their order.
 
-Decides: which user runs the stores, where their data lies, when data is upgraded, and in which order the parts start
+Decides: which user runs the stores, where their data lies, which data is refused, and in which order the parts start
 and stop. Callers: the command line (`up`, `migrate`), the tests, the benchmarks. No service imports this room.
 
     stack.py          the whole: stores, then services; stops in the opposite order
       postgres.py     PostgreSQL as a child process      redis.py   Valkey as a child process
-        postgres_upgrade.py   data of an earlier major version      process.py   what both have in common
-        system_user.py        run by root: another user, and folders which that user can enter
+        process.py        what both have in common
+        system_user.py    run by root: another user, and folders which that user can enter
     migrate.py        the three chains of database migrations
     checks.py         stores that the user names by URL: refused in one sentence before anything starts
 """

@@ -11,7 +11,7 @@ from alembic.util import CommandError
 from sqlalchemy.exc import SQLAlchemyError
 
 from sharequeue.stack.chains import CHAINS
-from sharequeue.stack.migrate import Upgraded, upgrade
+from sharequeue.stack.migrate import UnknownSchema, Upgraded, upgrade
 
 ANSWER_SECONDS: Final = 5
 
@@ -52,6 +52,8 @@ def migrate(url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
     """Bring the schemas of `chains` up to date. Raises: StoreError."""
     try:
         return upgrade(url, chains)
+    except UnknownSchema as fault:
+        raise StoreError(str(fault)) from None
     except (OSError, asyncpg.PostgresError, SQLAlchemyError, CommandError) as fault:
         raise StoreError(f"the database schemas cannot be brought up to date: {_reason(fault)}") from fault
 

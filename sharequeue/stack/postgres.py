@@ -1,8 +1,7 @@
 """PostgreSQL from a wheel, for `sharequeue up` and the tests.
 The mode of a directory that is not ours is never changed.
 
-Run by root, it runs as another user: see `system_user.py`. Data of an earlier version is upgraded:
-see `postgres_upgrade.py`.
+Run by root, it runs as another user: see `system_user.py`.
 """
 
 import contextlib
@@ -13,11 +12,10 @@ import secrets
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from sharequeue.stack import postgres_upgrade
 from sharequeue.stack.process import ROOT, Process, as_user, die_with_parent, free_port, signals_held
 from sharequeue.stack.system_user import (
     EmbeddedError,
@@ -36,7 +34,7 @@ class Postgres(Process):
     """One PostgreSQL server on the loopback address, durable: fsync and synchronous_commit are on."""
 
     major: ClassVar[int] = 18
-    """The major version of every server that this program starts. Data of an earlier one is upgraded."""
+    """The major version of every server that this program starts."""
 
     def __init__(
         self,
@@ -45,18 +43,15 @@ class Postgres(Process):
         inherited: Sequence[int] = (),
         *,
         temporary: bool = False,
-        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """
         Args:
             temporary: after a kill of this program the next start removes data outside of `data_dir`.
-            tell: receives a sentence for the user when a start takes long.
         """
         data_dir = data_dir.absolute()
         make_private(data_dir)
         super().__init__(data_dir / "postgresql.log", inherited)
         self.port = port or free_port(self)
-        self._tell = tell
         self._password_file = data_dir / "postgresql.password"
         home, root, programs = data_dir / "postgresql", package_root(PACKAGE), find_programs(PACKAGE, "postgres")
         if self._user is not None:
@@ -80,12 +75,11 @@ class Postgres(Process):
 
     def launch(self) -> None:
         """Start, and return before the server is ready. Raises: EmbeddedError."""
-        postgres_upgrade.finish(self.home)
         if not (self.home / "PG_VERSION").exists():
             self._make_cluster()
         self._check_owner()
-        self._forget_stale_process()
         self._check_version()
+        self._forget_stale_process()
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -141,47 +135,27 @@ class Postgres(Process):
         return self._versions[major]
 
     def _check_version(self) -> None:
-        """Upgrade the data if an earlier version made it. Raises: EmbeddedError."""
-        made_by = postgres_upgrade.version_of(self.home)
-        if made_by == self.major:
-            return
-        if made_by > self.major:
+        """Raises: EmbeddedError: another version of PostgreSQL made the data."""
+        made_by = (self.home / "PG_VERSION").read_text().strip()
+        if made_by != str(self.major):
             raise EmbeddedError(
-                f"PostgreSQL {made_by} made the data in {self.home}, and this version of sharequeue has PostgreSQL {self.major}:"
-                " run the version that made it, or give another --data-dir"
+                f"PostgreSQL {made_by} made the data in {self.home}, and this version of sharequeue has PostgreSQL"
+                f" {self.major}: remove the data, or give another --data-dir"
             )
-        old, new = self._programs(made_by), self._programs(self.major)
-        self._tell(f"upgrading the data in {self.home} from PostgreSQL {made_by} to {self.major}")
-        try:
-            kept = postgres_upgrade.upgrade(
-                self.home,
-                old,
-                new,
-                password=self._password_file.read_text().strip(),
-                user=self._user,
-                initialise=self._initialise,
-                run=self._run,
-            )
-        except (EmbeddedError, OSError) as fault:
-            raise EmbeddedError(
-                f"the data in {self.home} could not be upgraded from PostgreSQL {made_by} to {self.major}; it is unchanged."
-                f" Is there enough free disk space?\n{fault}"
-            ) from fault
-        self._tell(f"upgraded; the data of PostgreSQL {made_by} is kept in {kept}: remove it when the new one works")
 
     def _make_cluster(self) -> None:
         """Make the cluster in a folder beside its place, then rename it,
         so that no half-made cluster is ever started."""
         _write_secret(self._password_file, secrets.token_hex(24))
-        partial = self._initialise("--data-checksums")
+        partial = self._initialise()
         programs = self._programs(self.major)
         self._run(
             programs / "postgres", "--single", "-D", str(partial), "postgres", text=b"CREATE DATABASE sharequeue\n"
         )
         partial.rename(self.home)
 
-    def _initialise(self, option: str) -> Path:
-        """Make an empty cluster beside the cluster's place, with one more option of initdb. Returns: its folder."""
+    def _initialise(self) -> Path:
+        """Make an empty cluster beside the cluster's place. Returns: its folder."""
         partial = self.home.with_name("postgresql.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(mode=0o700)
@@ -192,21 +166,14 @@ class Postgres(Process):
                 shutil.chown(partial, self._user)
                 shutil.chown(secret, self._user)
             options = ["-U", "sharequeue", "-E", "UTF8", "--locale=C", "--auth=scram-sha-256", "--no-instructions"]
-            options.append(option)
+            options.append("--data-checksums")
             self._run(self._programs(self.major) / "initdb", "-D", str(partial), f"--pwfile={secret}", *options)
         finally:
             secret.unlink()
         return partial
 
-    def _run(
-        self, program: Path, *arguments: str, text: bytes = b"", cwd: Path | None = None, password: str | None = None
-    ) -> str:
-        """Run a program to its end. Returns: what it printed. Raises: EmbeddedError.
-
-        With a `password` the program starts servers that may outlive it, so it does not inherit our locks.
-        """
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        printed: str
+    def _run(self, program: Path, *arguments: str, text: bytes = b"") -> None:
+        """Run a program to its end. Raises: EmbeddedError."""
         with (
             signals_held() as let_through,
             subprocess.Popen(
@@ -214,9 +181,9 @@ class Postgres(Process):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                cwd=cwd or ROOT,
-                env=environment if password is None else environment | {"PGPASSWORD": password},
-                pass_fds=self._inherited if password is None else (),
+                cwd=ROOT,
+                env={name: value for name, value in os.environ.items() if not name.startswith("PG")},
+                pass_fds=self._inherited,
                 preexec_fn=die_with_parent(signal.SIGKILL),  # noqa: PLW1509 - before any thread starts
                 **as_user(self._user),
             ) as process,
@@ -229,7 +196,6 @@ class Postgres(Process):
                 raise
         if process.returncode:
             raise EmbeddedError(f"{program.name} failed: {printed[-2000:]}{complaints}")
-        return printed
 
     def _accepts(self) -> bool:
         """Whether its postmaster.pid says ready. Line 1 of that file is the process id, line 8 the state."""

@@ -245,7 +245,7 @@ class Stack:
             self.redis = Redis(self._data_dir, password=self._secret("redis.password"), inherited=inherited)
             self.redis.launch()
         if self._postgres_url is None:
-            self.postgres = Postgres(self._data_dir, inherited=inherited, temporary=self._temporary, tell=self._tell)
+            self.postgres = Postgres(self._data_dir, inherited=inherited, temporary=self._temporary)
             self.postgres.launch()
         from sharequeue.stack import checks  # noqa: PLC0415 - its import takes as long as the start of the stores
 

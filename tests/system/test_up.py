@@ -203,6 +203,20 @@ def test_data_and_locks_survive_every_kind_of_end(tmp_path: Path, data_dir: Path
     assert status(data_dir) == before
 
 
+def test_data_of_another_postgresql_is_refused_and_not_changed(data_dir: Path) -> None:
+    server = Postgres(data_dir)
+    server.start()
+    server.stop()
+    version = server.home / "PG_VERSION"
+    owner = status(version)
+    version.write_text("16\n")
+    before = {file: status(file) for file in server.home.rglob("*")}
+    assert "PostgreSQL 16 made the data in" in (message := refused(data_dir=data_dir))
+    assert "remove the data, or give another --data-dir" in message
+    assert {file: status(file) for file in server.home.rglob("*")} == before
+    assert (version.read_text(), status(version)) == ("16\n", owner)
+
+
 @contextlib.contextmanager
 def process_with_the_postmasters_number(data_dir: Path) -> Iterator[None]:
     """A process of PostgreSQL's user, which a postmaster.pid left by a crash happens to name."""

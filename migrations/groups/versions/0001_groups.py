@@ -1,13 +1,15 @@
-"""Topics; groups with settings and initialised share-partitions; gateways and leader epochs."""
+"""Topics, groups with their settings and members, the gateways, and the shards of the group coordinators."""
 
 from alembic import op
 
-revision = "0001"
+from sharequeue.stack.migrate import execute
+
+revision = "groups_1"
 down_revision = None
 
 
 def upgrade() -> None:
-    op.execute("""
+    execute("""
         CREATE TABLE groups.topics (
             topic_id uuid PRIMARY KEY,
             name text NOT NULL,
@@ -15,18 +17,26 @@ def upgrade() -> None:
             config jsonb NOT NULL DEFAULT '{}',
             deleting boolean NOT NULL DEFAULT false,
             created_at timestamptz NOT NULL DEFAULT now()
-        )
+        );
+        CREATE UNIQUE INDEX topics_name ON groups.topics (name) WHERE NOT deleting;
+        CREATE INDEX topics_deleting ON groups.topics (topic_id) WHERE deleting;
     """)
-    op.execute("CREATE UNIQUE INDEX topics_name ON groups.topics (name) WHERE NOT deleting")
-    op.execute("CREATE INDEX topics_deleting ON groups.topics (topic_id) WHERE deleting")
-    op.execute("""
+    _groups()
+    _gateways_and_shards()
+    _changes()
+
+
+def _groups() -> None:
+    execute("""
         CREATE TABLE groups.share_groups (
             group_id text PRIMARY KEY,
             group_epoch int NOT NULL,
-            deleted boolean NOT NULL DEFAULT false
-        )
-    """)
-    op.execute("""
+            deleted boolean NOT NULL DEFAULT false,
+            assignment_epoch int NOT NULL DEFAULT 0,
+            assigned_at_ms bigint NOT NULL DEFAULT 0,
+            metadata_hash bigint NOT NULL DEFAULT 0,
+            revision bigint NOT NULL DEFAULT 0
+        );
         CREATE TABLE groups.share_group_topics (
             group_id text NOT NULL,
             topic_id uuid NOT NULL,
@@ -34,29 +44,99 @@ def upgrade() -> None:
             initialized int[] NOT NULL DEFAULT '{}',
             deleting boolean NOT NULL DEFAULT false,
             PRIMARY KEY (group_id, topic_id)
-        )
-    """)
-    op.execute("CREATE INDEX share_group_topics_topic ON groups.share_group_topics (topic_id)")
-    op.execute("""
+        );
+        CREATE INDEX share_group_topics_topic ON groups.share_group_topics (topic_id);
         CREATE TABLE groups.share_group_configs (
             group_id text PRIMARY KEY,
             config jsonb NOT NULL
-        )
+        );
+        CREATE TABLE groups.share_group_members (
+            group_id text NOT NULL,
+            member_id text NOT NULL,
+            rack_id text,
+            client_id text NOT NULL,
+            client_host text NOT NULL,
+            subscribed_topic_names text[] NOT NULL,
+            member_epoch int NOT NULL,
+            previous_member_epoch int NOT NULL,
+            assignment jsonb NOT NULL,
+            PRIMARY KEY (group_id, member_id)
+        );
+        CREATE TABLE groups.share_group_targets (
+            group_id text NOT NULL,
+            member_id text NOT NULL,
+            assignment jsonb NOT NULL,
+            PRIMARY KEY (group_id, member_id)
+        );
     """)
-    op.execute("""
-        CREATE TABLE groups.gateways (
+
+
+def _gateways_and_shards() -> None:
+    """The gateways are one row: the generation's number and its set."""
+    execute("""
+        CREATE SEQUENCE groups.leader_epoch AS int;
+        CREATE TABLE groups.gateway_generation (
+            one boolean PRIMARY KEY DEFAULT true CHECK (one),
+            number int NOT NULL,
+            previous int NOT NULL,
+            gateways jsonb NOT NULL
+        );
+        INSERT INTO groups.gateway_generation (number, previous, gateways) VALUES (0, 0, '[]');
+        CREATE TABLE groups.instances (
             node_id text PRIMARY KEY,
+            incarnation text NOT NULL,
             url text NOT NULL,
-            leader_epoch int NOT NULL,
-            registered_at timestamptz NOT NULL DEFAULT now()
-        )
+            seen_at timestamptz NOT NULL
+        );
+        CREATE TABLE groups.shards (
+            shard int PRIMARY KEY,
+            owner text,
+            incarnation text,
+            url text,
+            owner_epoch bigint NOT NULL DEFAULT 0,
+            lease_until timestamptz
+        );
     """)
-    op.execute("CREATE SEQUENCE groups.leader_epoch AS int")
+    # A write calls this in its own statement. It fails if the shard has another epoch. The row lock keeps the epoch
+    # until the write is committed.
+    op.execute("""
+        CREATE FUNCTION groups.held(of_shard int, epoch bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM 1 FROM groups.shards WHERE shard = of_shard AND owner_epoch = epoch FOR KEY SHARE;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'shard % has another owner', of_shard USING ERRCODE = 'SQ016';
+            END IF;
+            RETURN true;
+        END $$
+    """)
 
 
-def downgrade() -> None:
-    op.execute("DROP SEQUENCE groups.leader_epoch")
-    op.execute(
-        "DROP TABLE groups.gateways, groups.share_group_configs, groups.share_group_topics, "
-        "groups.share_groups, groups.topics"
-    )
+def _changes() -> None:
+    """The feed of changes that every instance reads. Its versions begin at the time in milliseconds: so they lie above
+    all versions that gateways may know from a database which was there before."""
+    execute("""
+        CREATE TABLE groups.metadata_version (
+            one boolean PRIMARY KEY DEFAULT true CHECK (one),
+            version bigint NOT NULL
+        );
+        INSERT INTO groups.metadata_version (version) SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+        CREATE TABLE groups.metadata_changes (
+            version bigint PRIMARY KEY,
+            topic_id uuid,
+            group_id text
+        );
+    """)
+    # The row of the last version stays locked until the commit, so versions have the order of commits.
+    op.execute("""
+        CREATE FUNCTION groups.note_change(of_topic uuid, of_group text) RETURNS bigint LANGUAGE plpgsql AS $$
+        DECLARE noted bigint;
+        BEGIN
+            UPDATE groups.metadata_version SET version = version + 1 RETURNING version INTO noted;
+            INSERT INTO groups.metadata_changes (version, topic_id, group_id) VALUES (noted, of_topic, of_group);
+            IF noted % 1000 = 0 THEN
+                DELETE FROM groups.metadata_changes WHERE version <= noted - 10000;
+            END IF;
+            PERFORM pg_notify('sharequeue_groups_changes', '');
+            RETURN noted;
+        END $$
+    """)

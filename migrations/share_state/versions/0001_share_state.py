@@ -1,40 +1,57 @@
-"""The state of share-partitions: keys, rows of snapshots and updates, and the owner of the shard."""
+"""The state of share-partitions: keys, rows of snapshots and updates, parts of large snapshots, and shards."""
 
-from alembic import op
+from sharequeue.stack.migrate import execute
 
-revision = "0001"
+revision = "share_state_1"
 down_revision = None
 
 
 def upgrade() -> None:
-    op.execute("""
+    execute("""
         CREATE TABLE share_state.share_partitions (
             key_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
             group_id text NOT NULL,
             topic_id uuid NOT NULL,
             partition int NOT NULL,
             UNIQUE (group_id, topic_id, partition)
-        )
-    """)
-    op.execute("CREATE INDEX share_partitions_topic ON share_state.share_partitions (topic_id)")
-    op.execute("""
+        );
+        CREATE INDEX share_partitions_topic ON share_state.share_partitions (topic_id);
         CREATE TABLE share_state.share_records (
             key_id bigint NOT NULL,
             seq bigint GENERATED ALWAYS AS IDENTITY,
             kind smallint NOT NULL,
             record bytea NOT NULL,
             written_at timestamptz NOT NULL DEFAULT now(),
+            covers bigint,
+            snapshot_id bigint,
             PRIMARY KEY (key_id, seq)
-        )
+        );
     """)
-    op.execute("""
+    # The parts of a snapshot count once a row of `share_records` names them. They are compressed already.
+    execute("""
+        CREATE SEQUENCE share_state.snapshot_ids;
+        CREATE TABLE share_state.snapshot_parts (
+            key_id bigint NOT NULL,
+            snapshot_id bigint NOT NULL,
+            part int NOT NULL,
+            data bytea STORAGE EXTERNAL NOT NULL,
+            written_at timestamptz NOT NULL DEFAULT now(),
+            PRIMARY KEY (key_id, snapshot_id, part)
+        );
+    """)
+    execute("""
+        CREATE TABLE share_state.instances (
+            node_id text PRIMARY KEY,
+            incarnation text NOT NULL,
+            url text NOT NULL,
+            seen_at timestamptz NOT NULL
+        );
         CREATE TABLE share_state.shards (
             shard int PRIMARY KEY,
-            owner_epoch bigint NOT NULL,
-            owner text NOT NULL
-        )
+            owner text,
+            incarnation text,
+            url text,
+            owner_epoch bigint NOT NULL DEFAULT 0,
+            lease_until timestamptz
+        );
     """)
-
-
-def downgrade() -> None:
-    op.execute("DROP TABLE share_state.shards, share_state.share_records, share_state.share_partitions")
