@@ -21,7 +21,7 @@ import pytest
 from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import acknowledge, fetch, produce
 from tests.cluster.gateways import GatewayCluster
-from tests.cluster.settling import RECORDS, SOON_S, TOKEN, Held, Json, sql
+from tests.cluster.settling import RECORDS, SOON_S, Held, Json, sql
 from tests.storage.database import session
 
 
@@ -373,25 +373,5 @@ def test_no_commit_settles_while_a_share_coordinator_of_an_earlier_release_runs(
         sql(state_url, "DELETE FROM share_state.instances WHERE node_id = 'old'")
         share_coordinator.stop()
         share_coordinator.start()
-    held.wait_until(lambda: held.commit(held.client).status_code == 200)
-    held.wait_until_settled()
-
-
-def test_no_commit_settles_while_a_gateway_of_an_earlier_release_runs(stack: Stack, held: Held) -> None:
-    coordinator = stack.service("group coordinator")
-    old = {"node_id": "old", "url": "http://127.0.0.1:9", "keeps_readers": True, "takes_transactions": True}
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-
-    def refused() -> bool:
-        registered = httpx.post(f"{coordinator.url}/v1/cluster/gateways", json=old, headers=headers, timeout=60)
-        assert registered.status_code == 200, registered.text
-        transaction = held.client.post("/v1/transactions", json={}).json()["transaction_id"]
-        entry = {"group_id": held.group, "member_id": "nobody", "acknowledgements": held.acknowledgements()}
-        path = f"/v1/transactions/{transaction}/commit"
-        answer = held.client.post(path, json={"acknowledgements": [entry]}, timeout=40)
-        return answer.status_code == 503 and "upgrade every gateway" in answer.json()["detail"]
-
-    held.wait_until(refused)
-    held.cluster.wait_until_known(held.cluster.gateways)
     held.wait_until(lambda: held.commit(held.client).status_code == 200)
     held.wait_until_settled()

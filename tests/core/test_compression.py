@@ -7,13 +7,7 @@ import lz4.block
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.record_log.compression import (
-    COMPRESS_FROM_BYTES,
-    MOST_OF_SIZE,
-    NEVER,
-    kept_form,
-    unpacked,
-)
+from sharequeue_gateway.record_log.compression import MOST_OF_SIZE, kept_form, unpacked
 from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 
 WORDS = b"all work and no play " * 1000
@@ -28,24 +22,20 @@ def with_random_part(part: float) -> bytes:
 
 
 def test_a_batch_becomes_a_block_with_its_size_beside_it() -> None:
-    records, uncompressed_bytes = kept_form(WORDS, COMPRESS_FROM_BYTES)
+    records, uncompressed_bytes = kept_form(WORDS)
     assert (records, uncompressed_bytes) == (BLOCK, len(WORDS))
     assert unpacked(records, len(WORDS)) == WORDS
 
 
 def test_a_batch_of_four_kibibytes_is_compressed_and_a_smaller_one_stays() -> None:
-    assert kept_form(WORDS[:4095], COMPRESS_FROM_BYTES) == (WORDS[:4095], None)
-    assert kept_form(WORDS[:4096], COMPRESS_FROM_BYTES)[1] == 4096
-
-
-def test_nothing_is_compressed_while_a_gateway_cannot_read_it() -> None:
-    assert kept_form(WORDS, NEVER) == (WORDS, None)
+    assert kept_form(WORDS[:4095]) == (WORDS[:4095], None)
+    assert kept_form(WORDS[:4096])[1] == 4096
 
 
 @pytest.mark.parametrize(("part", "compressed"), [(1.0, False), (0.95, False), (0.85, True), (0.0, True)])
 def test_a_block_that_saves_less_than_a_tenth_is_not_kept(part: float, compressed: bool) -> None:
     stored = with_random_part(part)
-    records, uncompressed_bytes = kept_form(stored, COMPRESS_FROM_BYTES)
+    records, uncompressed_bytes = kept_form(stored)
     assert (len(records) <= MOST_OF_SIZE * len(stored)) == compressed
     assert (records, uncompressed_bytes) == (records if compressed else stored, len(stored) if compressed else None)
 
@@ -74,7 +64,7 @@ def test_a_block_of_another_batch_is_a_corrupt_batch(records: bytes, uncompresse
 def test_the_best_block_of_lz4_is_read() -> None:
     """One byte of it stands for almost 255."""
     zeros = bytes(16 << 20)
-    records, _ = kept_form(zeros, COMPRESS_FROM_BYTES)
+    records, _ = kept_form(zeros)
     assert len(zeros) / len(records) > 254
     assert unpacked(records, len(zeros)) == zeros
 
@@ -82,18 +72,14 @@ def test_the_best_block_of_lz4_is_read() -> None:
 values = st.binary(max_size=400).map(bytes.hex) | st.integers(0, 9).map(lambda digit: str(digit) * 3000)
 
 
-@given(
-    st.lists(values, min_size=1, max_size=8), st.sampled_from([0, COMPRESS_FROM_BYTES, NEVER]), st.data(), st.booleans()
-)
-def test_a_batch_comes_back_from_its_row(
-    sent: list[str], compress_from: int, data: st.DataObject, for_group: bool
-) -> None:
+@given(st.lists(values, min_size=1, max_size=8), st.data(), st.booleans())
+def test_a_batch_comes_back_from_its_row(sent: list[str], data: st.DataObject, for_group: bool) -> None:
     """Dense or with gaps, compressed or not."""
     tails = [b',"value":' + json.dumps(value).encode() + b"}" for value in sent]
     batch = RecordBatch.encode(40, tails, 7, "g" if for_group else None, "t")
     if data.draw(st.booleans()):
         batch = batch.sparse(sorted(data.draw(st.sets(st.integers(40, batch.last_offset)))))
-    records, uncompressed_bytes = kept_form(batch.stored, compress_from)
+    records, uncompressed_bytes = kept_form(batch.stored)
     read = RecordBatch.decode(40, batch.last_offset, 7, records, "t", uncompressed_bytes)
     assert (uncompressed_bytes is not None) == (len(records) < len(batch.stored))
     assert read.stored == batch.stored

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack
@@ -41,6 +40,26 @@ def lag(gateway: Gateway, group: str) -> tuple[int, int]:
     """Start offset and lag of the first partition."""
     offsets = good(gateway.http.get(f"/v1/share-groups/{group}/offsets"))["topics"][0]["partitions"][0]
     return offsets["start_offset"], offsets["lag"]
+
+
+def test_rd_314_retention_spares_unfinished_records_from_the_first_generation_on(
+    own_gateway: Gateway, name: str, database: str
+) -> None:
+    """It stands first: later tests restart the gateway, and each restart makes a generation."""
+    assert sql(database, "SELECT previous FROM groups.gateway_generation") == [(0,)]
+    gateway = own_gateway
+    spared, plain = f"{name}-spared", f"{name}-plain"
+    gateway.create_topic(spared)
+    gateway.create_topic(plain, retention_unsettled="delete")
+    for topic in (spared, plain):
+        gateway.produce_batches(topic, 5, 5)
+        gateway.fetch(name, topic)
+        assert gateway.settle(name, topic, 0, 6, "accept") == "applied"
+    for topic in (spared, plain):
+        good(gateway.http.patch(f"/v1/topics/{topic}", json={"config": {"retention.ms": 0}}))
+    wait_until(lambda: log_start(gateway, spared) == 7)
+    wait_until(lambda: log_start(gateway, plain) == 10)
+    assert log_start(gateway, spared) == 7
 
 
 def test_rd_301_a_floor_follows_what_is_finished_up_to_the_end(own_gateway: Gateway, name: str, rows: Rows) -> None:
@@ -268,55 +287,6 @@ def test_rd_313_deleted_offsets_and_groups_hold_nothing(own_gateway: Gateway, na
         gateway.settle(name, topic, 0, 2, "accept")
     assert gateway.http.delete(f"/v1/share-groups/{name}?force=true").status_code in (200, 204)
     assert rows() == {}
-
-
-def test_rd_314_nothing_is_trimmed_where_groups_are_spared_until_every_gateway_keeps_rows(
-    own_gateway: Gateway, stack: Stack, data_dir: Path, database: str, name: str, rows: Rows
-) -> None:
-    """An older gateway joins, and a group that it led has no row. When it is gone, the group gets one."""
-    gateway = own_gateway
-    spared, plain = f"{name}-spared", f"{name}-plain"
-    gateway.create_topic(spared)
-    gateway.create_topic(f"{name}-other", retention_ms=10**12)  # for which the gateway says that it waits
-    gateway.create_topic(plain, 20, retention_unsettled="delete")  # of which the older gateway sweeps some
-    for partition in range(20):
-        gateway.produce_batches(plain, 1, partition=partition)
-    gateway.produce_batches(spared, 5, 5)
-    gateway.fetch(name, spared)
-    assert gateway.settle(name, spared, 0, 6, "accept") == "applied"
-    assert gateway.settle(name, spared, 7, 9, "release") == "applied"
-    wait_until(lambda: floor(rows) == 7)
-    stack.service("gateway").stop()
-    sql(database, "DELETE FROM log.readers WHERE group_id = $1", name)
-    token = (data_dir / "cluster.token").read_text().strip()
-    coordinator = stack.service("group coordinator").url
-    older = {"node_id": "older", "url": "http://127.0.0.1:1"}
-    told: list[str] = []
-
-    def waits() -> bool:
-        good(
-            httpx.post(
-                f"{coordinator}/v1/cluster/gateways",
-                json=older,
-                headers={"Authorization": f"Bearer {token}"},
-                timeout=60,
-            )
-        )
-        told.append(good(gateway.http.get("/readyz"))["dependencies"].get("retention", ""))
-        return "older gateway" in told[-1]
-
-    service = stack.service("gateway")
-    service.start()
-    wait_until(service.ready)
-    wait_until(waits)
-    for topic in (spared, plain):
-        good(gateway.http.patch(f"/v1/topics/{topic}", json={"config": {"retention.ms": 0}}))
-    wait_until(waits)
-    wait_until(lambda: waits() and any(p["log_start_offset"] for p in gateway.describe_topic(plain)["partitions"]))
-    assert log_start(gateway, spared) == 0
-    wait_until(lambda: log_start(gateway, spared) == 7)
-    assert floor(rows) == 7
-    assert "retention" not in good(gateway.http.get("/readyz"))["dependencies"]
 
 
 # What is said of holds, and lag

@@ -5,8 +5,12 @@ from tests.mutants.mutant import gateway
 MUTANTS = [
     *gateway(
         "record_log/compression",
-        ("a small batch stays as it is", "if len(stored) < compress_from:", "if False:"),
-        ("a batch of the least size is compressed", "len(stored) < compress_from", "len(stored) <= compress_from"),
+        ("a small batch stays as it is", "if len(stored) < COMPRESS_FROM_BYTES:", "if False:"),
+        (
+            "a batch of the least size is compressed",
+            "len(stored) < COMPRESS_FROM_BYTES",
+            "len(stored) <= COMPRESS_FROM_BYTES",
+        ),
         (
             "a block that saves less than a tenth is not kept",
             "if len(block) <= MOST_OF_SIZE * len(stored) else (stored, None)",

@@ -1,4 +1,4 @@
-"""Batches that are stored compressed: every way to write them, rows of earlier releases, pages, sizes, replacements."""
+"""Batches that are stored compressed: every way to write them, pages, sizes, replacements."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.compression import NEVER, Compression, kept_form, unpacked
+from sharequeue_gateway.record_log.compression import Compression, kept_form, unpacked
 from sharequeue_gateway.record_log.locked_append import Settles
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -23,7 +23,6 @@ from sharequeue_gateway.record_log.transactions.transactions import NewTransacti
 
 from sharequeue.protocol.errors import StorageError, TooLarge
 from sharequeue.protocol.types import SharePartitionKey
-from tests.storage import transactions_by_hand as by_hand
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all, tail
@@ -158,24 +157,6 @@ async def test_a_refused_append_counts_no_bytes(module_database: str) -> None:
             assert (compression.appended_bytes, compression.stored_bytes) == (0, 0)
 
 
-async def test_rows_of_an_earlier_release_stay_readable_among_compressed_ones(module_database: str) -> None:
-    topic = new_topic()
-    async with session(module_database) as admin:
-        async with PostgresRecordLogs(module_database).open() as log:
-            await append(log, topic, [LARGE])
-        await by_hand.append(admin, (topic, 0), [LARGE])  # type: ignore[arg-type]
-        async with PostgresRecordLogs(module_database).open() as log:
-            log.database.compression.from_bytes = NEVER
-            await append(log, topic, [LARGE])
-            log.database.compression.from_bytes = 0
-            await append(log, topic, [LARGE])
-            assert await read_all(log, topic) == [LARGE] * 4
-        assert [size is None for size, _ in await rows(admin, topic)] == [False, True, True, False]
-    async with PostgresRecordLogs(module_database).open() as fresh:
-        assert await read_all(fresh, topic) == [LARGE] * 4
-        assert await fresh.offset_for_timestamp(topic, 0, 0) == 0
-
-
 async def test_a_page_is_bounded_by_the_bytes_that_it_takes_in_memory(module_database: str) -> None:
     """Each batch is 1 MiB, and takes 4 KiB in the database."""
     topic, value = new_topic(), "0" * MIB
@@ -237,9 +218,9 @@ async def test_large_batches_are_compressed_in_a_thread(
     """On both ways to append: alone, and with an idempotency key."""
     topic, threads = new_topic(), list[bool]()
 
-    def noting(stored: bytes, compress_from: int) -> tuple[bytes, int | None]:
+    def noting(stored: bytes) -> tuple[bytes, int | None]:
         threads.append(threading.current_thread() is not threading.main_thread())
-        return kept_form(stored, compress_from)
+        return kept_form(stored)
 
     monkeypatch.setattr(store, "kept_form", noting)
     async with PostgresRecordLogs(module_database).open() as log:
@@ -325,22 +306,15 @@ async def test_a_list_of_batches_has_their_uncompressed_sizes(
             await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 0)]), Replacement(1, 0, [(1, 1)])])
 
 
-@pytest.mark.parametrize("before", [0, NEVER], ids=["compressed", "uncompressed"])
-@pytest.mark.parametrize(
-    ("after", "kept", "compressed"),
-    [(4096, 3, True), (4096, 0, False), (NEVER, 3, False)],
-    ids=["still large", "small", "for older gateways"],
-)
+@pytest.mark.parametrize(("kept", "compressed"), [(3, True), (0, False)], ids=["still large", "small"])
 async def test_a_replaced_batch_is_stored_as_a_new_one_would_be(
-    module_database: str, before: int, after: int, kept: int, compressed: bool
+    module_database: str, kept: int, compressed: bool
 ) -> None:
     topic = new_topic()
     async with session(module_database) as admin:
         async with PostgresRecordLogs(module_database).open() as log:
-            log.database.compression.from_bytes = before
             await append(log, topic, [f"{number}{LARGE}" for number in range(5)])
             await append(log, topic, ["newest"])
-            log.database.compression.from_bytes = after
             replacement = Replacement(0, 0, [(kept, 4)])
             for _ in range(2):
                 assert await log.compaction.replace(topic, 0, [replacement]) == [Replaced(0, 1, kept)]

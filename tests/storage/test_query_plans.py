@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 from sharequeue_gateway.record_log import store as log_store
-from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, Compression
+from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting, purging
 from sharequeue_share_coordinator import store as state_store
@@ -221,6 +221,6 @@ async def test_a_replacement_uses_the_index_without_statistics(database_url: str
         stored = literal(some_batch(0).stored)
         await connection.execute(FILL.replace("$1", stored).replace(f"{BATCHES - 1}", "1999"))
         some = [(0, some_batch(10 * number)) for number in range(1000, 1020)]
-        check(await explained(connection, lambda c: compacting.replace(c, *PLACE, some, COMPRESS_FROM_BYTES)), 100)
+        check(await explained(connection, lambda c: compacting.replace(c, *PLACE, some)), 100)
     finally:
         await connection.close()

@@ -299,20 +299,7 @@ async def test_rd_405_a_late_deletion_leaves_the_row_of_a_new_life(module_databa
         assert await rows(connection, topic) == {}
 
 
-# Back-fill and housekeeping
-
-
-async def test_rd_501_the_back_fill_adds_what_is_missing_and_changes_no_row(module_database: str) -> None:
-    topic = new_topic()
-    async with opened(module_database) as (log, readers, connection):
-        await append(log, topic, range(10))
-        await log.delete_records(topic, {0: 3})
-        await begin(readers, [beginning(topic, 7, chosen=False, group_id="new")])
-        old, unresolved = key(topic, "old"), key(topic, "unresolved")
-        await readers.fill([Floor(key(topic, "new"), -1, 0), Floor(old, -1, 5), Floor(unresolved, -1, -1)], HOLD_MS)
-        assert await rows(connection, topic) == {"new": (1, 7), "old": (-1, 5), "unresolved": (-1, 3)}
-        await begin(readers, [beginning(topic, 6, chosen=False, epoch=0, group_id="old")])
-        assert (await rows(connection, topic))["old"] == (0, 6), "its first load takes the row over"
+# Housekeeping
 
 
 async def test_rd_502_rows_of_groups_that_are_gone_are_removed_unless_active(module_database: str) -> None:

@@ -1,6 +1,6 @@
 """The seven rules of the log's readers, with a pause between any two steps of any two operations.
 
-Begin, raise, reset, delete, trim, back-fill and housekeeping are the product's own, on PostgreSQL; the state goes
+Begin, raise, reset, delete, trim and housekeeping are the product's own, on PostgreSQL; the state goes
 through the share coordinator's own rules. Each operation is paused before each statement, commit and call, and another
 one runs there: every pair, at every point, in both orders; and three at a time in seeded orders. After every step:
 
@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pytest
 from sharequeue_gateway.leader.loading.start_offsets import StartOffsets
 from sharequeue_gateway.record_log import store
@@ -27,7 +26,6 @@ from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.removing.readers_store import STALE_MS, Floor
 from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
-from sharequeue_gateway.retention.back_fill import BackFill
 from sharequeue_gateway.retention.housekeeping import Housekeeping
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import KeyState, replay
@@ -35,8 +33,6 @@ from sharequeue_share_coordinator.share_state.rows import KeyState, replay
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import GroupIdNotFound
-from sharequeue.protocol.messages.cluster import GroupPartitionSummary, GroupSummaryResponse, GroupTopicSummary
-from sharequeue.protocol.messages.groups import ShareGroupList, ShareGroupListing
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.interleaving import Actor, Explorer, Operation, actors
@@ -48,8 +44,6 @@ END: Final = 20
 START: Final = 5
 KEEP: Final = RetentionRule(retention_ms=0, keep=True)
 CLEAN: Final = RetentionRule(cleanup=True)
-FILLED: Final = 7
-"""The generation since which all gateways keep rows."""
 GROUP: Final = "g"
 APPEND_ID: Final = uuid.UUID(int=7)
 
@@ -61,11 +55,11 @@ class Early(AssertionError):
 class World:
     """One topic, one group, and what is durable beside the log."""
 
-    def __init__(self, monitor: Any, filled: bool) -> None:
+    def __init__(self, monitor: Any, holds: bool) -> None:
         self.monitor = monitor
         self.topic = new_topic()
-        self.filled = filled
-        """Whether every share-partition has its row: rows may be missing before."""
+        self.holds = holds
+        """Whether the group has its row before it begins."""
         self.exists = True
         self.changing = False
         """Whether the group coordinator resets or deletes: it does one thing at a time."""
@@ -113,7 +107,7 @@ class World:
         where = f"log start {log_start}, floor {floor}, durable start {state.start_offset}, after {trace}"
         if log_start > state.start_offset:
             raise Early(f"trimmed: {where}")
-        if self.filled and (floor is None or floor > state.start_offset):
+        if self.holds and (floor is None or floor > state.start_offset):
             raise Early(f"the floor does not hold: {where}")
 
 
@@ -135,20 +129,11 @@ class Coordinator:
         return result
 
     async def exchange(self, api: object, query: object = None, **_: object) -> bytes:
+        assert api is apis.GROUP_SUMMARY
         await self._actor.step()
-        world = self._world
-        if api is apis.LIST_SHARE_GROUPS:
-            groups = [ShareGroupListing(group_id=GROUP, type="share", state="Empty")] if world.exists else []
-            return msgspec.json.encode(ShareGroupList(groups=groups))
-        if api is apis.GET_SHARE_GROUP_CONFIG:
-            return b"{}"
-        if not world.exists:
+        if not self._world.exists:
             raise GroupIdNotFound("no such group")
-        state = world.states[0]
-        start = -1 if state is None else state.start_offset
-        summary = GroupPartitionSummary(partition=0, start_offset=start, leader_epoch=0, delivery_complete_count=0)
-        of_topic = GroupTopicSummary(topic="t", topic_id=world.topic, partitions=[] if state is None else [summary])
-        return msgspec.json.encode(GroupSummaryResponse(topics=[of_topic]))
+        return b"{}"
 
 
 class Log:
@@ -238,22 +223,10 @@ def delete(world: World, *, group_too: bool) -> Operation:
 
 
 def trim(world: World, rule: RetentionRule = KEEP) -> Operation:
-    """A sweep, as far as it is known that every group has its rows."""
+    """A sweep."""
 
     async def run(actor: Actor) -> None:
-        known = await Readers(actor.query).filled_since() == FILLED
-        await Retaining(actor.query).sweep(world.topic, [0], rule if known else rule.without_readers(), NOW_MS)
-
-    return run
-
-
-def fill(world: World) -> Operation:
-    """One gateway gives every share-partition its row, when all gateways keep rows."""
-
-    async def run(actor: Actor) -> None:
-        rows = Readers(actor.query)
-        await BackFill(Coordinator(world, actor), rows).fill()  # type: ignore[arg-type]
-        await rows.note_filled(FILLED)
+        await Retaining(actor.query).sweep(world.topic, [0], rule, NOW_MS)
 
     return run
 
@@ -289,12 +262,6 @@ async def reading(world: World) -> None:
     await _row(world, 0, 1, START)
 
 
-async def legacy(world: World) -> None:
-    """Gateways of an earlier version served the group, and kept no rows."""
-    world.initialize(START + 3, 1)
-    world.read(1)
-
-
 async def gone(world: World) -> None:
     """The group was deleted, and a late load left its row. A fetch makes the group again."""
     world.exists = False
@@ -320,7 +287,6 @@ Makers = dict[str, Callable[[World], Operation]]
 class Scene(NamedTuple):
     prepare: Callable[[World], Any]
     operations: Makers
-    filled: bool = True
     holds: bool = True
     """Whether the group has its row before it begins."""
 
@@ -344,7 +310,6 @@ SCENES: Final = {
             "delete": lambda world: delete(world, group_too=True),
         },
     ),
-    "legacy": Scene(legacy, {**BEGIN, **TRIM, "fill": fill, "finish": finish}, filled=False),
     "gone": Scene(gone, {**BEGIN, **TRIM, "clean up": clean_up}),
     "grown": Scene(grown, {**BEGIN, **TRIM}, holds=False),
 }
@@ -358,9 +323,8 @@ class Field:
         self.monitor = monitor
 
     async def world(self, scene: Scene) -> World:
-        world = World(self.monitor, scene.filled and scene.holds)
+        world = World(self.monitor, scene.holds)
         await self.monitor.execute("TRUNCATE log.readers")
-        await self.monitor.execute("UPDATE log.readers_filled SET since = $1", FILLED if scene.filled else 0)
         await store.make_partitions(self.monitor, [(world.topic, 0)])
         batches = [RecordBatch.encode(base, [tail(n) for n in range(5)], 7) for base in range(0, END, 5)]
         await store.insert(self.monitor, [(world.topic, 0, batch, APPEND_ID) for batch in batches], Compression())
@@ -487,16 +451,8 @@ async def none_is_absent(connection: Any, topic_id: str, partitions: Sequence[in
     return set()
 
 
-async def fill_nothing(self: object) -> int:
-    return 0
-
-
 async def enter_nothing(connection: Any, floors: Sequence[Floor], hold_ms: int) -> dict[SharePartitionKey, int]:
     return {floor.key: floor.floor for floor in floors}
-
-
-def trusting(self: RetentionRule) -> RetentionRule:
-    return self
 
 
 FAULTS: Final = {
@@ -514,8 +470,6 @@ FAULTS: Final = {
         "trim",
         "begin",
     ),
-    "7 trim before all are known": (RetentionRule, "without_readers", trusting, "legacy", "trim", "fill"),
-    "7 fill nothing": (BackFill, "fill", fill_nothing, "legacy", "fill", "trim"),
     "housekeeping of active rows": (readers_store, "remove_idle", remove_active_too, "gone", "clean up", "begin"),
 }
 """What is replaced, and the operations between which it shows. Rule 5 is pure: its faults are among the mutants."""

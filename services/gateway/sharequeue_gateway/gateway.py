@@ -28,7 +28,6 @@ from sharequeue.service.service import Service
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.append_news import AppendNews
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.generation import Generation
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.cluster.redis_client import redis_client
@@ -85,11 +84,9 @@ from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.activity_store import ActivityLog
-from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, NEVER
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers
-from sharequeue_gateway.retention.back_fill import BackFill
 from sharequeue_gateway.retention.heartbeats import Heartbeats
 from sharequeue_gateway.retention.housekeeping import Housekeeping
 from sharequeue_gateway.retention.sweeps import Retention
@@ -242,11 +239,6 @@ async def _connect(settings: Settings) -> Base:
     node_id = node_name(settings.node_id, settings.port)
     url = own_url(settings.url, settings.host, settings.port)
     cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token)
-
-    def compress(generation: Generation) -> None:
-        database.compression.from_bytes = COMPRESS_FROM_BYTES if generation.reads_compressed else NEVER
-
-    cluster.on_generation = compress
     return Base(
         database=database,
         redis=redis,
@@ -337,7 +329,6 @@ def _retention(base: Base, record_log: PostgresRecordLog, readers: Readers, inte
         base.cluster,
         record_log,
         readers,
-        BackFill(base.coordinator, readers),
         Housekeeping(base.coordinator, readers, base.clock),
         Heartbeats(base.coordinator, readers, base.clock),
         base.clock,
@@ -432,7 +423,6 @@ def _apis(
             record_log.transactions,
             delivering.commits,
             record_log.settlements,
-            cluster,
             metadata,
             settings.transaction_max_timeout_ms,
         ),
@@ -475,7 +465,6 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             base.share_coordinator,
             leading.dead_letters,
             base.cluster,
-            leading.retention,
             leading.record_log.transactions,
         ),
         partial(_series, base, leading, delivering.members, settings.max_metric_pairs),

@@ -58,45 +58,28 @@ CLIENT_HOST: Final = "sharequeue-client-host"
 
 
 class Gateway(Struct, frozen=True, kw_only=True):
-    """A gateway, and the address at which the other services reach it.
-
-    `keeps_readers`: it gives each group its row among the log's readers, and trims by those rows.
-    `takes_transactions`: it knows markers, and ends reads of committed records at the last stable offset.
-    `settles_in_transactions`: it knows records that are pending on a transaction, and hands none of them out.
-    `reads_compressed`: it reads batches that are stored compressed.
-    """
+    """A gateway, and the address at which the other services reach it."""
 
     node_id: str
     url: str
-    keeps_readers: bool = False
-    takes_transactions: bool = False
-    settles_in_transactions: bool = False
-    reads_compressed: bool = False
 
 
 class GatewayGeneration(Struct, frozen=True, kw_only=True):
     """The gateways that lead share-partitions, under a number above every leader epoch given before.
 
     `previous` is the number of the generation before. A gateway that knows an older one has missed a generation.
-    `readers_since`: the first of the generations, without a break up to this one, in which every gateway keeps the
-    log's readers; 0: not every gateway of this one does.
     """
 
     number: int
     previous: int
     gateways: list[Gateway]
-    readers_since: int = 0
 
 
 class RegisterGatewayRequest(Request):
-    """A gateway starts. The other services reach it at `url`. What it can do: as in Gateway."""
+    """A gateway starts. The other services reach it at `url`."""
 
     node_id: str
     url: str
-    keeps_readers: bool = False
-    takes_transactions: bool = False
-    settles_in_transactions: bool = False
-    reads_compressed: bool = False
 
 
 class RegisterGatewayResponse(Response):
@@ -113,10 +96,6 @@ class RenewGatewayRequest(Request):
     node_id: str
     url: str
     leaving: bool = False
-    keeps_readers: bool = False
-    takes_transactions: bool = False
-    settles_in_transactions: bool = False
-    reads_compressed: bool = False
 
 
 class RenewGatewayResponse(Response):

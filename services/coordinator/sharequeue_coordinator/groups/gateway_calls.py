@@ -46,18 +46,17 @@ class GatewayCalls:
     async def change_readers(
         self, group_id: str, step: Literal["reserve", "raise", "remove"], state_epoch: int, offsets: StartOffsets
     ) -> StartOffsets:
-        """Have one gateway change the group's rows among the log's readers. Any gateway can that keeps them.
+        """Have any gateway change the group's rows among the log's readers. Without a gateway nothing changes.
 
-        Returns: the start offsets; after `reserve`, within the bounds of the log. Without a gateway that keeps rows,
-        there are none to change. Raises: CoordinatorNotAvailable.
+        Returns: the start offsets; after `reserve`, within the bounds of the log. Raises: CoordinatorNotAvailable.
         """
-        able = [gateway for gateway in await self._gateways() if gateway.keeps_readers]
-        if not able or not offsets:
+        gateways = await self._gateways()
+        if not gateways or not offsets:
             return offsets
         request = ChangeReadersRequest(step=step, state_epoch=state_epoch, topics=_as_topics(offsets))
         deadline = time.monotonic() + GATEWAY_DEADLINE_S
         failure: ApiError | None = None
-        for gateway in able:
+        for gateway in gateways:
             try:
                 answer = await self._ask(gateway, apis.CHANGE_READERS, group_id, request, deadline)
             except ApiError as error:

@@ -105,11 +105,4 @@ class MetadataApi:
 
 
 def _gateway_of(request: RegisterGatewayRequest | RenewGatewayRequest) -> Gateway:
-    return Gateway(
-        node_id=request.node_id,
-        url=request.url,
-        keeps_readers=request.keeps_readers,
-        takes_transactions=request.takes_transactions,
-        settles_in_transactions=request.settles_in_transactions,
-        reads_compressed=request.reads_compressed,
-    )
+    return Gateway(node_id=request.node_id, url=request.url)

@@ -110,14 +110,8 @@ async def next_leader_epoch(connection: Connection) -> int:
     return epoch
 
 
-_GENERATION: Final = """number, previous, gateways,
-  CASE WHEN readers_number = number THEN readers_since ELSE 0 END AS readers_since"""
-"""The columns of a generation. An earlier version of this service changes `number` alone."""
-
-
 async def gateway_generation(connection: Connection) -> GatewayGeneration:
-    row = await connection.fetchrow(f"SELECT {_GENERATION} FROM groups.gateway_generation")
-    return _generation(row)
+    return _generation(await connection.fetchrow("SELECT number, previous, gateways FROM groups.gateway_generation"))
 
 
 async def next_gateway_generation(
@@ -125,29 +119,21 @@ async def next_gateway_generation(
 ) -> GatewayGeneration:
     """Make these gateways the next generation. Its number is above every leader epoch that was given before."""
     row = await connection.fetchrow(
-        f"""WITH next AS MATERIALIZED (
+        """WITH next AS MATERIALIZED (
               SELECT nextval('groups.leader_epoch')::int AS number FROM groups.held($1, $2)),
             changed AS (
               UPDATE groups.gateway_generation g
-              SET previous = g.number, number = next.number, gateways = $3::jsonb, readers_number = next.number,
-                readers_since = CASE WHEN NOT $4 THEN 0
-                  WHEN g.readers_number = g.number AND g.readers_since > 0 THEN g.readers_since ELSE next.number END
-              FROM next RETURNING g.*)
-            SELECT {_GENERATION}, groups.note_change(NULL, NULL) FROM changed""",
+              SET previous = g.number, number = next.number, gateways = $3::jsonb FROM next RETURNING g.*)
+            SELECT number, previous, gateways, groups.note_change(NULL, NULL) FROM changed""",
         *fence,
         msgspec.json.encode(gateways).decode(),
-        all(gateway.keeps_readers for gateway in gateways),
     )
     return _generation(row)
 
 
 def _generation(row: Any) -> GatewayGeneration:
-    return GatewayGeneration(
-        number=row[0],
-        previous=row[1],
-        gateways=msgspec.json.decode(row[2], type=list[Gateway]),
-        readers_since=row[3],
-    )
+    gateways = msgspec.json.decode(row[2], type=list[Gateway])
+    return GatewayGeneration(number=row[0], previous=row[1], gateways=gateways)
 
 
 # Changes

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from sharequeue import background
@@ -71,8 +70,6 @@ class Cluster:
         self.generation = Generation(0, (self.me,))
         self.alone = True
         """Whether no other gateway is in the generation: this one leads everything, and no other one appends."""
-        self.on_generation: Callable[[Generation], None] = lambda _: None
-        """Called with each generation that is followed."""
         self._events: GenerationEvents | None = None
         """Given to `run`."""
 
@@ -82,7 +79,6 @@ class Cluster:
         """Compute leaders from this generation from now on."""
         self.generation = generation
         self.alone = generation.nodes == (self.me,)
-        self.on_generation(generation)
 
     def leads(self, key: SharePartitionKey) -> bool:
         return self.generation.leader_of(key) == self.me
@@ -161,14 +157,7 @@ class Cluster:
     async def register(self) -> int:
         """Report to the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
         asked_s = time.monotonic()
-        request = RegisterGatewayRequest(
-            node_id=self.me.node_id,
-            url=self.me.url,
-            keeps_readers=True,
-            takes_transactions=True,
-            settles_in_transactions=True,
-            reads_compressed=True,
-        )
+        request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
         response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
         self._keep_lease(asked_s, response.lease_ms)
         self.follow(self._generation_of(response.generation))
@@ -241,15 +230,7 @@ class Cluster:
     async def _renew(self) -> None:
         async with self._renewing:  # one at a time: an earlier renewal that arrives late would undo `leave`
             asked_s = time.monotonic()
-            request = RenewGatewayRequest(
-                node_id=self.me.node_id,
-                url=self.me.url,
-                leaving=self._leaving,
-                keeps_readers=True,
-                takes_transactions=True,
-                settles_in_transactions=True,
-                reads_compressed=True,
-            )
+            request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
             response: RenewGatewayResponse = await self._coordinator.call(
                 apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
             )
@@ -301,9 +282,4 @@ class Cluster:
 
     def _generation_of(self, learned: GatewayGeneration) -> Generation:
         nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in learned.gateways)
-        takes_transactions = all(gateway.takes_transactions for gateway in learned.gateways)
-        settles = all(gateway.settles_in_transactions for gateway in learned.gateways)
-        reads_compressed = all(gateway.reads_compressed for gateway in learned.gateways)
-        return Generation(
-            learned.number, nodes or (self.me,), learned.readers_since, takes_transactions, settles, reads_compressed
-        )
+        return Generation(learned.number, nodes or (self.me,))

@@ -27,37 +27,12 @@ class Node(NamedTuple):
 
 
 class Generation:
-    """The live gateways. `number`: rises with each change of the set. `readers_since`: see GatewayGeneration.
+    """The live gateways. `number`: rises with each change of the set."""
 
-    `takes_transactions`: all of them do, so a transaction may begin. `settles_in_transactions`: all of them do, so a
-    commit may have acknowledgements. `reads_compressed`: all of them do, so batches may be stored compressed.
-    """
+    __slots__ = ("_keyed", "_remembered", "nodes", "number")
 
-    __slots__ = (
-        "_keyed",
-        "_remembered",
-        "nodes",
-        "number",
-        "readers_since",
-        "reads_compressed",
-        "settles_in_transactions",
-        "takes_transactions",
-    )
-
-    def __init__(
-        self,
-        number: int,
-        nodes: tuple[Node, ...],
-        readers_since: int = 0,
-        takes_transactions: bool = False,
-        settles_in_transactions: bool = False,
-        reads_compressed: bool = False,
-    ) -> None:
-        self.takes_transactions = takes_transactions
-        self.settles_in_transactions = settles_in_transactions
-        self.reads_compressed = reads_compressed
+    def __init__(self, number: int, nodes: tuple[Node, ...]) -> None:
         self.number = number
-        self.readers_since = readers_since
         self.nodes = nodes
         self._keyed = [(blake2b(node.node_id.encode(), digest_size=32).digest(), node) for node in nodes]
         self._remembered: dict[SharePartitionKey, Node] = {}

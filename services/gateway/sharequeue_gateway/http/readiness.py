@@ -29,7 +29,6 @@ from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing import transaction_metrics
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
-from sharequeue_gateway.retention.sweeps import Retention
 
 POSTGRESQL: Final = "postgresql"
 REDIS: Final = "redis"
@@ -58,11 +57,9 @@ class ReadinessCheck:
         share_coordinator: ShareStateClient,
         dead_letters: DeadLetterQueue,
         cluster: Cluster,
-        retention: Retention,
         transactions: PostgresTransactions,
     ) -> None:
         self._transactions = transactions
-        self._retention = retention
         self._lock_timers = lock_timers
         self._metadata = metadata
         self._share_coordinator = share_coordinator
@@ -109,10 +106,8 @@ class ReadinessCheck:
 
     def _told(self) -> dict[str, str]:
         """Facts worth knowing that stop no call, and so do not change the status."""
-        waits_for = self._retention.waits_for
-        told = {} if waits_for is None else {"retention": f"waits: {waits_for}"}
         stuck = transaction_metrics.told(self._transactions.open_now)
-        return told if stuck is None else told | {"transactions": stuck}
+        return {} if stuck is None else {"transactions": stuck}
 
     async def _others_do_better(self, missing: Sequence[str]) -> bool:
         """Whether another gateway has a dependency that is missing here."""

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from sharequeue.http.application.endpoint import Call
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRequest, InvalidTransactionTimeout
+from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTransactionTimeout
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
     BegunTransaction,
@@ -23,7 +23,6 @@ from sharequeue.protocol.messages.transactions import (
     TransactionPartition,
     UnappliedSettlement,
 )
-from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.record_log.transactions.settlements import Settlements
@@ -59,24 +58,17 @@ class TransactionsApi:
         transactions: PostgresTransactions,
         commits: SettledCommits,
         settlements: Settlements,
-        cluster: Cluster,
         metadata: Metadata,
         max_timeout_ms: int,
     ) -> None:
         self._transactions = transactions
         self._commits = commits
         self._settlements = settlements
-        self._cluster = cluster
         self._metadata = metadata
         self._max_timeout_ms = max_timeout_ms
 
     async def begin(self, call: Call) -> BegunTransaction:
-        """Raises: CoordinatorNotAvailable: a gateway of an earlier release would deliver what is not committed."""
         request: BeginTransactionRequest = call.request
-        if not self._cluster.generation.takes_transactions:
-            raise CoordinatorNotAvailable(
-                "an older gateway is running that knows no transactions: upgrade every gateway"
-            )
         if not 1 <= request.timeout_ms <= self._max_timeout_ms:
             raise InvalidTransactionTimeout(
                 f"timeout_ms must be from 1 to {self._max_timeout_ms} (transaction_max_timeout_ms), not"

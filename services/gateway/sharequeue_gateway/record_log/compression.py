@@ -5,7 +5,6 @@ LZ4 takes about 0.3 µs for a KiB of JSON, and 0.1 µs for one that does not bec
 keep a KiB.
 """
 
-import sys
 from typing import Final
 
 import lz4.block
@@ -14,30 +13,23 @@ from sharequeue.protocol.batch_layout import MOST_RATIO
 
 COMPRESS_FROM_BYTES: Final = 4096
 """Smaller batches stay as they are: PostgreSQL keeps them in the row itself."""
-NEVER: Final = sys.maxsize
-"""In place of COMPRESS_FROM_BYTES: no batch is compressed."""
 MOST_OF_SIZE: Final = 0.9
 """A block that is larger than this part of the stored form is not worth its time at each read."""
 
 
 class Compression:
-    """How a record log compresses, and how many bytes it has appended.
+    """How many bytes of batches a record log has appended: `appended_bytes` before compression, then `stored_bytes`."""
 
-    `from_bytes`: smaller batches stay as they are. `appended_bytes`, `stored_bytes`: of the appended batches, before
-    and after compression.
-    """
+    __slots__ = ("appended_bytes", "stored_bytes")
 
-    __slots__ = ("appended_bytes", "from_bytes", "stored_bytes")
-
-    def __init__(self, from_bytes: int = COMPRESS_FROM_BYTES) -> None:
-        self.from_bytes = from_bytes
+    def __init__(self) -> None:
         self.appended_bytes = 0
         self.stored_bytes = 0
 
 
-def kept_form(stored: bytes, compress_from: int) -> tuple[bytes, int | None]:
-    """`records` and `uncompressed_bytes` of a batch's row. A batch smaller than `compress_from` is not compressed."""
-    if len(stored) < compress_from:
+def kept_form(stored: bytes) -> tuple[bytes, int | None]:
+    """`records` and `uncompressed_bytes` of a batch's row."""
+    if len(stored) < COMPRESS_FROM_BYTES:
         return stored, None
     block: bytes = lz4.block.compress(stored, store_size=False)
     return (block, len(stored)) if len(block) <= MOST_OF_SIZE * len(stored) else (stored, None)

@@ -36,12 +36,6 @@ class RetentionRule(NamedTuple):
         """Whether the log's readers decide with the limits."""
         return self.keep or self.cleanup
 
-    def without_readers(self) -> "RetentionRule":
-        """The rule while the readers of the topic are not known: only the ceiling removes what a group may need."""
-        if self.keep:
-            return RetentionRule(max_bytes=self.max_bytes)
-        return self._replace(cleanup=False)
-
 
 def rule_of(config: Mapping[str, str]) -> RetentionRule:
     """The rule of a topic with these settings. A compacted topic removes nothing by retention."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import MAX_INT64
-from sharequeue_gateway.record_log.compression import Compression, kept_form
+from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, Compression, kept_form
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 
@@ -230,11 +230,11 @@ Rows = Sequence[tuple[str, int, RecordBatch, str]]
 """Batches to store, each with its topic id, its partition and its append id."""
 
 
-async def kept_forms(batches: Sequence[RecordBatch], compress_from: int) -> list[tuple[bytes, int | None]]:
+async def kept_forms(batches: Sequence[RecordBatch]) -> list[tuple[bytes, int | None]]:
     """`kept_form` of each batch. Large ones are compressed in a thread: LZ4 takes up to 17 ms for 10 MiB."""
     if sum([len(batch.stored) for batch in batches]) < ASIDE_BYTES:
-        return [kept_form(batch.stored, compress_from) for batch in batches]
-    return await asyncio.to_thread(lambda: [kept_form(batch.stored, compress_from) for batch in batches])
+        return [kept_form(batch.stored) for batch in batches]
+    return await asyncio.to_thread(lambda: [kept_form(batch.stored) for batch in batches])
 
 
 def columns(batches: Rows, kept: Sequence[tuple[bytes, int | None]]) -> list[list[Any]]:
@@ -269,8 +269,8 @@ async def append(
         return await _append_several(connection, batches, compression, timeout_s, transactions)
     ((topic_id, partition, batch, append_id),) = batches
     records, size = batch.stored, None
-    if len(records) >= compression.from_bytes:
-        ((records, size),) = await kept_forms([batch], compression.from_bytes)
+    if len(records) >= COMPRESS_FROM_BYTES:
+        ((records, size),) = await kept_forms([batch])
     inserted = await connection.fetch(
         APPEND_ONE_IN_TRANSACTION if transactions else APPEND_ONE,
         topic_id,
@@ -300,7 +300,7 @@ async def _append_several(
     timeout_s: float | None,
     transactions: Collection[str],
 ) -> set[str]:
-    kept = await kept_forms([batch for _, _, batch, _ in batches], compression.from_bytes)
+    kept = await kept_forms([batch for _, _, batch, _ in batches])
     if len(batches) <= FEW and not transactions:
         values: list[Any] = []
         for (topic_id, partition, batch, append_id), form in zip(batches, kept, strict=True):
@@ -332,7 +332,7 @@ async def insert(
     connection: Connection, batches: Rows, compression: Compression, transaction_id: str | None = None
 ) -> None:
     """`transaction_id`: of all batches. They are counted as appended, also if the commit fails later."""
-    kept = await kept_forms([batch for _, _, batch, _ in batches], compression.from_bytes)
+    kept = await kept_forms([batch for _, _, batch, _ in batches])
     given = columns(batches, kept)
     stored_bytes = sum(len(records) for records, _ in kept)
     if stored_bytes >= COPIED_BYTES:

@@ -1,7 +1,6 @@
 """Retention: which topics are swept, when, and with what is known of the groups that read them.
 
     sweeps        every minute: the rule of each topic, the partitions that this gateway sweeps, what is reported
-    back_fill     rows for share-partitions that were initialised before every gateway kept the log's readers
     heartbeats    renews the holds of groups that have members, but do not fetch
     housekeeping  rows of groups that no longer exist
 

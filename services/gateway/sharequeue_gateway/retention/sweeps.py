@@ -1,7 +1,7 @@
 """Retention: moves log starts up to the limits of each topic. Source: Kafka's retention.ms and retention.bytes.
 
 What groups have not finished stays where the topic says so (`retention.unsettled=keep`). Each partition has one gateway
-that sweeps it. Until every gateway keeps the log's readers, and every group has its rows, only ceilings apply there.
+that sweeps it.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from sharequeue_gateway.record_log.log import Removed
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
-from sharequeue_gateway.retention.back_fill import BackFill
 from sharequeue_gateway.retention.heartbeats import Heartbeats
 from sharequeue_gateway.retention.housekeeping import Housekeeping
 
@@ -38,7 +37,6 @@ class Retention:
         cluster: Cluster,
         record_log: PostgresRecordLog,
         readers: Readers,
-        back_fill: BackFill,
         housekeeping: Housekeeping,
         heartbeats: Heartbeats,
         clock: Clock,
@@ -46,13 +44,9 @@ class Retention:
         interval_ms: int,
     ) -> None:
         self._readers = readers
-        self._back_fill = back_fill
         self._housekeeping = housekeeping
         self._heartbeats = heartbeats
-        self._filled_since = -1
         self._warned_at_ms: dict[tuple[str, str, bool], int] = {}
-        self.waits_for: str | None = None
-        """Why topics that spare groups are not trimmed. None: they are."""
         self._metadata = metadata
         self._cluster = cluster
         self._record_log = record_log
@@ -75,12 +69,9 @@ class Retention:
             )
         ruled = [(topic, rule_of(topic.config)) for topic in self._metadata.topics()]
         ruled = [(topic, rule) for topic, rule in ruled if not rule.idle]
-        self.waits_for = await self._missing() if any(rule.by_readers for _, rule in ruled) else None
         spared = [topic for topic, rule in ruled if rule.by_readers]
         await self._heartbeats.renew([topic for topic in spared if self._cluster.sweeps(topic.topic_id, 0)])
-        for topic, full_rule in ruled:
-            spares = full_rule.by_readers and self.waits_for is not None
-            rule = full_rule.without_readers() if spares else full_rule
+        for topic, rule in ruled:
             mine = [place for place in range(topic.partitions) if self._cluster.sweeps(topic.topic_id, place)]
             try:
                 _report(topic, await self._record_log.apply_retention(topic.topic_id, mine, rule, self._clock.now_ms()))
@@ -120,26 +111,6 @@ class Retention:
                 else "retention will soon stop sparing the unfinished records of this idle group",
                 extra=fields(group_id=group_id, topic=topic_name, expires_at_ms=expires_at_ms),
             )
-
-    async def _missing(self) -> str | None:
-        """What is missing before `log.readers` names every reader of the log. None: nothing."""
-        since = self._cluster.generation.readers_since
-        if since == 0:
-            return "an older gateway is running that keeps no floors of groups: upgrade every gateway"
-        if self._filled_since == since:
-            return None
-        try:
-            self._filled_since = await self._readers.filled_since()
-            if self._filled_since != since and self._cluster.sweeps("readers", 0):
-                groups = await self._back_fill.fill()
-                await self._readers.note_filled(since)
-                self._filled_since = since
-                log.info("the log has the floors of every group", extra=fields(groups=groups, readers_since=since))
-        except ApiError as error:
-            log.warning("cannot write the floors of every group to the log", extra=fields(cause=error.detail))
-        if self._filled_since == since:
-            return None
-        return "the floors of the groups that existed before are not all in the log yet"
 
 
 def _report(topic: KnownTopic, removed: Sequence[Removed]) -> None:

@@ -99,16 +99,11 @@ class Settler:
     def check(self, wanted: Sequence[Wanted]) -> set[Place]:
         """Check what can be checked before. Returns: the share-partitions.
 
-        Raises: CoordinatorNotAvailable: a gateway of an earlier release would hand pending records out; TooLarge;
-            InvalidRequest (422): with Kafka's defaults.
+        Raises: TooLarge; InvalidRequest (422): with Kafka's defaults.
         """
         if self._metadata.kafka_defaults:
             raise InvalidRequest(
                 "acknowledgements in a transaction are not Kafka's: this gateway runs with kafka_defaults"
-            )
-        if not self._routing.cluster.generation.settles_in_transactions:
-            raise CoordinatorNotAvailable(
-                "an older gateway is running that knows no acknowledgements in transactions: upgrade every gateway"
             )
         count = sum(len(each.acknowledgements) for each in wanted)
         if count > MAX_ACKNOWLEDGEMENTS:

@@ -141,11 +141,7 @@ async def newest_base_offset(connection: Connection, topic_id: str, partition: i
 
 
 async def replace(
-    connection: Connection,
-    topic_id: str,
-    partition: int,
-    batches: Sequence[tuple[int, RecordBatch]],
-    compress_from: int,
+    connection: Connection, topic_id: str, partition: int, batches: Sequence[tuple[int, RecordBatch]]
 ) -> set[int]:
     """Store each (generation, batch) in place of the batch of that generation. Returns: the replaced base offsets.
 
@@ -154,7 +150,7 @@ async def replace(
     the first and the last: PostgreSQL 16 may read in order of the index, which it cannot do by a list.
     """
     base_offsets = [batch.base_offset for _, batch in batches]
-    kept = await store.kept_forms([batch for _, batch in batches], compress_from)
+    kept = await store.kept_forms([batch for _, batch in batches])
     rows = await connection.fetch(
         """UPDATE log.record_batches b
            SET records = ($6::bytea[])[n.number], uncompressed_bytes = n.uncompressed_bytes,
@@ -226,9 +222,7 @@ class Compaction:
         size = sum(size_of.values())
         if len(wanted) > 1 and size > MAX_BYTES:
             raise TooLarge(f"these batches have {size} bytes together, more than {MAX_BYTES}", limit=MAX_BYTES)
-        done, counted = await self._query(
-            _replace_in_pieces, place, wanted, size_of, self._database.compression.from_bytes
-        )
+        done, counted = await self._query(_replace_in_pieces, place, wanted, size_of)
         if counted is not None:
             self._cache.set_replacements(place, counted)
         by_base = {entry.base_offset: entry for entry in done}
@@ -236,11 +230,7 @@ class Compaction:
 
 
 async def _replace_in_pieces(
-    connection: Connection,
-    place: TopicIdPartition,
-    wanted: dict[int, Replacement],
-    size_of: dict[int, int],
-    compress_from: int,
+    connection: Connection, place: TopicIdPartition, wanted: dict[int, Replacement], size_of: dict[int, int]
 ) -> tuple[list[Replaced], int | None]:
     """Read, check and store batches, a piece of them after the other, in one transaction under the lock of `place`.
 
@@ -261,7 +251,7 @@ async def _replace_in_pieces(
             smaller, answered = await asyncio.to_thread(_apply, piece, wanted, found)
             done += answered
             if smaller:
-                stored = await replace(connection, *place, smaller, compress_from)
+                stored = await replace(connection, *place, smaller)
                 for _, batch in smaller:
                     if batch.base_offset not in stored:
                         raise _overtaken(batch.base_offset)

@@ -127,23 +127,6 @@ class Readers:
         for first in range(0, len(floors), RAISED_AT_ONCE):
             await self._query(readers_store.remove, floors[first : first + RAISED_AT_ONCE])
 
-    async def filled_since(self) -> int:
-        """The `readers_since` of the gateways' generation for which every initialised share-partition has its row."""
-        since: int = await self._query(readers_store.filled_since)
-        return since
-
-    async def fill(self, floors: Sequence[Floor], hold_ms: int) -> None:
-        """Add rows where there are none: of share-partitions that were initialised before gateways kept rows.
-
-        A floor of −1 is the log start. The rows are of the life −1, which every life takes over.
-        """
-        beginnings = [Beginning(key, -1, max(floor, 0), chosen=floor < 0) for key, _, floor in floors]
-        await self.begin(beginnings, hold_ms)
-
-    async def note_filled(self, since: int) -> None:
-        """Every share-partition that was initialised has its row."""
-        await self._query(readers_store.note_filled, since)
-
     async def idle_groups(self, behind: str, limit: int) -> list[str]:
         """Groups of which no row was active for STALE_MS, in order, behind an id."""
         found: list[str] = await self._query(readers_store.idle_groups, behind, limit)

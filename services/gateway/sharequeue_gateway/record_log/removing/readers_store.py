@@ -230,15 +230,6 @@ async def remove(connection: Connection, floors: Sequence[Floor]) -> None:
     )
 
 
-async def filled_since(connection: Connection) -> int:
-    since: int = await connection.fetchval("SELECT since FROM log.readers_filled")
-    return since
-
-
-async def note_filled(connection: Connection, since: int) -> None:
-    await connection.execute("UPDATE log.readers_filled SET since = greatest(since, $1)", since)
-
-
 async def idle_groups(connection: Connection, behind: str, limit: int) -> list[str]:
     """Groups that were not active for STALE_MS in any row, by id.
     It reads the rows of `limit` groups, or a few more."""
