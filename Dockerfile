@@ -1,4 +1,4 @@
-# One image for the three services, [server] with [arrow]: compose's `command` picks the service.
+# One image for the three services, with [server]: compose's `command` picks the service.
 FROM python:3.11-slim-bookworm AS build
 # The machine's way to its package index, if it has one of its own: --build-arg PIP_INDEX_URL=…
 ARG PIP_INDEX_URL
@@ -15,7 +15,7 @@ RUN python -m venv /opt/build && python -m venv --without-pip /opt/sharequeue
 # What builds it and what it depends on: a layer that stands until one of these two files changes.
 COPY pyproject.toml constraints.txt ./
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" > /tmp/build.txt \
-    && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; print(*project['dependencies'], *extras['server'], *extras['arrow'], sep='\n')" > /tmp/run.txt \
+    && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; print(*project['dependencies'], *extras['server'], sep='\n')" > /tmp/run.txt \
     && /opt/build/bin/pip install --requirement /tmp/build.txt \
     && /opt/build/bin/pip --python /opt/sharequeue/bin/python install --requirement /tmp/run.txt
 

@@ -4,7 +4,7 @@ Columns: `offset` int64, `timestamp_ms` int64, `key` binary, `value` binary, `va
 string to string. A key is its bytes. A value is its JSON as produced if `value_is_json`, otherwise its bytes; a
 tombstone is null.
 
-pyarrow is optional and heavy, so callers import this module with their first use of it.
+pyarrow is heavy, so callers import this module with their first use of it.
 """
 
 import base64

@@ -6,8 +6,7 @@ repeated after its answer was lost: a produce request has a key. `group_client` 
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, Self
@@ -21,10 +20,7 @@ from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.fields import IsolationLevel
 from sharequeue.protocol.messages.problems import ProducedBatch
-from sharequeue.protocol.messages.records import (
-    MAX_RECORDS_READ,
-    ReadRecordsQuery,
-)
+from sharequeue.protocol.messages.records import MAX_RECORDS_READ, ReadRecordsQuery
 from sharequeue.protocol.messages.topics import ListTopicsQuery, TopicDescription, TopicList
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
@@ -38,21 +34,15 @@ from sharequeue_pipeline.ranges import Range
 
 log = logging.getLogger(__name__)
 
-FETCH: Final = replace(apis.FETCH_RECORDS, idempotent=True)
-ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
 PRODUCE_ARROW: Final = replace(apis.PRODUCE_ARROW, idempotent=True)
 BEGIN: Final = replace(apis.BEGIN_TRANSACTION, idempotent=True)
 """Without an epoch a second begin ends the first, whose answer was lost; a lost part ends with its whole."""
-MAX_ACKNOWLEDGEMENTS: Final = 1000
-"""Of one call."""
-ACCEPT: Final = {"Accept": f"{RECORD_RUNS}, {ARROW_STREAM};q=0.9"}
-"""Gateways of earlier releases answer Arrow."""
+ACCEPT: Final = {"Accept": RECORD_RUNS}
 READ_BYTES: Final = 16 * 1024 * 1024
 """Of one call, after decompression."""
 KEY_RETENTION_MS: Final = 7 * 86_400_000
 """Seven days: a query may be restarted days later."""
-REPEAT_PAUSE_S: Final = 0.2
 FIRST_TRY_S: Final = 10.0
 """How long a first call tries to reach the gateway, before it reports that there is none."""
 
@@ -91,12 +81,7 @@ class GatewayClient:
     def _exchange(
         self, api: Api, request: Any = None, headers: dict[str, str] | None = None, wait_s: float = 0.0, **path: Any
     ) -> bytes:
-        return self._relay(api, request, headers, wait_s, **path)[0]
-
-    def _relay(
-        self, api: Api, request: Any, headers: dict[str, str] | None = None, wait_s: float = 0.0, **path: Any
-    ) -> tuple[bytes, Mapping[str, str]]:
-        return self._loop.run_until_complete(
+        body, _ = self._loop.run_until_complete(
             self._client.relay(
                 api,
                 request,
@@ -105,6 +90,7 @@ class GatewayClient:
                 deadline_s=self._options.timeout_ms / 1000 + wait_s,
             )
         )
+        return body
 
     def _call(self, api: Api, request: Any = None, wait_s: float = 0.0, **path: Any) -> Any:
         return decoder_of(api.response).decode(self._exchange(api, request, None, wait_s, **path))
@@ -169,9 +155,7 @@ class GatewayClient:
                 isolation_level=isolation,
             )
             try:
-                body, headers = self._relay(
-                    apis.READ_RECORDS, query, ACCEPT, topic=entry.topic, partition=entry.partition
-                )
+                body = self._exchange(apis.READ_RECORDS, query, ACCEPT, topic=entry.topic, partition=entry.partition)
             except ApiError as error:
                 start = self._log_start(entry) if error.error.code == "OFFSET_OUT_OF_RANGE" else -1
                 if start <= offset:
@@ -188,8 +172,7 @@ class GatewayClient:
                 offset = start
                 continue
             with _damaged(entry, offset):
-                stored = headers.get("content-type") == RECORD_RUNS
-                batches, following = record_answers.of_runs(body) if stored else record_answers.of_arrow(body)
+                batches, following = record_answers.of_runs(body)
             yield _page(entry, offset, batches)
             if following <= offset:
                 raise PipelineError(
@@ -212,41 +195,17 @@ class GatewayClient:
             raise self._not_appended(error) from None
 
     def produce_arrow(self, topic: str, body: bytes, idempotency_key: str, transaction_id: str | None = None) -> bytes:
-        """As `produce`, for an Arrow stream. It waits for a gateway that takes one, too."""
+        """As `produce`, for an Arrow stream."""
         headers = {"Content-Type": ARROW_STREAM, **_key_headers(idempotency_key, transaction_id)}
-        deadline = time.monotonic() + self._options.timeout_ms / 1000
-        while True:
-            try:
-                return self._exchange(PRODUCE_ARROW, body, headers, topic=topic)
-            except ApiError as error:
-                if not _without_arrow(error) or time.monotonic() > deadline:
-                    raise self._not_appended(error) from None
-            time.sleep(REPEAT_PAUSE_S)
+        try:
+            return self._exchange(PRODUCE_ARROW, body, headers, topic=topic)
+        except ApiError as error:
+            raise self._not_appended(error) from None
 
     def _not_appended(self, error: ApiError) -> PipelineError:
         fault = refused(error, self._options.url)
-        if error.status != 422 or "Idempotency-Key" not in error.detail:
-            return fault
         first = [] if error.problem is None else error.problem.first_batches
-        if first:
-            return KeyUsed(str(fault), first)
-        return PipelineError(
-            f"{fault}. The gateway at {self._options.url} does not say where the first request appended its records: "
-            "upgrade the gateways"
-        )
-
-    def takes_arrow(self, without_rows: bytes) -> bool:
-        """Whether the gateway takes Arrow streams of records such as this one, which has no rows and changes nothing.
-
-        A gateway of an earlier release does not know the call, or refuses compressed streams.
-        """
-        try:
-            self._exchange(PRODUCE_ARROW, without_rows, {"Content-Type": ARROW_STREAM}, topic="sharequeue")
-        except ApiError as error:
-            if not _without_arrow(error) and error.status not in (400, 422):
-                raise refused(error, self._options.url) from None
-            return error.status == 422
-        return False
+        return KeyUsed(str(fault), first) if first else fault
 
     def begin_transaction(self, transactional_id: str | None, timeout_ms: int) -> BegunTransaction:
         """Begin a transaction. A producer that had the transactional id before is fenced."""
@@ -293,8 +252,3 @@ def _key_headers(idempotency_key: str, transaction_id: str | None) -> dict[str, 
     if transaction_id is None:
         return {"Idempotency-Key": idempotency_key, "Idempotency-Retention-Ms": str(KEY_RETENTION_MS)}
     return {"Idempotency-Key": idempotency_key, "Transaction-Id": transaction_id}
-
-
-def _without_arrow(error: ApiError) -> bool:
-    """Whether a gateway cannot take Arrow streams: it is an earlier version, or runs without pyarrow."""
-    return error.error.code == "UNKNOWN_PATH" or error.status == 415

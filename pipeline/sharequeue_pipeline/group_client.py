@@ -28,12 +28,13 @@ from sharequeue.protocol.messages.records import (
 )
 from sharequeue.protocol.types import Reason
 from sharequeue_pipeline.errors import PipelineError, refused
-from sharequeue_pipeline.gateway_client import REPEAT_PAUSE_S, GatewayClient
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range, divided
 
 FETCH: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 MAX_ACKNOWLEDGEMENTS: Final = 1000
+REPEAT_PAUSE_S: Final = 0.2
 """Of one call."""
 
 

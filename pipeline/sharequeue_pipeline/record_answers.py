@@ -1,8 +1,8 @@
-"""Answers of readRecords as Arrow columns (`sharequeue.arrow_records`), whichever form the gateway sent.
+"""Answers of readRecords as Arrow columns (`sharequeue.arrow_records`).
 
-A gateway sends the records as it has stored them, each a JSON object: `sharequeue.protocol.record_runs`. An earlier one
-sends Arrow. The places of keys and values in stored records are computed for many records together, without a look at
-the bytes of values, and each column is copied once. Records of which one has another shape than
+A gateway sends the records as it has stored them, each a JSON object: `sharequeue.protocol.record_runs`. The places of
+keys and values in stored records are computed for many records together, without a look at the bytes of values, and
+each column is copied once. Records of which one has another shape than
 
     {"offset":N,"timestamp_ms":1700000000000,"key":"…","value":…}
 
@@ -62,20 +62,6 @@ _KEY_AT: Final = len(b',"timestamp_ms":1700000000000,"key":')
 _OF_VALUE: Final = _Form(_VALUE + b'"')
 _END: Final = _Form(bytes(7) + b"}")
 _HEADERS_END: Final = np.frombuffer(bytes(5) + b'"}}', "<u8") >> np.uint64(40)
-
-
-def of_arrow(answer: bytes) -> tuple[list[Any], int]:
-    """Returns: a record batch, or none if the answer has no record, and the offset to read next.
-
-    Raises: ValueError: the answer is cut or damaged.
-    """
-    try:
-        with pa.ipc.open_stream(answer) as reader:
-            batches = reader.read_all().combine_chunks().to_batches()
-            next_offset = int((reader.schema.metadata or {})[b"next_offset"])
-    except (pa.ArrowException, OSError, KeyError) as fault:
-        raise ValueError(f"{len(answer)} bytes are not a stream of Arrow with records: {fault}") from None
-    return [batch for batch in batches if batch.num_rows], next_offset
 
 
 def of_runs(answer: bytes) -> tuple[Iterator[Any], int]:

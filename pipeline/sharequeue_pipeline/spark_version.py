@@ -1,4 +1,4 @@
-"""Which Spark the package works with, and what an older one cannot do. Pure.
+"""Which Spark the package works with, and what each version can do. Pure.
 
 - 4.0 reads and writes batches, and runs the jobs.
 - 4.1 writes streams, by Arrow writers; it tells a batch read the filters; it may find the format by itself, because a
@@ -24,9 +24,9 @@ def reaches(version: str, needed: tuple[int, int]) -> bool:
 
 
 def check(version: str) -> None:
-    """Raises: ImportError: this PySpark is too old for anything."""
+    """Raises: ImportError: this PySpark has no data sources in Python."""
     if not reaches(version, OLDEST):
         raise ImportError(
             f"sharequeue_pipeline needs PySpark 4.0 or later, and this is {version}: "
-            "earlier versions have no data sources in Python"
+            "Spark 3 has no data sources in Python"
         )

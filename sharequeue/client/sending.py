@@ -299,8 +299,8 @@ class Sender:
             )
             if self._transaction_id is not None and told.get("transaction-id") != self._transaction_id:
                 self._outside = ApiError(
-                    f"records of {topic} were appended outside of the transaction: {self._client.base_url} is a gateway of"
-                    " an earlier release, which takes no transactions",
+                    f"records of {topic} were appended outside of the transaction: the answer of {self._client.base_url}"
+                    " has no header Transaction-Id, so a proxy may have removed it from the request",
                     definite=False,
                 )
                 raise self._outside

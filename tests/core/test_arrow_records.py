@@ -331,10 +331,3 @@ def test_damaged_bytes_are_refused_or_read(data: st.DataObject) -> None:
         return
     for tail in found.tails:
         msgspec.json.decode(b'{"offset":0' + tail)
-
-
-def test_without_pyarrow_arrow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InvalidRequest, match="without pyarrow") as fault:
-        arrow_columns.check_available()
-    assert fault.value.status == 415

@@ -1,7 +1,6 @@
 """Answers of readRecords as columns, without Spark: stored records in bulk give what each one gives alone."""
 
 import base64
-import contextlib
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -14,14 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lz4.frame import BLOCKSIZE_MAX1MB, BLOCKSIZE_MAX4MB
-from sharequeue_gateway.http.answers.arrow_answer import arrow_stream, arrow_wanted
-from sharequeue_gateway.http.answers.runs_answer import LARGE_BYTES, record_runs, runs_wanted
+from sharequeue_gateway.http.answers.runs_answer import LARGE_BYTES, record_runs
 from sharequeue_gateway.producing.record_tails import raw_record, raw_tails, record_tails
 from sharequeue_gateway.record_log.compression import unpacked
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_pipeline import record_answers
-from sharequeue_pipeline.gateway_client import ACCEPT
 
 from sharequeue.arrow_records import SCHEMA, columns_of
 from sharequeue.protocol.codec import decoder_of
@@ -342,19 +339,3 @@ def test_a_large_answer_becomes_several_batches() -> None:
         cuts.append(whole(packed(batch)))
     check(cuts)
     assert [batch.num_rows for batch in read(answer_of(cuts, BOUNDS))] == [3000, 3000, 1500]
-
-
-def test_a_gateway_of_an_earlier_release_answers_arrow() -> None:
-    accept = ACCEPT["Accept"]
-    assert runs_wanted(accept)
-    assert arrow_wanted(accept)  # all that such a gateway asks
-    cuts = [whole(RecordBatch.encode(0, tails({"key": "k", "value": {"a": 1}, "headers": {"h": "x"}}), NOW_MS))]
-    records = b",".join(batch.view(first, last) for batch, first, last in map(readable, cuts))
-    answer = arrow_stream(b"[%b]" % records, BOUNDS)
-    for size in range(len(answer)):
-        with contextlib.suppress(ValueError):  # and no other fault; behind its schema a stream may end
-            assert record_answers.of_arrow(answer[:size])[0] in ([], [one_by_one(cuts)])
-    (found,), next_offset = record_answers.of_arrow(answer)
-    assert found.equals(one_by_one(cuts))
-    assert next_offset == BOUNDS.next_offset
-    assert record_answers.of_arrow(arrow_stream(b"[]", BOUNDS))[0] == []

@@ -8,11 +8,9 @@ from typing import Any
 import lz4.block
 import pyarrow as pa
 import pytest
-from sharequeue_gateway.http.answers import arrow_answer
 
 from sharequeue.protocol import record_runs
 from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
-from sharequeue.protocol.errors import InvalidRequest
 from tests.http.calls import Gateway, good, problem
 from tests.http.test_transactions import begin
 from tests.http.test_transactions import end as end_transaction
@@ -111,15 +109,6 @@ def test_problems_are_json_with_arrow_accepted(gateway: Gateway, name: str) -> N
 def test_the_accept_header_chooses_the_format(gateway: Gateway, accept: str | None, answered: str) -> None:
     produce(gateway, "arrow-accept", [{"value": 1}])
     assert read(gateway, "arrow-accept", accept, max_records=1).headers["content-type"] == answered
-
-
-def test_without_pyarrow_arrow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert not arrow_answer.arrow_wanted(f"{ARROW_STREAM}, application/json;q=0.1")
-    assert not arrow_answer.arrow_wanted(None)
-    with pytest.raises(InvalidRequest, match="without pyarrow") as refused:
-        arrow_answer.arrow_wanted(ARROW_STREAM)
-    assert refused.value.status == 406
 
 
 def runs(response: Any) -> tuple[list[Any], dict[str, int], int]:

@@ -259,24 +259,6 @@ def test_an_attempt_that_cannot_read_appends_nothing_more(stack: Stack, gateway:
     assert letters(gateway, name) == "abcd"
 
 
-def test_a_gateway_that_does_not_say_where_the_first_records_are_is_named(
-    stack: Stack, gateway: Gateway, name: str
-) -> None:
-    gateway.create_topic(name)
-    written(stack, name, "ab")
-    refusal = gateway.http.post(
-        f"/v1/topics/{name}/records", json={"records": []}, headers={"Idempotency-Key": "k"}
-    ).json()
-    earlier = json.dumps({**refusal, "detail": "Idempotency-Key 'k' was used for a request with another body"})
-    with Proxy(stack.url).running() as proxy:
-        proxy.rule = lambda method, path, headers: Instead(
-            422, {"Content-Type": "application/problem+json"}, earlier.encode()
-        )
-        with pytest.raises(PipelineError, match="upgrade the gateways"):
-            written(stack, name, "ba", proxy.url)
-    assert letters(gateway, name) == "ab"
-
-
 def test_a_refused_row_stops_the_attempt(stack: Stack, gateway: Gateway) -> None:
     task = [Row("k", "x" * 2_000_000, 0, 1)]
     with Attempts(stack, gateway, FORMS[0], 2) as attempts, pytest.raises(PipelineError, match="MESSAGE_TOO_LARGE"):

@@ -1,7 +1,5 @@
 """Rows as columns: every row once, in bounded requests that do not depend on the batches of the rows."""
 
-import json
-
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,7 +11,6 @@ from sharequeue_gateway.producing.arrow_tails import arrow_records
 from sharequeue_pipeline.options import sink_options
 from sharequeue_pipeline.sink.columns import ArrowChunk, chunks, fits
 
-from sharequeue.protocol.errors import BY_CODE
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline
 from tests.pipeline.peak_memory import peak_mib
@@ -46,12 +43,6 @@ def rows_of(made: list[ArrowChunk]) -> list[Row]:
         assert table.num_rows == chunk.size
         found += list(zip(*(table.column(name).to_pylist() for name in KIND.names), strict=True))
     return found
-
-
-def refusal(status: int, code: str) -> Instead:
-    problem = {"type": "about:blank", "title": code, "status": status, "code": code, "detail": "no", "definite": True}
-    body = {**problem, "kafka_code": BY_CODE[code].kafka_code, "retriable": False, "request_id": "r"}
-    return Instead(status, {"Content-Type": "application/problem+json"}, json.dumps(body).encode())
 
 
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4)
@@ -158,46 +149,3 @@ def test_a_repeated_write_of_texts_writes_nothing_twice(
         pipeline.write(frame, topic=name, writeId="again", maxRequestRecords=50)
     assert not lost
     assert sorted(values(gateway, name, 2)) == sorted(f"v{each}" for each in range(300))
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [(404, "UNKNOWN_PATH"), (415, "INVALID_REQUEST"), (400, "INVALID_REQUEST")],
-    ids=["earlier", "no pyarrow", "no compressed streams"],
-)
-def test_a_gateway_without_arrow_gets_json(
-    pipeline: Pipeline,
-    gateway: Gateway,
-    proxy: Proxy,
-    name: str,
-    answer: tuple[int, str],
-) -> None:
-    gateway.create_topic(name)
-
-    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
-        return refusal(*answer) if path.endswith("/arrow") else None
-
-    proxy.rule = rule
-    pipeline.write(pipeline.spark.range(50).selectExpr("CAST(id AS STRING) AS value"), topic=name)
-    assert paths(proxy) == {"records"}
-    assert sorted(values(gateway, name)) == sorted(map(str, range(50)))
-
-
-def test_a_write_in_arrow_waits_for_a_gateway_that_takes_it(
-    pipeline: Pipeline,
-    gateway: Gateway,
-    proxy: Proxy,
-    name: str,
-) -> None:
-    """In a rolling upgrade the next request may reach an earlier version. As JSON its records could come twice."""
-    gateway.create_topic(name)
-    earlier = [refusal(404, "UNKNOWN_PATH")] * 2
-
-    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
-        return earlier.pop() if earlier and "idempotency-key" in headers else None
-
-    proxy.rule = rule
-    pipeline.write(pipeline.spark.range(50).selectExpr("CAST(id AS STRING) AS value").coalesce(1), topic=name)
-    assert not earlier
-    assert paths(proxy) == {"arrow"}
-    assert sorted(values(gateway, name)) == sorted(map(str, range(50)))

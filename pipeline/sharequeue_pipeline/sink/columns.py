@@ -30,11 +30,6 @@ def fits(options: SinkOptions, schema: spark.StructType) -> bool:
     return isinstance(value, spark.BinaryType) and options.value_format in (None, "binary")
 
 
-def without_rows() -> bytes:
-    """A request without rows. A gateway that takes compressed streams refuses it with 422, another one otherwise."""
-    return _stream(pa.record_batch({"value": pa.array([], pa.string())}))
-
-
 def columns_of(batch: Any, options: SinkOptions) -> Any:
     """A record batch of Spark with the columns of produceArrow."""
     found: dict[str, Any] = {}

@@ -68,8 +68,8 @@ class Writer:
         self._begun: dict[int, int] = {}
         """The log ends of the topic before the write."""
         self.transaction: WriteTransaction | None = None
-        self._arrow = False
-        """Whether all tasks of the write send Arrow streams. A key counts for one form, and a task may be repeated."""
+        self._arrow = columns.fits(options, schema)
+        """Whether the tasks send Arrow streams."""
         self._prepared = False
         self._fault: str | None = None
         """Why the write cannot begin. Its tasks raise it: of an error in `__getstate__` Spark would hide the text."""
@@ -92,9 +92,6 @@ class Writer:
         return self.__dict__.copy()
 
     def prepare(self) -> None:
-        if columns.fits(self.options, self._schema):
-            with GatewayClient(self.options.gateway) as gateway:
-                self._arrow = gateway.takes_arrow(columns.without_rows())
         if self.options.transactional:
             name = self.transactional_id()
             self.transaction = begin(self.options, name)

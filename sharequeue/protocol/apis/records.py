@@ -51,8 +51,7 @@ PRODUCE_ARROW = Api(
     "null is a tombstone), and optionally `key` (string or binary), `value_is_json` (bool; true: `value` is JSON, kept byte "
     "for byte), `headers` (map of string to string), `partition` and `timestamp_ms` (integers). A string becomes "
     "`key` or `value` of a JSON record, and a binary `key_base64` or `value_base64`. One request has 1 to 10,000 rows. "
-    "Its buffers may be compressed with LZ4, and after decompression have at most `max_request_bytes`. A "
-    "gateway without the package pyarrow answers 415.",
+    "Its buffers may be compressed with LZ4, and after decompression have at most `max_request_bytes`.",
     response=ProducedBatches,
     tag="Records",
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),

@@ -161,7 +161,7 @@ ConfigNumber = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimu
 """Checked against the bounds of its setting: INVALID_CONFIG."""
 
 ConfigValue = Annotated[str | ConfigNumber | float | bool, documented_as(type="string")]
-"""Settings are texts. Numbers and booleans are taken too, as every earlier version did."""
+"""Settings are texts. Numbers and booleans are taken, too."""
 
 ConfigOrNull = Annotated[ConfigValue | None, documented_as(type="string")]
 """`null` for the default is the older form of a name in `reset`."""

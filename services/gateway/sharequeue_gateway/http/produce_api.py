@@ -10,7 +10,6 @@ from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32, whole_number
-from sharequeue_gateway.producing.arrow_columns import check_available
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record
@@ -46,7 +45,6 @@ class ProduceApi:
             raise InvalidRequest(
                 f"send an Arrow stream with the header Content-Type: {ARROW_STREAM}, not {media_type!r}", status=415
             )
-        check_available()
         producing = self._arrow_producer.produce(
             call.path["topic"],
             call.raw,

@@ -6,12 +6,10 @@ is looked at before Arrow makes arrays of it: none may be a dictionary, and the 
 decompression is counted before memory is taken for it. Arrow then checks every offset and every text of the arrays.
 """
 
-import importlib.util
 import struct
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol import mistakes
-from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, MAX_RECORDS
 from sharequeue_gateway.producing.record_tails import unfit
@@ -61,21 +59,12 @@ class Columns(NamedTuple):
     timestamp_ms: Any
 
 
-def check_available() -> None:
-    """Raises: InvalidRequest (415): this gateway runs without the package pyarrow."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise InvalidRequest(
-            f"this gateway cannot read {ARROW_STREAM}: it runs without pyarrow (install sharequeue[arrow]); send JSON",
-            status=415,
-        )
-
-
 def look_at(body: bytes) -> ArrowStream:
     """Check what a stream has, before its record batches are read.
 
     Raises: InvalidRequest: 400: it is not an Arrow stream; 422: a column is refused, or there are too many batches.
     """
-    import pyarrow as pa  # noqa: PLC0415 - optional and heavy: loaded with the first request in Arrow
+    import pyarrow as pa  # noqa: PLC0415 - heavy: loaded with the first request in Arrow
 
     try:
         return ArrowStream(body, _looked_at(pa, body))

@@ -68,7 +68,7 @@ def _listed(column: Any) -> Any:
 
 def _joined(columns: Columns, timestamp_ms: int) -> list[bytes] | None:
     """The tails, if all values are texts without escapes and without headers; None: they must be made one by one."""
-    import pyarrow as pa  # noqa: PLC0415 - optional and heavy: loaded with the first request in Arrow
+    import pyarrow as pa  # noqa: PLC0415 - heavy: loaded with the first request in Arrow
     import pyarrow.compute as pc  # noqa: PLC0415
 
     key, value, times = columns.key, columns.value, columns.timestamp_ms

@@ -4,11 +4,9 @@
 `log_end_offset` as text.
 """
 
-import importlib.util
 from typing import Final
 
 from sharequeue.protocol.apis import ARROW_STREAM
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.record_runs import Bounds
 from sharequeue_gateway.http.answers import media_types
 
@@ -19,26 +17,14 @@ def arrow_wanted(accept: str | None) -> bool:
     """Whether the header Accept asks for Arrow: it names the type, and prefers it to JSON if it names that too.
 
     Generated clients name every type that they know with the same weight, and can read JSON alone.
-
-    Raises: InvalidRequest (406): only Arrow is accepted, and this gateway runs without the package pyarrow.
     """
     weights = media_types.qualities(accept or "")
-    arrow = weights.get(ARROW_STREAM, 0.0)
-    json = max(weights.get(kind, 0.0) for kind in ("application/json", "application/*", "*/*"))
-    if arrow == 0 or weights.get("application/json", 0.0) >= arrow:
-        return False
-    if importlib.util.find_spec("pyarrow") is not None:
-        return True
-    if json > 0:
-        return False
-    raise InvalidRequest(
-        f"this gateway cannot answer {ARROW_STREAM}: it runs without pyarrow (install sharequeue[arrow])", status=406
-    )
+    return weights.get(ARROW_STREAM, 0.0) > weights.get("application/json", 0.0)
 
 
 def arrow_stream(records: bytes, bounds: Bounds) -> bytes:
     """The answer's body. `records`: a JSON array of records as readRecords answers them."""
-    import pyarrow as pa  # noqa: PLC0415 - optional and heavy: loaded with the first answer in Arrow
+    import pyarrow as pa  # noqa: PLC0415 - heavy: loaded with the first answer in Arrow
 
     from sharequeue.arrow_records import SCHEMA, columns_of  # noqa: PLC0415
 
