@@ -1,16 +1,13 @@
 """The document of a gateway, made without one."""
 
 import json
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from sharequeue.http.openapi import document
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 
 Json = dict[str, Any]
-BASELINE: Final = Path(__file__).with_name("baseline.json")
-"""The document that the clients of the last release were made from."""
 
 
 def public_document() -> Json:
