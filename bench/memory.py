@@ -37,9 +37,8 @@ def resident_bytes() -> int:
 
 def loaded(number: int, config: ShareGroupConfig) -> LedSharePartition:
     """A share-partition as a gateway keeps it, of its own group and topic."""
-    machine = SharePartition.load(
-        config, state_epoch=1, leader_epoch=1, start_offset=number, state_batches=[], now_ms=NOW_MS
-    ).share_partition
+    machine = SharePartition(config, number, state_epoch=1, leader_epoch=1)
+    machine.loaded()
     key = SharePartitionKey(f"group-{number}", f"4799b8f4-4040-412c-b59e-{number:012d}", 0)
     return LedSharePartition(key, f"topic-{number}", machine, NOW_MS)
 

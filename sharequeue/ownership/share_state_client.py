@@ -109,9 +109,7 @@ class ShareStateClient(CoordinatorClient):
         asked: dict[str, list[PartitionState]] = {}
         for key in wanted:
             asked.setdefault(key.topic_id, []).append(
-                PartitionState(
-                    partition=key.partition, leader_epoch=leader_epoch, from_offset=from_offset, columns=True
-                )
+                PartitionState(partition=key.partition, leader_epoch=leader_epoch, from_offset=from_offset)
             )
         return await self.state(apis.READ_STATE, group_id, asked)
 

@@ -349,29 +349,3 @@ def test_a_gateway_killed_at_any_moment_of_a_commit(
 def _try(held: Held, client: httpx.Client) -> None:
     with contextlib.suppress(httpx.HTTPError):
         held.commit(client)
-
-
-def test_no_commit_settles_while_a_share_coordinator_of_an_earlier_release_runs(
-    stack: Stack, held: Held, state_url: str
-) -> None:
-    """It reads no row with pending records. It was seen half a minute ago, so it owns nothing, but may come back."""
-
-    sql(
-        state_url,
-        """INSERT INTO share_state.instances (node_id, incarnation, url, seen_at, row_format)
-           VALUES ('old', 'old', 'http://old', now() - interval '20 seconds', 2)""",
-    )
-    share_coordinator = stack.service("share coordinator")
-    share_coordinator.stop()
-    share_coordinator.start()
-    try:
-        held.wait_until(lambda: held.client.get("/readyz").status_code == 200)
-        answer = held.commit(held.client)
-        assert (answer.status_code, answer.json()["definite"]) == (503, True), answer.text
-        assert "upgrade every share coordinator" in answer.json()["detail"]
-    finally:
-        sql(state_url, "DELETE FROM share_state.instances WHERE node_id = 'old'")
-        share_coordinator.stop()
-        share_coordinator.start()
-    held.wait_until(lambda: held.commit(held.client).status_code == 200)
-    held.wait_until_settled()

@@ -10,7 +10,6 @@ from sharequeue_gateway.share_partition.machine import (
     AcknowledgementBatch,
     LogBatch,
     RestoredLock,
-    SharePartition,
     StateWrite,
 )
 
@@ -25,6 +24,7 @@ from sharequeue.protocol.types import (
     StateAnnotation,
     StateBatch,
 )
+from tests.core.restored import load
 
 TYPES = {"Gap": 0, "Acc": 1, "Rel": 2, "Rej": 3, "Ren": 4}
 LETTERS = {
@@ -78,7 +78,7 @@ class Driver:
         config.setdefault("dead_letter_topic_name", "")
         config.setdefault("throttle_released", True)
         self.config = ShareGroupConfig(**config)  # type: ignore[arg-type]
-        loaded = SharePartition.load(
+        loaded = load(
             self.config,
             state_epoch=state_epoch,
             leader_epoch=1,

@@ -10,7 +10,7 @@ from sharequeue_gateway.locks.lock_writer import round_trips
 from sharequeue.protocol.types import SharePartitionKey
 
 KEY = SharePartitionKey("g", "t", 0)
-LOCK = LockEntry("m", 1, 7, 1)
+LOCK = LockEntry("m", 1, 7, 1, 30_000, 0)
 STAGED = "sharequeue:locks:t:0:g:staged:3"
 
 

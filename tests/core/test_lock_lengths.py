@@ -79,8 +79,3 @@ def test_a_restored_deadline_is_at_most_the_lock_s_own_length_away() -> None:
     locks = [RestoredLock(0, 4, "M1", 1, later_ms, TWO_HOURS_MS), RestoredLock(5, 9, "M1", 1, later_ms, 1_000)]
     d = Driver(locks=locks)
     assert lengths(d) == [(0, TWO_HOURS_MS, TWO_HOURS_MS), (5, 1_000, 1_000)]
-
-
-def test_a_lock_entry_without_a_length_has_that_of_the_group() -> None:
-    d = Driver(locks=[RestoredLock(0, 4, "M1", 1, 2_000_000)], record_lock_duration_ms=20_000)
-    assert lengths(d) == [(0, 20_000, 20_000)]

@@ -1,9 +1,10 @@
 """Deliveries that were never begun: forgiven beside the delivery count, which never falls."""
 
 import pytest
-from sharequeue_gateway.share_partition.machine import Acknowledged, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import Acknowledged, RestoredLock
 
 from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
+from tests.core.restored import load
 from tests.core.share_partition_driver import Driver, fetched
 
 FIVE = "[0-4]"
@@ -202,7 +203,7 @@ def test_a_restored_lock_past_its_deadline_ends_the_record_by_its_attempts() -> 
 
 
 def test_persisted_forgiveness_is_restored_whatever_the_count_is_now() -> None:
-    loaded = SharePartition.load(
+    loaded = load(
         Driver(delivery_count_limit=2).config,
         state_epoch=1,
         leader_epoch=1,

@@ -335,7 +335,7 @@ def test_an_ended_lock_with_a_pending_delivery() -> None:
     group = settling()
     batches = group.hold("0-4 Acc")
     group.driver.later(10_000)
-    locks = [RestoredLock(0, 9, "", 1, 0)]
+    locks = [RestoredLock(0, 9, "", 1, 0, 0)]
     driver = Driver(
         [_fields(batch) for batch in group.stored.state_batches()],
         0,
@@ -379,7 +379,7 @@ def test_a_lock_of_a_later_delivery_is_not_pending() -> None:
         [(0, 9, 0, 0)],
         0,
         annotations=[StateAnnotation(0, 9, 0, transaction_id=T1)],
-        locks=[RestoredLock(0, 9, "M2", 2, 1_020_000)],
+        locks=[RestoredLock(0, 9, "M2", 2, 1_020_000, 30_000)],
     )
     assert driver.machine.holds is None
     driver.ack("0-9 Acc", member="M2", count=2)

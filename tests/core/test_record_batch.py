@@ -94,7 +94,6 @@ def test_the_bytes_of_a_value_are_kept() -> None:
 
 
 def test_the_stored_form_does_not_change() -> None:
-    """Rows of earlier versions must stay readable."""
     dense = RecordBatch.encode(7, [b',"value":1}', b',"value":22}'], 3)
     payload = b'{"offset":7,"value":1},{"offset":8,"value":22}'
     assert dense.stored == b"\x00\x02\x00\x00\x00" + b"\x17\x00\x00\x00" + b"\x2f\x00\x00\x00" + payload

@@ -11,7 +11,7 @@ State = list[tuple[int, int, int, int]]
 
 
 def lock(first: int, last: int, count: int, *, left_ms: int = 20_000, member: str = "M1") -> RestoredLock:
-    return RestoredLock(first, last, member, count, NOW_MS + left_ms)
+    return RestoredLock(first, last, member, count, NOW_MS + left_ms, 30_000)
 
 
 def test_ld_039_a_restart_without_locks_forgets_first_deliveries() -> None:

@@ -23,46 +23,11 @@ from sharequeue_share_coordinator.share_state.notes import make_note
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.state_columns import ReasonHistory, StatePage, outcome_of
 from sharequeue.protocol.types import MAX_INT64, GivenReason, Reason, StateAnnotation, StateBatch
+from tests.core.restored import load
 from tests.examples import examples
 
 NOW_MS = 1_000_000
 CONFIG = ShareGroupConfig(dead_letter_topic_name="")
-
-
-@st.composite
-def states(draw: st.DrawFn) -> tuple[list[StateBatch], list[StateAnnotation], list[RestoredLock]]:
-    """Batches that ascend, annotations that begin and end where batches do, in places, and locks anywhere."""
-    batches, notes, offset = [], [], 0
-    for _ in range(draw(st.integers(0, 8))):
-        first = offset + draw(st.integers(0, 2))
-        last = first + draw(st.integers(0, 3))
-        state, count = draw(st.sampled_from([(0, 1), (0, 2), (2, 1), (4, 1)]))
-        if batches and (batches[-1].last_offset + 1, *_of(batches[-1])) == (first, state, count):
-            first, last = first + 1, last + 1  # the share coordinator joins equal neighbours
-        batches.append(StateBatch(first, last, state, count))
-        if draw(st.booleans()):
-            cut = draw(st.integers(first, last))
-            delay = draw(st.sampled_from([None, NOW_MS + 5000, NOW_MS + 9000]))
-            forgiven = draw(st.integers(0, 1))
-            noted = draw(st.sampled_from([count, count + 1]))
-            notes.append(
-                StateAnnotation(first, cut, noted, delay, draw(st.sampled_from([None, Reason("a")])), forgiven)
-            )
-            if cut < last:
-                notes.append(StateAnnotation(cut + 1, last, count, NOW_MS + 7000, Reason("b")))
-        offset = last + 1
-    locks = []
-    for _ in range(draw(st.integers(0, 4))):
-        first = draw(st.integers(0, offset + 4))
-        last = first + draw(st.integers(0, 9))
-        locks.append(
-            RestoredLock(first, last, draw(st.sampled_from(["m", "n", ""])), draw(st.integers(1, 3)), NOW_MS + 900)
-        )
-    return batches, notes, locks
-
-
-def _of(batch: StateBatch) -> tuple[int, int]:
-    return batch.delivery_state, batch.delivery_count
 
 
 def shown(run: Run) -> tuple[Any, ...]:
@@ -79,49 +44,6 @@ def window(machine: SharePartition) -> tuple[Any, ...]:
         machine.next_fetch_offset(),
         sorted(machine._deadlines),
     )
-
-
-@settings(max_examples=examples(400), deadline=None)
-@given(states(), st.data())
-def test_pages_make_the_same_window_as_the_whole_state(
-    state: tuple[list[StateBatch], list[StateAnnotation], list[RestoredLock]], data: st.DataObject
-) -> None:
-    batches, notes, locks = state
-    whole = SharePartition.load(
-        CONFIG,
-        state_epoch=1,
-        leader_epoch=1,
-        start_offset=0,
-        state_batches=batches,
-        annotations=notes,
-        locks=locks,
-        now_ms=NOW_MS,
-    )
-    machine = SharePartition(CONFIG, 0, 1, 1)
-    restoring = Restoring(machine, locks, NOW_MS)
-    places = sorted({place for batch in batches for place in range(batch.first_offset, batch.last_offset + 1)})
-    cuts = sorted(data.draw(st.sets(st.sampled_from(places), max_size=4))) if places else []
-    begin = 0
-    for end in [*cuts, None]:
-        some, about = _between(batches, begin, end), _between(notes, begin, end)
-        for _ in restoring.add(some, about, last=end is None):
-            pass
-        begin = begin if end is None else end
-    assert window(machine.loaded().share_partition) == window(whole.share_partition)
-
-
-def _between(parts: list[Any], begin: int, end: int | None) -> list[Any]:
-    """The parts of a page. The border of two pages may cut batches and annotations."""
-    found = []
-    for part in parts:
-        first, last = max(part.first_offset, begin), part.last_offset if end is None else min(part.last_offset, end - 1)
-        if first <= last:
-            fields = [getattr(part, name) for name in part.__struct_fields__[2:]]
-            found.append(type(part)(first, last, *fields))
-    return found
-
-
-# Pages in columns
 
 
 EARLIER = ((), (GivenReason(Reason("c"), 500),), (GivenReason(Reason("d")), GivenReason(Reason("a"), 900)))
@@ -151,11 +73,11 @@ def stored(draw: st.DrawFn) -> tuple[BatchList, list[RestoredLock]]:
         first = draw(st.integers(0, offset + 4))
         member, count = draw(st.sampled_from(["m", "n", ""])), draw(st.integers(1, 3))
         deadline_ms = NOW_MS + draw(st.sampled_from([-700, 900]))
-        locks.append(RestoredLock(first, first + draw(st.sampled_from([0, 1, 9])), member, count, deadline_ms))
+        locks.append(RestoredLock(first, first + draw(st.sampled_from([0, 1, 9])), member, count, deadline_ms, 30_000))
     return batch_list(batches, notes), locks
 
 
-def columns_window(machine: SharePartition) -> tuple[Any, ...]:
+def comparable(machine: SharePartition) -> tuple[Any, ...]:
     """As `window`, without the fields that may differ between machines which were restored in two ways."""
     shown_runs, *rest = window(machine)
     runs = []
@@ -180,11 +102,9 @@ def deadlines(machine: SharePartition) -> list[tuple[int, ...]]:
 
 @settings(max_examples=examples(1500), deadline=None)
 @given(stored(), st.integers(1, 200))
-def test_pages_in_columns_make_the_same_window_as_the_whole_state(
-    state: tuple[BatchList, list[RestoredLock]], size: int
-) -> None:
+def test_pages_make_the_same_window_as_the_whole_state(state: tuple[BatchList, list[RestoredLock]], size: int) -> None:
     batches, locks = state
-    whole = SharePartition.load(
+    whole = load(
         CONFIG,
         state_epoch=1,
         leader_epoch=1,
@@ -205,7 +125,7 @@ def test_pages_in_columns_make_the_same_window_as_the_whole_state(
             pass
     loaded = machine.loaded()
     assert [letter._asdict() for letter in loaded.dead_letters] == [letter._asdict() for letter in whole.dead_letters]
-    assert columns_window(loaded.share_partition) == columns_window(whole.share_partition)
+    assert comparable(loaded.share_partition) == comparable(whole.share_partition)
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2)])
@@ -279,7 +199,9 @@ def test_a_few_locks_do_not_change_what_the_others_cost() -> None:
     page = delayed_page(10_000)
     calls = {}
     for number in (1, 20):
-        locks = [RestoredLock(at, at, "m", 2, NOW_MS + 900) for at in range(1, 10_000, 20_000 // number // 2 * 2)]
+        locks = [
+            RestoredLock(at, at, "m", 2, NOW_MS + 900, 30_000) for at in range(1, 10_000, 20_000 // number // 2 * 2)
+        ]
         machine = SharePartition(CONFIG, 0, 1, 1)
         with counted() as counts:
             for _ in Restoring(machine, locks, NOW_MS).add_page(page, last=True):
@@ -366,7 +288,7 @@ def test_any_columns_make_a_window_or_are_refused(data: st.DataObject) -> None:
             fields[name] = data.draw(st.lists(small, min_size=size, max_size=size))
         else:
             fields[name] = ReasonHistory(data.draw(st.lists(small, max_size=4)), data.draw(st.lists(small, max_size=6)))
-    locks = [RestoredLock(2, 3, "m", 2, NOW_MS + 900)] if data.draw(st.booleans()) else []
+    locks = [RestoredLock(2, 3, "m", 2, NOW_MS + 900, 30_000)] if data.draw(st.booleans()) else []
     machine = SharePartition(CONFIG, 0, 1, 1)
     try:
         list(

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.batch_list import NotedBatch
-from sharequeue_share_coordinator.share_state.columns import batches_of
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, replay
 from sharequeue_share_coordinator.share_state.shard import Decision
-from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
+from tests.core.state_pages import batches_in
 
 Batches = list[tuple[int, int, int, int]]
 NO_TOPIC = shard.fault(0, UnknownTopicOrPartition, "no such partition")
@@ -84,9 +83,8 @@ class Shard:
 
 
 def held(result: PartitionStateResult) -> tuple[int | None, Batches]:
-    assert result.error_code == 0, result.error_message
     return result.start_offset, [
-        (b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in result.state_batches or ()
+        (b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in batches_in(result).state_batches()
     ]
 
 
@@ -362,11 +360,11 @@ def test_annotations_are_read_until_the_delivery_count_rises() -> None:
         key.init(0, 0)
         note = StateAnnotation(1, 4, 1, available_at_ms=100, reason=Reason("slow"))
         key.write(0, 0, 0, 0, [(1, 4, 0, 1)], annotations=[note])
-        assert key.read(0).annotations == [note]
+        assert batches_in(key.read(0)).annotations() == [note]
         key.write(0, 0, 0, 0, [(1, 3, 2, 2)])
-        assert key.read(0).annotations == [StateAnnotation(4, 4, 1, 100, Reason("slow"))]
+        assert batches_in(key.read(0)).annotations() == [StateAnnotation(4, 4, 1, 100, Reason("slow"))]
         key.write(0, 0, 5, 0)
-        assert key.read(0).annotations is None
+        assert batches_in(key.read(0)).annotations() == []
 
 
 @pytest.mark.parametrize(
@@ -412,36 +410,8 @@ def test_a_summary_from_the_log_start_counts_only_what_the_log_has(
     assert (result.start_offset, result.delivery_complete_count, result.unfinished_offset) == (start, count, unfinished)
 
 
-def said(annotations: Sequence[StateAnnotation]) -> dict[int, str | None]:
-    return {offset: note.reason for note in annotations for offset in range(note.first_offset, note.last_offset + 1)}
-
-
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9), st.sampled_from((0, 2, 4))), max_size=40))
 def test_pages_of_any_size_make_the_whole_state(ranges: list[tuple[int, int, int]]) -> None:
-    key = Shard()
-    key.init(0, 0)
-    batches = [(first, first + length, state, 1) for first, length, state in ranges]
-    notes = [StateAnnotation(first, first, 1, reason=Reason("slow")) for first, *_ in batches[::2]]
-    key.write(0, 0, 0, 0, batches, annotations=notes)
-    whole = key.read(0)
-    for size in (1, 300, 1000, 1 << 20):
-        found: list[StateBatch] = []
-        annotations: list[StateAnnotation] = []
-        offset: int | None = 0
-        pages = 0
-        while offset is not None:
-            request = PartitionState(partition=0, leader_epoch=0, from_offset=offset)
-            page = shard.read(key.state, request, None, 500, 0, size).result
-            found += page.state_batches or []
-            annotations += page.annotations or []
-            offset, pages = page.next_offset, pages + 1
-        assert combine_state_batches(found, [], -1) == whole.state_batches
-        assert said(annotations) == said(whole.annotations or [])
-        assert pages == max(len(found), 1) if size == 1 else pages >= len(found) * 100 // (size + 350)
-
-
-@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9), st.sampled_from((0, 2, 4))), max_size=40))
-def test_pages_in_columns_of_any_size_make_the_whole_state(ranges: list[tuple[int, int, int]]) -> None:
     key = Shard()
     key.init(0, 0)
     notes = [StateAnnotation(first, first, 1, 100, Reason("slow" * (first % 9 + 1))) for first, *_ in ranges[::2]]
@@ -452,33 +422,10 @@ def test_pages_in_columns_of_any_size_make_the_whole_state(ranges: list[tuple[in
         offset: int | None = 0
         pages = 0
         while offset is not None:
-            request = PartitionState(partition=0, leader_epoch=0, from_offset=offset, columns=True)
+            request = PartitionState(partition=0, leader_epoch=0, from_offset=offset)
             result = shard.read(key.state, request, None, 500, 0, size).result
-            assert result.page is not None
-            assert (result.state_batches, result.annotations) == (None, None)
-            found += batches_of(result.page.columns, result.page.reasons, result.page.transactions)
+            found += batches_in(result)
             assert len(msgspec.json.encode(result.page)) < size + 250
             offset, pages = result.next_offset, pages + 1
         assert found == list(key.state.batches)
         assert pages == max(len(found), 1) if size == 1 else pages >= len(found) * 16 // (size + 80)
-
-
-@pytest.mark.parametrize("keeps", [False, True])
-def test_a_write_says_whether_pending_deliveries_are_stored(keeps: bool) -> None:
-    """While an instance of an earlier release runs, they are not; such an instance says nothing at all."""
-    one = Shard()
-    one.init(1, 0)
-    pending = [StateAnnotation(0, 9, 0, forgiven=1, transaction_id="t-1")]
-    for annotations, stored in ((pending, keeps), ([StateAnnotation(0, 9, 0)], False)):
-        request = PartitionState(
-            partition=0,
-            state_epoch=1,
-            leader_epoch=1,
-            start_offset=0,
-            state_batches=[StateBatch(0, 9, 0, 0)],
-            annotations=annotations,
-        )
-        result = one.apply(shard.write(one.state, request, None, one.limit, one.now_ms, keeps_pending=keeps))
-        assert (result.error_code, result.pending) == (0, stored)
-        (note,) = one.read(1).annotations or ()
-        assert (note.forgiven, note.transaction_id) == (1, "t-1" if stored else None)

@@ -445,7 +445,7 @@ class AnyEvents(SideBySide):
         return [*kept, *self.machine.locks()]
 
     def loaded_in_pages(self, size: int) -> Loaded:
-        """As a gateway loads what is durable: in pages of columns, of about `size` bytes."""
+        """As a gateway loads what is durable: in pages of about `size` bytes."""
         assert self.durable is not None
         machine = SharePartition(self.config, self.durable.start_offset, 1, 1)
         restoring = Restoring(machine, self.locks, self.now_ms)
@@ -466,19 +466,7 @@ class AnyEvents(SideBySide):
         if keep == "none":  # without Redis, deliveries whose outcome is not durable are forgotten
             self.handed_out = {(o, n) for o, n in self.handed_out if n <= self.committed.get(o, (0, 0))[0]}
         note(f"a new leader loads {self.durable}, {self.locks=}")
-        if data.draw(st.booleans()):
-            loaded = self.loaded_in_pages(data.draw(st.sampled_from((1, 60, 1000))))
-        else:
-            loaded = SharePartition.load(
-                self.config,
-                state_epoch=1,
-                leader_epoch=1,
-                start_offset=self.durable.start_offset,
-                state_batches=self.durable.batches.state_batches(),
-                annotations=self.durable.batches.annotations(),
-                locks=self.locks,
-                now_ms=self.now_ms,
-            )
+        loaded = self.loaded_in_pages(data.draw(st.sampled_from((1, 60, 1000, 1 << 40))))
         self.machine = loaded.share_partition
         batches = [structs.astuple(batch) for batch in self.durable.batches.state_batches()]
         self.model, dead_letters = Model.load(

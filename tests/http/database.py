@@ -26,7 +26,7 @@ def sql(database_url: str, statement: str, *arguments: Any) -> list[tuple[Any, .
 def append_behind(
     database_url: str, topic_id: str, base_offset: int, *values: bytes, partition: int = 0, key: bytes = b"null"
 ) -> None:
-    """Append a batch of JSON values past all gateways, as an earlier version of theirs may have left it."""
+    """Append a batch of JSON values past all gateways: they would refuse some of them."""
     tails = [b',"timestamp_ms":1,"key":%b,"value":%b}' % (key, value) for value in values]
     batch = RecordBatch.encode(base_offset, tails, 1)
     place = (UUID(topic_id), partition)

@@ -194,8 +194,6 @@ MUTANTS = [
     ),
     *coordinator(
         "share_state/shard",
-        ("what is pending is stored for all or for none", "    if pending and not keeps_pending:\n", "    if False:\n"),
-        ("what is not stored is not confirmed", "pending=pending and keeps_pending)", "pending=pending)"),
         (
             "a snapshot of changes counts what was written since its parts",
             ", written=base.written + begun.update_bytes",

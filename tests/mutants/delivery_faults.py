@@ -260,12 +260,12 @@ MUTANTS = [
         "share_partition/restoring",
         (
             "a restored deadline is cut to the length of its own lock",
-            "lock_duration_ms = lock.lock_duration_ms or window.config.record_lock_duration_ms",
-            "lock_duration_ms = window.config.record_lock_duration_ms",
+            "now_ms + lock.lock_duration_ms)) if",
+            "now_ms + window.config.record_lock_duration_ms)) if",
         ),
         (
             "a restored lock keeps its length",
-            "            run.lock_duration_ms = lock_duration_ms\n",
+            "            run.lock_duration_ms = lock.lock_duration_ms\n",
             "            run.lock_duration_ms = window.config.record_lock_duration_ms\n",
         ),
         (
@@ -295,8 +295,8 @@ MUTANTS = [
         ),
         (
             "backoff: an ended lock is not held again",
-            "now_ms + lock_duration_ms)) if lock.member_id else now_ms\n",
-            "now_ms + lock_duration_ms))\n",
+            "now_ms + lock.lock_duration_ms)) if lock.member_id else now_ms\n",
+            "now_ms + lock.lock_duration_ms))\n",
         ),
     ),
 ]

@@ -65,24 +65,9 @@ MUTANTS = [
     *gateway(
         "share_partition/restoring",
         (
-            "4 a batch that goes on in the next page is held back",
-            "MAX_INT64 if last else batches[-1].first_offset if batches else -1",
-            "MAX_INT64",
-        ),
-        (
-            "4 a batch that the border of two pages cuts is one again",
-            "        before[-1] = both\n        page = page[1:]\n",
-            "        pass\n",
-        ),
-        (
             "16 a lock that reaches into the next page waits for it",
             "            if reach >= until:\n                break\n",
             "",
-        ),
-        (
-            "4 an annotation of what is held back is held back too",
-            "[annotation for annotation in left if annotation.last_offset >= held_from]",
-            "[]",
         ),
     ),
 ]

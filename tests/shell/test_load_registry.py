@@ -29,7 +29,7 @@ from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.removing.readers_store import Reader
 from sharequeue_gateway.routing.routing import Routing
-from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import RestoredLock
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
@@ -47,7 +47,9 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
 from sharequeue.protocol.messages.topics import Topic as Described
+from sharequeue.protocol.state_columns import StateColumns, StatePage
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from tests.core.restored import load
 from tests.shell.coordinator_wire import CoordinatorWire
 
 
@@ -59,7 +61,8 @@ ORDERS = KnownTopic(described(2))
 KEY = SharePartitionKey("g", "id-1", 0)
 ELSEWHERE = Node("gateway-1", "http://127.0.0.1:1")
 INITIALIZED = InitializeSharePartitionsResponse(config={}, topics=[])
-STATE = PartitionStateResult(partition=0, error_code=0, error_message=None, state_epoch=1, start_offset=0)
+EMPTY = StatePage(StateColumns(0, 0, [], [], [], [], [], [], []))
+STATE = PartitionStateResult(partition=0, error_code=0, error_message=None, state_epoch=1, start_offset=0, page=EMPTY)
 NEVER = PartitionStateResult(partition=1, error_code=42, error_message="not initialised")
 NEVER_FETCHED = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[NEVER])])
 READ = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[STATE])])
@@ -296,13 +299,13 @@ def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         now_ms = Clock().now_ms()
-        loaded = SharePartition.load(
+        loaded = load(
             ShareGroupConfig(),
             state_epoch=1,
             leader_epoch=0,
             start_offset=0,
             state_batches=[],
-            locks=[RestoredLock(offset, offset, "m", 1, now_ms + left_ms[offset]) for offset in (0, 1)],
+            locks=[RestoredLock(offset, offset, "m", 1, now_ms + left_ms[offset], 30_000) for offset in (0, 1)],
             now_ms=now_ms - 3_000,
         )
         led = LedSharePartition(KEY, "orders", loaded.share_partition, now_ms)

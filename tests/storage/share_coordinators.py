@@ -22,6 +22,7 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateBatch
+from tests.core.state_pages import batches_in
 from tests.storage.record_logs import new_topic
 
 SHARDS = 4
@@ -161,8 +162,7 @@ def new_key(group_id: str = "g", partition: int = 0) -> SharePartitionKey:
 
 
 def held(result: PartitionStateResult) -> tuple[int | None, list[tuple[int, int, int, int]]]:
-    assert result.error_code == 0, result.error_message
-    batches = result.state_batches or []
+    batches = batches_in(result).state_batches()
     return result.start_offset, [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in batches]
 
 

@@ -126,9 +126,9 @@ async def test_rt_120_cleaning_keeps_what_an_open_dead_letter_without_a_copy_poi
         assert await it.sweep(CLEAN) == {0: 9}
         await it.log.delete_topic(queue, 1)
         assert await it.sweep(CLEAN) == {0: 11}
-        await letters.unpark([parked[0].key])
+        await letters.append(it.topic, 0, [parked[0]._replace(state_epoch=-1)])
         assert await it.sweep(CLEAN) == {0: 12}
-        await letters.unpark([parked[1].key])
+        await letters.append(it.topic, 0, [parked[1]._replace(state_epoch=-1)])
         assert await it.sweep(CLEAN) == {0: 20}
         left = "SELECT count(*) FROM log.dead_letter_sources WHERE topic_id = $1"
         assert await it.connection.fetchval(left, it.topic) == 0

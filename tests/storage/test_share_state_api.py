@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
+from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 
+from sharequeue.protocol.messages.share_state import PartitionStateResult
+from sharequeue.protocol.types import StateAnnotation, StateBatch
 from sharequeue.stack.stack import Stack
+from tests.core.state_pages import batches_in
 
 State = dict[str, Any]
 
@@ -74,6 +79,11 @@ def batch(first: int, last: int, state: int, count: int) -> State:
     return {"first_offset": first, "last_offset": last, "delivery_state": state, "delivery_count": count}
 
 
+def batches_of(result: State) -> BatchList:
+    """The batches in the answer of a read."""
+    return batches_in(msgspec.convert(result, PartitionStateResult))
+
+
 def written(**more: Any) -> State:
     return {"state_epoch": 0, "leader_epoch": 0, "start_offset": 0, "delivery_complete_count": 0, **more}
 
@@ -108,7 +118,7 @@ def test_sc_001_sc_017_a_written_state_is_read_back(calls: Calls, topic_id: str)
     assert calls.codes("write", topic_id, update) == [0]
     (result,) = calls("read", topic_id, {"leader_epoch": 1})
     assert (result["state_epoch"], result["start_offset"]) == (2, 0)
-    assert result["state_batches"] == [batch(0, 10, 2, 1)]
+    assert batches_of(result).state_batches() == [StateBatch(0, 10, 2, 1)]
     (summary,) = calls("read-summary", topic_id, {"leader_epoch": 0})
     assert (summary["state_epoch"], summary["leader_epoch"]) == (2, 1)
     assert (summary["start_offset"], summary["delivery_complete_count"]) == (0, 11)
@@ -124,8 +134,13 @@ def test_a_state_write_may_exceed_the_limit_of_client_requests(calls: Calls, top
         for offset in range(10_000)
     ]
     assert calls.codes("write", topic_id, written(state_batches=[batch(0, 9_999, 0, 1)], annotations=notes)) == [0]
-    (result,) = calls("read", topic_id, {"leader_epoch": 0})
-    assert result["annotations"] == notes
+    found: list[NotedBatch] = []
+    offset: int | None = 0
+    while offset is not None:
+        (result,) = calls("read", topic_id, {"leader_epoch": 0, "from_offset": offset})
+        found += batches_of(result)
+        offset = result.get("next_offset")
+    assert in_blocks(found).annotations() == msgspec.convert(notes, list[StateAnnotation])
 
 
 def test_sc_003_read_and_write_need_initialize(calls: Calls, topic_id: str) -> None:
@@ -201,7 +216,9 @@ def test_sc_033_each_partition_fails_on_its_own(calls: Calls, topic_id: str) -> 
     ) == [*(0, 0)]
     assert calls.codes("write", topic_id, *({**FULL, "partition": n} for n in (2, 1, 0))) == [0, 42, 0]
     results = calls("read", topic_id, *({"partition": n, "leader_epoch": 0} for n in (0, 1, 2)))
-    assert [r.get("state_batches") for r in results] == [[batch(0, 0, 2, 1)], None, [batch(0, 0, 2, 1)]]
+    assert [result["error_code"] for result in results] == [0, 42, 0]
+    for number in (0, 2):
+        assert batches_of(results[number]).state_batches() == [StateBatch(0, 0, 2, 1)]
 
 
 def test_a_batch_of_writes_is_answered_in_order(state_calls: httpx.Client, topic_id: str, name: str) -> None:

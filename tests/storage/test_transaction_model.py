@@ -23,7 +23,7 @@ from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, State
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 from sharequeue_gateway.share_partition.acquisition import Acquisition
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, SharePartition, StateWrite
+from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, StateWrite
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import replay
 
@@ -31,6 +31,7 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import AcknowledgeType, AcquireMode
+from tests.core.restored import load
 from tests.storage.database import session
 from tests.storage.record_logs import PostgresRecordLogs, batch_of, new_topic
 
@@ -67,7 +68,7 @@ class Led:
     def load(self, gateway: int) -> None:
         self.gateway = gateway
         self.leader_epoch += 1
-        self.machine = SharePartition.load(
+        self.machine = load(
             self.config,
             state_epoch=1,
             leader_epoch=self.leader_epoch,

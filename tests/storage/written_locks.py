@@ -13,6 +13,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.record_logs import new_topic
 
+LOCK_MS = 30_000
 Entries = Mapping[LockName, tuple[str, int, int]]
 """(member id, delivery count, deadline) by first and last offset."""
 
@@ -31,12 +32,12 @@ def lock_write(
     over: Iterable[LockName] | None = (),
     fetch: tuple[str, bytes, int] | None = None,
 ) -> LockWrite:
-    locks = {name: LockEntry(*entry, state_epoch) for name, entry in entries.items()}
+    locks = {name: LockEntry(*entry, state_epoch, LOCK_MS, 0) for name, entry in entries.items()}
     return LockWrite(key, leader_epoch, deadline_ms, locks, None if over is None else list(over), fetch)
 
 
 def restored(entries: Entries) -> list[RestoredLock]:
-    return [RestoredLock(*name, *entry) for name, entry in sorted(entries.items())]
+    return [RestoredLock(*name, *entry, LOCK_MS, 0) for name, entry in sorted(entries.items())]
 
 
 class HeardTimers(LockTimers):

@@ -75,7 +75,7 @@ def test_one_command_makes_the_secrets_the_file_asks_for(tmp_path: Path) -> None
     made.write_text("".join(lines[:-1]))
     compose_file.make_environment_file(tmp_path)
     kept = compose_file.read_environment_file(made)
-    assert kept.keys() == secrets.keys(), "one that an earlier version made lacks a secret"
+    assert kept.keys() == secrets.keys(), "a secret that the file lacks is made"
     assert [name for name in secrets if kept[name] != secrets[name]] == [lines[-1].partition("=")[0]]
 
 

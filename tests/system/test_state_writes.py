@@ -11,13 +11,14 @@ import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.share_partition.machine import SharePartition, StateWrite
+from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import Reason, SharePartitionKey, StateAnnotation, StateBatch
 from sharequeue.stack.stack import Stack, temporary_stack
+from tests.core.state_pages import batches_in
 from tests.core.write_events import Unheard
 from tests.http.calls import wait_until, when_loaded
 
@@ -60,12 +61,15 @@ async def persisting(
         await client.close()
 
 
-async def read(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> PartitionStateResult:
+async def read(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> BatchList:
     """The persisted state; the read fences lower leader epochs from then on."""
-    partition = PartitionState(partition=key.partition, leader_epoch=leader_epoch)
-    result = (await client.state(apis.READ_STATE, key.group_id, {key.topic_id: [partition]}))[key]
-    assert result.error_code == 0
-    return result
+    found: list[NotedBatch] = []
+    offset: int | None = 0
+    while offset is not None:
+        result = (await client.read(key.group_id, [key], leader_epoch, offset))[key]
+        found += batches_in(result)
+        offset = result.next_offset
+    return in_blocks(found)
 
 
 def led(key: SharePartitionKey, leader_epoch: int) -> LedSharePartition:
@@ -97,7 +101,7 @@ def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
             assert late.error.kafka_code == 6
             assert current is None
             state = await read(client, key, 1_001)
-            assert state.state_batches == [StateBatch(20, 24, 2, 1)]
+            assert state.state_batches() == [StateBatch(20, 24, 2, 1)]
 
     asyncio.run(run())
 
@@ -118,7 +122,7 @@ def test_large_gathered_writes_are_sent_in_several_requests(
             assert outcomes == [None] * len(writes)
             assert await asyncio.to_thread(_requests, share_coordinator.url) == before + 5
             state = await read(client, key, 1_001)
-            assert state.annotations == [note for write in writes for note in write.annotations]
+            assert state.annotations() == [note for write in writes for note in write.annotations]
 
     asyncio.run(run())
 

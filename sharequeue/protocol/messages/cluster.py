@@ -237,5 +237,5 @@ class AlterShareGroupOffsetsResponse(Response):
 class LeaveShareGroupResponse(Response):
     """`error_code`: 25 or 69: there was no such member. `topics`: the group's share-partitions, in any case."""
 
-    error_code: int = 0
-    topics: list[TopicIdPartitions] = []
+    error_code: int
+    topics: list[TopicIdPartitions]

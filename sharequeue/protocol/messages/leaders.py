@@ -99,8 +99,8 @@ class HeldRequest(Request):
 
     member_id: str
     ranges: list[HeldOffsets]
-    with_records: bool = False
-    max_wait_ms: int = 0
+    with_records: bool
+    max_wait_ms: int
 
 
 class TakeStreamRequest(Request):
@@ -188,15 +188,15 @@ class YieldRequest(Request):
 
 
 class HeldLock(Struct, array_like=True):
-    """One acquisition lock. `deadline_ms`: since the epoch. New fields come last and have defaults."""
+    """One acquisition lock. `deadline_ms`: since the epoch."""
 
     first_offset: int
     last_offset: int
     member_id: str
     delivery_count: int
     deadline_ms: int
-    lock_duration_ms: int = 0
-    forgiven: int = 0
+    lock_duration_ms: int
+    forgiven: int
 
 
 class HeldSharePartition(SharePartitionName, kw_only=True):

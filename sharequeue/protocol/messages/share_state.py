@@ -13,8 +13,7 @@ from sharequeue.protocol.types import StateAnnotation, StateBatch
 class PartitionState(Struct, omit_defaults=True, kw_only=True):
     """A share-partition in a state request. `None`: the field was not sent.
 
-    `from_offset`, in a read: the caller takes the state in pages, and wants the one that begins here. `columns`: it
-    takes a page in columns, too.
+    `from_offset`, in a read: where the page begins that the caller wants.
     """
 
     partition: int
@@ -22,8 +21,7 @@ class PartitionState(Struct, omit_defaults=True, kw_only=True):
     leader_epoch: int | None = None
     start_offset: int = -1
     delivery_complete_count: int = -1
-    from_offset: int | None = None
-    columns: bool = False
+    from_offset: int = 0
     state_batches: list[StateBatch] = []
     annotations: list[StateAnnotation] = []
 
@@ -53,10 +51,8 @@ class WriteBatchRequest(Request):
 
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start
-    offset of the leader's next write is at or behind it. `next_offset`, in a page of a state: where the next page
-    begins. Pages of one `version` belong together. `page`: the batches and annotations of a page, if the caller takes
-    columns; a share coordinator of an earlier release answers with lists. `pending`, after a write: the transactions
-    that its annotations name are stored."""
+    offset of the leader's next write is at or behind it. `page`, in a read: some of the state's batches with their
+    annotations. `next_offset`: where the next page begins. Pages of one `version` belong together."""
 
     partition: int
     error_code: int
@@ -68,10 +64,7 @@ class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     unfinished_offset: int | None = None
     next_offset: int | None = None
     version: int | None = None
-    state_batches: list[StateBatch] | None = None
-    annotations: list[StateAnnotation] | None = None
     page: StatePage | None = None
-    pending: bool = False
 
 
 class TopicStateResult(Struct, omit_defaults=True, kw_only=True):
@@ -103,4 +96,4 @@ class TopicDeletedRequest(Request):
 class TopicDeletedResponse(Response):
     """The shards in which all state of the topic is deleted: this instance owned them all the time."""
 
-    shards: list[int] = []
+    shards: list[int]

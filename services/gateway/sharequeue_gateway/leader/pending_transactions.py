@@ -195,7 +195,7 @@ class PendingTransactions:
                 for _ in settled_of(settlement.batches):  # before anything changes
                     pass
                 settled = settled_of(settlement.batches)
-            except msgspec.MsgspecError as fault:  # a later release wrote it: its gateways apply it
+            except msgspec.MsgspecError as fault:  # damaged: the row stays
                 log.warning("cannot read a settlement", extra=fields(group_id=led.key.group_id, cause=str(fault)))
                 return None
         resolved = machine.resolve(pending.transaction_id, settled, now_ms)

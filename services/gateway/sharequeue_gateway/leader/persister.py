@@ -74,10 +74,6 @@ SEND_AGAIN_S: Final = 2.0
 """The deadline of a request for which nobody waits any more."""
 PROBE_PAUSE_S: Final = 1.0
 """How often a failing share coordinator without writes is asked whether it takes writes."""
-NOT_KEPT: Final = (
-    "a share coordinator of an earlier release is running, so acknowledgements cannot be part of a transaction: upgrade"
-    " every share coordinator"
-)
 MOST_BYTES: Final = 4 << 20
 """The most bytes of one request, roughly; a single write may be larger."""
 MOST_WRITES: Final = 1000
@@ -280,8 +276,6 @@ class Persister:
                 for pending in writes:
                     if result.error_code:
                         self._refuse(url, pending, result, events)
-                    elif pending.write.pends and not result.pending:
-                        _end(pending, CoordinatorNotAvailable(NOT_KEPT), events)
                     else:
                         _end(pending, None, events)
                 if self.failing and not result.error_code:

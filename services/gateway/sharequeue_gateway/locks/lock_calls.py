@@ -27,14 +27,14 @@ LockName = tuple[int, int]
 
 class LockEntry(msgspec.Struct, array_like=True, frozen=True):
     """One acquired range, as the hash keeps it under its name. Where locks overlap, the higher delivery count is
-    valid. New fields come last and have defaults: entries of earlier gateways lack them."""
+    valid."""
 
     member_id: str
     delivery_count: int
     deadline_ms: int
     state_epoch: int
-    lock_duration_ms: int = 0
-    forgiven: int = 0
+    lock_duration_ms: int
+    forgiven: int
 
 
 class LockWrite(msgspec.Struct, frozen=True):

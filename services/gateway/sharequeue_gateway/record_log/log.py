@@ -298,8 +298,5 @@ class DeadLetterLog(Protocol):
     async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
         """The parked dead letters of a group, in order. `after`: begin behind this one."""
 
-    async def unpark(self, keys: Sequence[DeadLetterKey]) -> None:
-        """Remove parked dead letters: they were redriven."""
-
     async def open_counts(self, group_id: str) -> Mapping[TopicIdPartition, int]:
         """How many dead letters of a group were neither redriven nor removed, by the partition of their records."""

@@ -16,8 +16,6 @@ from sharequeue.protocol.types import (
     AcknowledgeType,
     DeliveryState,
     OffsetRange,
-    StateAnnotation,
-    StateBatch,
 )
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange, LogBatch
 from sharequeue_gateway.share_partition.outcomes import (
@@ -30,7 +28,6 @@ from sharequeue_gateway.share_partition.outcomes import (
 )
 from sharequeue_gateway.share_partition.pending import PendingRecords
 from sharequeue_gateway.share_partition.restored_page import InvalidState
-from sharequeue_gateway.share_partition.restoring import Restoring
 from sharequeue_gateway.share_partition.runs import (
     ACKNOWLEDGED,
     ACQUIRED,
@@ -73,7 +70,7 @@ class SharePartition(PendingRecords):
 
     | event | when |
     | --- | --- |
-    | `load` | this gateway begins to lead it |
+    | `loaded` | this gateway begins to lead it |
     | `can_acquire`, `acquisition` | a fetch |
     | `acknowledge`, `release_member` | a member settles records, or leaves |
     | `hold`, `resolve` | a transaction settles records; it has ended |
@@ -95,31 +92,6 @@ class SharePartition(PendingRecords):
         super().__init__(config, start_offset, jitter_seed)
         self.state_epoch = state_epoch
         self.leader_epoch = leader_epoch
-
-    @classmethod
-    def load(
-        cls,
-        config: ShareGroupConfig,
-        *,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        state_batches: Sequence[StateBatch],
-        annotations: Sequence[StateAnnotation] = (),
-        locks: Sequence[RestoredLock] = (),
-        now_ms: int,
-        jitter_seed: int = 0,
-    ) -> Loaded:
-        """Rebuild a share-partition from the persisted state and the locks of an earlier leader.
-
-        Args:
-            jitter_seed: see `backoff.py`.
-        Raises: InvalidState: the persisted state contradicts itself.
-        """
-        machine = cls(config, start_offset, state_epoch, leader_epoch, jitter_seed)
-        for _ in Restoring(machine, locks, now_ms).add(state_batches, annotations, last=True):
-            pass
-        return machine.loaded()
 
     def loaded(self) -> Loaded:
         """The window is restored: begin to lead it."""

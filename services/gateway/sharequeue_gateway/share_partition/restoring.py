@@ -4,9 +4,7 @@ import heapq
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeVar
-
-from msgspec import structs
+from typing import Final
 
 from sharequeue.protocol.state_columns import StatePage
 from sharequeue.protocol.types import MAX_INT64, DeliveryState, StateAnnotation, StateBatch
@@ -21,7 +19,6 @@ from sharequeue_gateway.share_partition.restored_page import (
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, Hold, LiveRun, RestoredLock, Run
 from sharequeue_gateway.share_partition.window import Window
 
-Part = TypeVar("Part", StateBatch, StateAnnotation)
 STEP_RUNS: Final = 200
 """Runs of one step: about 1 ms."""
 BULK_RUNS: Final = 1000
@@ -39,53 +36,28 @@ class Restoring:
     past its deadline gives an AVAILABLE record with that count, which waits as if its end had been seen in time: the
     backoff counts from the deadline. An ended lock (member "") has the end of that wait as its deadline. At the
     delivery limit both stay due locks, which `expire` ends. Holes become the gap that is read again.
-
-    A batch that may go on in the next page is held back, and so are those below a lock that reaches into that page.
     """
 
     def __init__(self, window: Window, locks: Sequence[RestoredLock], now_ms: int) -> None:
         self._window = window
         self._locks = sorted(locks)
         self._now_ms = now_ms
-        self._batches: list[StateBatch] = []
-        self._notes: list[StateAnnotation] = []
         self._expected = window.start_offset
         self._left = NOTHING
-        """Batches of a page in columns that a lock touches which reaches into the next page."""
+        """Batches of a page that a lock touches which reaches into the next page."""
         self._open: OpenBatch | None = None
-        """The last in-flight batch of the pages in columns."""
+        """The last in-flight batch of the pages."""
         self._pending = False
-        """Whether transactions decide about batches of the pages in columns."""
+        """Whether transactions decide about batches of the pages."""
         self._deadlines: list[tuple[int, int, int]] = []
 
-    def add(
-        self, state_batches: Sequence[StateBatch], annotations: Sequence[StateAnnotation], *, last: bool
-    ) -> Iterator[None]:
-        """Add a page, in steps of about STEP_RUNS runs. `last`: it is the last one.
-
-        Raises: InvalidState: a batch that ends before it begins, begins below the start offset, or overlaps another.
-        """
-        if any(after < before for before, after in itertools.pairwise(state_batches)):
-            state_batches = sorted(state_batches)
-        yield
-        for batch in state_batches:
-            if batch.last_offset < batch.first_offset or batch.first_offset < self._expected:
-                raise InvalidState(f"persisted state batch {batch.first_offset}-{batch.last_offset} is out of place")
-            self._expected = batch.last_offset + 1
-        yield
-        batches = _joined(self._batches, state_batches)
-        notes = _joined(self._notes, annotations)
-        yield
-        until = MAX_INT64 if last else batches[-1].first_offset if batches else -1
-        yield from self._add_pieces(batches, notes, until)
-        if last:
-            yield from self._end()
-
     def add_page(self, page: StatePage, *, last: bool) -> Iterator[None]:
-        """As `add`, of a page in columns. The pages of one state are all in columns, or none of them is.
+        """Add a page, in steps of at most BULK_RUNS runs. `last`: it is the last one.
 
         Batches that no lock touches need no cut. Only those that a lock of the next page touches are held back: an
         in-flight batch that goes on there gets its end when it is known.
+
+        Raises: InvalidState: the page contradicts itself, or begins before the last one ends.
         """
         ranges = ranges_in(page, self._window)
         if ranges.firsts:
@@ -104,9 +76,8 @@ class Restoring:
                 stop = low
                 break
             yield from self._add_stretch(ranges, place, low)
-            some = ranges.part(low, high)
             until = MAX_INT64 if high == count else ranges.firsts[high]
-            yield from self._add_pieces(some.state_batches(), some.annotations(), until, ranges)
+            yield from self._add_pieces(ranges.part(low, high), until, ranges)
             place = high
         yield from self._add_stretch(ranges, place, stop)
         self._left = ranges.part(stop)
@@ -159,46 +130,31 @@ class Restoring:
             yield from self._window.mark_all()
             yield
 
-    def _add_pieces(
-        self,
-        batches: Sequence[StateBatch],
-        annotations: Sequence[StateAnnotation],
-        until: int,
-        ranges: Ranges = NOTHING,
-    ) -> Iterator[None]:
-        """Add the pieces that end below `until`, and hold back the rest of the batches, annotations and locks.
-
-        Args:
-            ranges: the page in columns of the batches: it knows their in-flight batches. Otherwise they are these.
-        """
+    def _add_pieces(self, some: Ranges, until: int, ranges: Ranges) -> Iterator[None]:
+        """Add batches that locks touch. The locks from `until` on wait. `ranges`: the page, with in-flight batches."""
         window, now_ms = self._window, self._now_ms
-        disjoint = all(before.last_offset < after.first_offset for before, after in itertools.pairwise(annotations))
-        yield
-        notes = iter(annotations if disjoint else ())
+        notes = iter(some.annotations())
         note = next(notes, None)
-        left = [] if disjoint else list(annotations)
-        pieces = Pieces(window.start_offset, batches, self._locks, until)
+        left: list[StateAnnotation] = []
+        pieces = Pieces(window.start_offset, some.state_batches(), self._locks, until)
         for number, (first, end, persisted, lock) in enumerate(pieces):
             while note is not None and note.last_offset < first:
                 left.append(note)
                 note = next(notes, None)
             whole = note is not None and lock is None and note.first_offset == first and note.last_offset == end
-            untold = disjoint and (note is None or note.first_offset > end)
+            untold = note is None or note.first_offset > end
             in_flight = (first, end) if persisted is None else ranges.in_flight_batch(persisted)
             _add(window, first, end, persisted, lock, note if whole else None, now_ms, in_flight, untold=untold)
             if whole:
                 note = next(notes, None)
             if number % STEP_RUNS == 0:
                 yield
-        self._batches, self._locks = list(pieces.batches_left), list(pieces.locks_left)
+        self._locks = list(pieces.locks_left)
         if note is not None:
             left.append(note)
         left += notes
-        held_from = min(self._batches[0].first_offset, until) if self._batches else until
-        self._notes = [annotation for annotation in left if annotation.last_offset >= held_from]
         for number, annotation in enumerate(left):
-            if annotation.last_offset < held_from:
-                _annotate(window, annotation, now_ms)
+            _annotate(window, annotation, now_ms)
             if number % STEP_RUNS == 0:
                 yield
 
@@ -223,44 +179,27 @@ def _locked(locks: Sequence[RestoredLock], ranges: Ranges) -> Iterator[tuple[int
         yield low, high
 
 
-def _joined(before: list[Part], page: Sequence[Part]) -> Sequence[Part]:
-    """What was held back, with the next page. A batch or annotation that the border cuts is one again."""
-    if not before or not page:
-        return before or page
-    left, right = before[-1], page[0]
-    both = structs.replace(left, last_offset=right.last_offset)
-    touching = left.last_offset + 1 == right.first_offset
-    if touching and both == structs.replace(right, first_offset=left.first_offset):
-        before[-1] = both
-        page = page[1:]
-    before.extend(page)
-    return before
-
-
 class Pieces:
     """The pieces of the window that end below `until`, each with its batch and its live lock, ascending.
 
-    Only where locks lie are batches cut. `batches_left`, `locks_left`: those that reach `until`, when the iterator has
-    ended.
+    Only where locks lie are batches cut. `locks_left`: those that reach `until`, when the iterator has ended.
     """
 
     def __init__(
         self, start_offset: int, batches: Sequence[StateBatch], locks: Sequence[RestoredLock], until: int
     ) -> None:
-        """`batches`, `locks`: both ascending."""
+        """`batches`, `locks`: both ascending. The batches end below `until`."""
         self._start_offset = start_offset
         self._until = until
-        self.batches_left = batches
+        self._batches = batches
         self.locks_left = locks
 
     def __iter__(self) -> Iterator[tuple[int, int, StateBatch | None, RestoredLock | None]]:
-        batches, locks, until = self.batches_left, self.locks_left, self._until
+        batches, locks, until = self._batches, self.locks_left, self._until
         at_batch = at_lock = 0
         while at_batch < len(batches) or at_lock < len(locks):
             batch = batches[at_batch] if at_batch < len(batches) else None
             if batch is not None and (at_lock == len(locks) or batch.last_offset < locks[at_lock].first_offset):
-                if batch.last_offset >= until:
-                    break
                 at_batch += 1
                 yield batch.first_offset, batch.last_offset, batch, None
                 continue
@@ -278,7 +217,7 @@ class Pieces:
                 break
             yield from _pieces(self._start_offset, batches[at_batch:next_batch], locks[at_lock:next_lock])
             at_batch, at_lock = next_batch, next_lock
-        self.batches_left, self.locks_left = batches[at_batch:], locks[at_lock:]
+        self.locks_left = locks[at_lock:]
 
 
 def _add(
@@ -310,13 +249,12 @@ def _add(
     if lock is not None:
         run.delivery_count = lock.delivery_count
         run.forgiven = lock.forgiven
-        lock_duration_ms = lock.lock_duration_ms or window.config.record_lock_duration_ms
-        deadline_ms = max(now_ms, min(lock.deadline_ms, now_ms + lock_duration_ms)) if lock.member_id else now_ms
+        deadline_ms = max(now_ms, min(lock.deadline_ms, now_ms + lock.lock_duration_ms)) if lock.member_id else now_ms
         if deadline_ms > now_ms or run.attempt >= window.config.delivery_count_limit:
             run.become(ACQUIRED)
             run.member_id = lock.member_id
             run.lock_expires_at_ms = deadline_ms
-            run.lock_duration_ms = lock_duration_ms
+            run.lock_duration_ms = lock.lock_duration_ms
             window.time_lock(deadline_ms, first, last)
         else:
             ended = not lock.member_id

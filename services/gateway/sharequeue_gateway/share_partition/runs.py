@@ -292,8 +292,7 @@ class DeadLetter(NamedTuple):
 class RestoredLock(NamedTuple):
     """An acquisition lock that an earlier leader left. Locks may overlap and may be stale.
 
-    `lock_duration_ms`: its length; 0 stands for the group's, in the entry of a gateway that did not know lengths.
-    `forgiven`: as in Run.
+    `lock_duration_ms`: its length. `forgiven`: as in Run.
     """
 
     first_offset: int
@@ -301,7 +300,7 @@ class RestoredLock(NamedTuple):
     member_id: str
     delivery_count: int
     deadline_ms: int
-    lock_duration_ms: int = 0
+    lock_duration_ms: int
     forgiven: int = 0
 
 

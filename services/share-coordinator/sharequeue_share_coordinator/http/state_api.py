@@ -137,7 +137,6 @@ class ShareStateApi:
             topic,
             self._updates_per_snapshot,
             self._clock.now_ms(),
-            keeps_pending=self._coordinator.keeps_pending,
         )
 
     # Requests

@@ -25,10 +25,6 @@ from sharequeue_share_coordinator.share_state.notes import FINISHED, Note, annot
 from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 BLOCK: Final = 512
-BATCH_BYTES: Final = 100
-NOTE_BYTES: Final = 150
-REASON_BYTES: Final = 50
-"""Of a batch, a note and a reason as JSON, with the names of their fields, without the text."""
 
 
 class NotedBatch(Struct, frozen=True, gc=False):
@@ -104,26 +100,18 @@ class BatchList:
         for place, block in enumerate(self.blocks[index:]):
             yield from block[bisect_left(block, offset, key=_last) :] if place == 0 else block
 
-    def page(self, offset: int, size: int) -> tuple[list[NotedBatch], int | None]:
-        """The batches that end at or behind an offset, up to a size in bytes as JSON, roughly, but at least one.
-
-        Returns: also where the next page begins. None: this is the last one.
-        """
-        page: list[NotedBatch] = []
-        left = size
-        for batch in self.from_offset(offset):
-            if left <= 0:
-                return page, batch.first_offset
-            page.append(batch)
-            left -= BATCH_BYTES
-            if batch.note is not None:
-                left -= NOTE_BYTES + sum(REASON_BYTES + 2 * len(reason.text) for reason in batch.note.reasons)
-                left -= len(batch.note.transaction_id or "")
-        return page, None
-
     def state_batches(self) -> list[StateBatch]:
         """The batches without their notes; neighbours that differ in the note alone are one."""
-        return state_batches_of(self)
+        found: list[StateBatch] = []
+        first, end, outcome = 0, -1, -1
+        for batch in self:
+            if batch.first_offset == end and batch.outcome == outcome:
+                found.pop()
+            else:
+                first, outcome = batch.first_offset, batch.outcome
+            end = batch.last_offset + 1
+            found.append(StateBatch(first, batch.last_offset, outcome % STATES, outcome // STATES))
+        return found
 
     def reasons(self) -> frozenset[str]:
         """The different reasons that are noted."""
@@ -133,7 +121,18 @@ class BatchList:
 
     def annotations(self) -> list[StateAnnotation]:
         """The notes; neighbours with an equal note and delivery count are one."""
-        return annotations_of(self)
+        found: list[StateAnnotation] = []
+        first, end, last_note, count = 0, -1, None, -1
+        for batch in self:
+            if batch.note is None:
+                continue
+            if batch.first_offset == end and batch.delivery_count == count and batch.note == last_note:
+                found[-1] = annotation_of(first, batch.last_offset, count, batch.note)
+            else:
+                first, last_note, count = batch.first_offset, batch.note, batch.delivery_count
+                found.append(annotation_of(first, batch.last_offset, count, batch.note))
+            end = batch.last_offset + 1
+        return found
 
     def updated(
         self, batches: Sequence[StateBatch], annotations: Sequence[StateAnnotation], start_offset: int
@@ -191,34 +190,6 @@ def batch_list(batches: Iterable[StateBatch], annotations: Sequence[StateAnnotat
 def in_blocks(batches: Sequence[NotedBatch]) -> BatchList:
     """A list of batches that are ascending and disjoint, with no two equal neighbours."""
     return BatchList(tuple(tuple(batches[start : start + BLOCK]) for start in range(0, len(batches), BLOCK)))
-
-
-def state_batches_of(batches: Iterable[NotedBatch]) -> list[StateBatch]:
-    found: list[StateBatch] = []
-    first, end, outcome = 0, -1, -1
-    for batch in batches:
-        if batch.first_offset == end and batch.outcome == outcome:
-            found.pop()
-        else:
-            first, outcome = batch.first_offset, batch.outcome
-        end = batch.last_offset + 1
-        found.append(StateBatch(first, batch.last_offset, outcome % STATES, outcome // STATES))
-    return found
-
-
-def annotations_of(batches: Iterable[NotedBatch]) -> list[StateAnnotation]:
-    found: list[StateAnnotation] = []
-    first, end, last_note, count = 0, -1, None, -1
-    for batch in batches:
-        if batch.note is None:
-            continue
-        if batch.first_offset == end and batch.delivery_count == count and batch.note == last_note:
-            found[-1] = annotation_of(first, batch.last_offset, count, batch.note)
-        else:
-            first, last_note, count = batch.first_offset, batch.note, batch.delivery_count
-            found.append(annotation_of(first, batch.last_offset, count, batch.note))
-        end = batch.last_offset + 1
-    return found
 
 
 def _part(batch: NotedBatch, first_offset: int, last_offset: int) -> NotedBatch:

@@ -81,11 +81,6 @@ class Note(Struct, frozen=True, gc=False):
     def transaction_id(self) -> str | None:
         return None if self.rest is None else self.rest.transaction_id
 
-    @property
-    def reasons(self) -> tuple[Given, ...]:
-        """All of them, the oldest first."""
-        return self.earlier if self.reason is None else (*self.earlier, self.reason)
-
 
 NOTHING: Final = Note()
 

@@ -3,7 +3,7 @@
 Source: Kafka ShareCoordinatorShard.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -20,12 +20,7 @@ from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
 )
-from sharequeue_share_coordinator.share_state.batch_list import (
-    BatchList,
-    NotedBatch,
-    annotations_of,
-    state_batches_of,
-)
+from sharequeue_share_coordinator.share_state.batch_list import BatchList
 from sharequeue_share_coordinator.share_state.changes import changes_between
 from sharequeue_share_coordinator.share_state.columns import page_from
 from sharequeue_share_coordinator.share_state.notes import FINISHED, bounded
@@ -65,8 +60,8 @@ def fault(partition: int, error: type[ApiError] | ApiError, message: str) -> Dec
     return Decision(result)
 
 
-def done(partition: int, *, pending: bool = False) -> PartitionStateResult:
-    return PartitionStateResult(partition=partition, error_code=0, error_message=None, pending=pending)
+def done(partition: int) -> PartitionStateResult:
+    return PartitionStateResult(partition=partition, error_code=0, error_message=None)
 
 
 def not_served(partition: int, cause: ApiError | None) -> PartitionStateResult:
@@ -143,10 +138,9 @@ def read(
     now_ms: int,
     page_bytes: int = READ_PAGE_BYTES,
 ) -> Decision:
-    """Read the state. A leader epoch above the recorded one is recorded first; from then on lower ones are fenced.
+    """Read a page of about `page_bytes` of the state.
 
-    A caller that names `from_offset` gets a page of about `page_bytes`, and where the next one begins; in columns if it
-    takes these.
+    A leader epoch above the recorded one is recorded first; from then on lower ones are fenced.
     """
     leader_epoch = request.leader_epoch or 0
     if state is None:
@@ -169,21 +163,17 @@ def read(
                 delivery_complete_count=state.delivery_complete_count,
             )
             version = (state.snapshot_epoch, state.updates + 1)
+    page, next_offset = page_from(state.batches, request.from_offset, page_bytes)
     result = PartitionStateResult(
         partition=request.partition,
         error_code=0,
         error_message=None,
         state_epoch=state.state_epoch,
         start_offset=state.start_offset,
-        version=None if request.from_offset is None else (version[0] << 31) + version[1],
+        next_offset=next_offset,
+        version=(version[0] << 31) + version[1],
+        page=page,
     )
-    batches: Iterable[NotedBatch] = state.batches
-    if request.from_offset is not None and request.columns:
-        result.page, result.next_offset = page_from(state.batches, request.from_offset, page_bytes)
-        return Decision(result, row)
-    if request.from_offset is not None:
-        batches, result.next_offset = state.batches.page(request.from_offset, page_bytes)
-    result.state_batches, result.annotations = state_batches_of(batches), annotations_of(batches) or None
     return Decision(result, row)
 
 
@@ -193,15 +183,8 @@ def write(
     topic: Decision | None,
     updates_per_snapshot: int,
     now_ms: int,
-    *,
-    keeps_pending: bool = True,
 ) -> Decision:
-    """Write what changed. The start offset never moves back; the count belongs to the start offset that stays.
-
-    Args:
-        keeps_pending: every instance reads what is pending on a transaction. Otherwise nothing of it is stored. The
-            answer says whether it was, because an earlier release says nothing and stores nothing.
-    """
+    """Write what changed. The start offset never moves back; the count belongs to the start offset that stays."""
     leader_epoch, state_epoch = request.leader_epoch or 0, request.state_epoch or 0
     if state is None:
         return fault(request.partition, InvalidRequest, "the share-partition cannot be written: it is not initialised")
@@ -214,10 +197,7 @@ def write(
     start_offset = max(request.start_offset, state.start_offset)
     count = _delivery_complete_count(state, request)
     annotations = bounded(request.annotations, state.reasons)
-    pending = any(annotation.transaction_id is not None for annotation in annotations)
-    if pending and not keeps_pending:
-        annotations = [structs.replace(annotation, transaction_id=None) for annotation in annotations]
-    result = done(request.partition, pending=pending and keeps_pending)
+    result = done(request.partition)
     if not snapshot_due(state, updates_per_snapshot) or state.large:
         state_batches = combine_state_batches([], request.state_batches, start_offset)
         row = Row(

@@ -127,9 +127,6 @@ class Redriving:
             matching = [found for found in chunk if meant(found)]
             written = await self._dead_letters.written([found.key for found in matching])
             new = [found for found in matching if found.key not in written]
-            left = [found.key for found in matching if found.parked and found.key in written]
-            if left and not request.dry_run:  # an earlier version crashed between append and unpark
-                await self._dead_letters.unpark(left)
             if request.max_records is not None:
                 new = new[: request.max_records - done.matched]
             done.matched += len(new)

@@ -22,6 +22,7 @@ from sharequeue.slices import Slices
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.share_partition.backoff import jitter_seed
 from sharequeue_gateway.share_partition.machine import Loaded, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.restored_page import InvalidState
 from sharequeue_gateway.share_partition.restoring import Restoring
 
 MOST_BEGUN: Final = 5
@@ -48,8 +49,7 @@ async def restored_from_pages(
         state_epoch, version = page.state_epoch or 0, page.version
         machine = SharePartition(config, start_offset, state_epoch, leader_epoch, jitter_seed(key))
         restoring = Restoring(machine, locks, now_ms)
-        in_columns = page.page is not None
-        while (page.version, page.page is not None) == (version, in_columns):
+        while page.version == version:
             adding = _add(restoring, page, slices)
             if page.next_offset is None:
                 await adding
@@ -63,12 +63,9 @@ async def restored_from_pages(
 
 
 async def _add(restoring: Restoring, page: PartitionStateResult, slices: Slices) -> None:
-    last = page.next_offset is None
-    if page.page is None:  # of a share coordinator of an earlier release
-        adding = restoring.add(page.state_batches or (), page.annotations or (), last=last)
-    else:
-        adding = restoring.add_page(page.page, last=last)
-    for _ in adding:
+    if page.page is None:
+        raise InvalidState("the share coordinator answered no page of the state")
+    for _ in restoring.add_page(page.page, last=page.next_offset is None):
         if slices.over():
             await slices.pause()
 

@@ -215,10 +215,6 @@ class PostgresDeadLetterLog:
             ParkedDeadLetter(SharePartitionKey(group_id, str(row[0]), row[1]), row[2], row[3], row[4]) for row in rows
         ]
 
-    async def unpark(self, keys: Sequence[DeadLetterKey]) -> None:
-        async with self._database.connection() as connection, connection.transaction():
-            await open_dead_letters.subtract(connection, await _unpark(connection, keys))
-
     async def open_counts(self, group_id: str) -> Mapping[TopicIdPartition, int]:
         async with self._database.connection() as connection:
             return await open_dead_letters.counts_of(connection, group_id)

@@ -43,10 +43,7 @@ class Settlement(NamedTuple):
 
 
 class SettledLines:
-    """The batches that a transaction settles in one share-partition, as lines of JSON.
-
-    A gateway of an earlier release reads a settlement of one line only, and leaves others to later releases.
-    """
+    """The batches that a transaction settles in one share-partition, as lines of JSON."""
 
     __slots__ = ("_lines", "_rest")
 
@@ -69,7 +66,7 @@ class SettledLines:
 
 
 def settled_of(lines: bytes) -> Iterator[SettledBatch]:
-    """The settled batches, decoded line by line. Raises: MsgspecError: a line is of a later release."""
+    """The settled batches, decoded line by line. Raises: MsgspecError: a line is damaged."""
     for line in io.BytesIO(lines):
         yield from _decode(line)
 
