@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.http.calls import Gateway, Json, good, problem, wait_until
-from tests.http.database import sql
 
 
 def redrive(gateway: Gateway, group: str, **fields: Any) -> Json:
@@ -208,24 +207,6 @@ def test_parked_dead_letters_are_redriven(gateway: Gateway, name: str) -> None:
     assert redrive(gateway, name, page_token=token) == {"matched": 1, "redriven": 1}
     assert "parked_dead_letters" not in gateway.in_flight(name)[0]
     assert [value for _, value, _, _ in records(gateway, name, name)] == [1, 2, 3]
-
-
-def test_a_crash_before_a_parked_dead_letter_is_removed_redrives_it_once(
-    gateway: Gateway, name: str, shared_database: str
-) -> None:
-    """It was sent already: the next run does not send it again, and then removes it."""
-    gateway.create_topic(f"{name}-no-letters")
-    gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-no-letters")
-    gateway.produce(name, 1, 2)
-    dead(gateway, name, name, 2)
-    parked = sql(shared_database, "SELECT * FROM log.parked_dead_letters WHERE group_id = $1", name)
-    assert redrive(gateway, name) == {"matched": 2, "redriven": 2}
-    for row in parked:
-        places = ", ".join(f"${number}" for number in range(1, len(row) + 1))
-        sql(shared_database, f"INSERT INTO log.parked_dead_letters VALUES ({places})", *row)
-    assert redrive(gateway, name) == {"matched": 0, "redriven": 0}
-    assert "parked_dead_letters" not in gateway.in_flight(name)[0]
-    assert [value for _, value, _, _ in records(gateway, name, name)] == [1, 2]
 
 
 def test_redriving_a_group_without_dead_letters_does_nothing(gateway: Gateway, name: str) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 
+from sharequeue.protocol.codec import decoder_of, encode
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 from sharequeue.stack.stack import Stack
@@ -140,7 +141,7 @@ def test_a_state_write_may_exceed_the_limit_of_client_requests(calls: Calls, top
         (result,) = calls("read", topic_id, {"leader_epoch": 0, "from_offset": offset})
         found += batches_of(result)
         offset = result.get("next_offset")
-    assert in_blocks(found).annotations() == msgspec.convert(notes, list[StateAnnotation])
+    assert in_blocks(found).annotations() == decoder_of(list[StateAnnotation]).decode(encode(notes))
 
 
 def test_sc_003_read_and_write_need_initialize(calls: Calls, topic_id: str) -> None:
