@@ -34,18 +34,10 @@ class Shard(NamedTuple):
 
 
 class ShardStore:
-    """One function per statement, in the schema named `schema`.
+    """One function per statement, in the schema named `schema`."""
 
-    `row_format`: the highest format of rows that this instance reads, kept in its row from the first moment; None: the
-    schema keeps none.
-    """
-
-    def __init__(self, schema: str, row_format: int | None = None) -> None:
+    def __init__(self, schema: str) -> None:
         self._schema = schema
-        self._column, self._value, self._set = "", "", ""
-        if row_format is not None:
-            self._column, self._value = ", row_format", f", {row_format:d}"
-            self._set = f", row_format = {row_format:d}"
         self.channel = f"sharequeue_{schema}_shards"
         self._held = f"SELECT count(*) FROM ({HELD.format(schema=schema, shards='$1', epochs='$2')}) held"
 
@@ -61,10 +53,9 @@ class ShardStore:
     async def join(self, connection: Any, instance: Instance) -> None:
         """Take the name, also from another process, and delete instances that were last seen a day ago."""
         await connection.execute(
-            f"""INSERT INTO {self._schema}.instances (node_id, incarnation, url, seen_at{self._column})
-                VALUES ($1, $2, $3, clock_timestamp(){self._value})
-                ON CONFLICT (node_id)
-                DO UPDATE SET incarnation = $2, url = $3, seen_at = clock_timestamp(){self._set}""",
+            f"""INSERT INTO {self._schema}.instances (node_id, incarnation, url, seen_at)
+                VALUES ($1, $2, $3, clock_timestamp())
+                ON CONFLICT (node_id) DO UPDATE SET incarnation = $2, url = $3, seen_at = clock_timestamp()""",
             *instance,
         )
         await connection.execute(f"DELETE FROM {self._schema}.instances WHERE seen_at < now() - interval '1 day'")
@@ -74,8 +65,8 @@ class ShardStore:
         None if its name was taken."""
         async with connection.transaction():
             status: str = await connection.execute(
-                f"""INSERT INTO {self._schema}.instances AS known (node_id, incarnation, url, seen_at{self._column})
-                    VALUES ($1, $2, $3, clock_timestamp(){self._value})
+                f"""INSERT INTO {self._schema}.instances AS known (node_id, incarnation, url, seen_at)
+                    VALUES ($1, $2, $3, clock_timestamp())
                     ON CONFLICT (node_id) DO UPDATE SET seen_at = clock_timestamp() WHERE known.incarnation = $2""",
                 *instance,
             )

@@ -13,7 +13,6 @@ from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.prepare import ShardChanges
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.row_format import ROW_FORMAT
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decide
 
@@ -51,7 +50,7 @@ class Running:
 
         self.ownership = Ownership(
             connect_owner,
-            ShardStore("share_state", ROW_FORMAT),
+            ShardStore("share_state"),
             node_id=node_id,
             url=f"http://{node_id}",
             shards=range(SHARDS),

@@ -382,56 +382,6 @@ async def test_a_missing_part_is_damage_that_is_named(database_url: str) -> None
             assert await again.delete(key) == 0
 
 
-async def test_nothing_new_is_written_while_an_older_instance_runs(database_url: str) -> None:
-    """Its rows must be readable: it may be the next owner."""
-    key = new_key()
-    async with session(database_url) as admin, running(database_url, limit=2, lease_ms=20_000) as coordinator:
-        await admin.execute(  # its lease has ended, so it owns nothing, but it may still run
-            """INSERT INTO share_state.instances (node_id, incarnation, url, seen_at)
-               VALUES ('old', 'x', 'y', now() - interval '30 seconds')"""
-        )
-        await coordinator.housekeeping.agree_on_format()
-        await coordinator.init(key, 9)
-        await release(coordinator, key, 3000)
-        await accept(coordinator, key, 7000)
-        await accept(coordinator, key, 7002)
-        records = await admin.fetch("SELECT kind, record FROM share_state.share_records ORDER BY seq")
-        assert [row["kind"] for row in records] == [SNAPSHOT, UPDATE, UPDATE, UPDATE]
-        assert not any(row["record"].startswith(row_format.MARK) for row in records)
-        assert not await coordinator.large_snapshots.write(key), "a cold one, or one that was due before"
-        await admin.execute(
-            "UPDATE share_state.instances SET seen_at = now() - interval '2 minutes' WHERE node_id = 'old'"
-        )
-        await coordinator.housekeeping.agree_on_format()
-        await accept(coordinator, key, 7004)
-        await until_kind(admin, key, LARGE_SNAPSHOT)
-        rows, parts = await store.export(admin, ExportStateQuery())
-        assert [row[5] for row in rows] == [SNAPSHOT, UPDATE, UPDATE, UPDATE, UPDATE, LARGE_SNAPSHOT]
-        assert [len(found) for found in parts.values()] == [7]
-
-
-@pytest.mark.parametrize("joins", ["a new name", "the name of an older instance", "a row that was removed"])
-async def test_an_instance_that_joins_lowers_no_format(database_url: str, joins: str) -> None:
-    """Another instance may ask for the lowest format at any moment, also before this one has done anything else."""
-    async with session(database_url) as admin, running(database_url, node_id="a", lease_ms=20_000) as a:
-        if joins == "the name of an older instance":
-            await admin.execute(
-                "INSERT INTO share_state.instances (node_id, incarnation, url, seen_at) VALUES ('b', 'x', 'y', now())"
-            )
-            await a.housekeeping.agree_on_format()
-            assert not a.coordinator.keeps_pending
-        async with running(database_url, node_id="b", lease_ms=20_000) as b:
-            if joins == "a row that was removed":
-                await admin.execute("DELETE FROM share_state.instances WHERE node_id = 'b'")
-                b.ownership.look_again()
-                there = 0
-                while not there:
-                    await asyncio.sleep(0.01)
-                    there = await admin.fetchval("SELECT count(*) FROM share_state.instances WHERE node_id = 'b'")
-            await a.housekeeping.agree_on_format()
-            assert (a.coordinator.compact, a.coordinator.keeps_pending, a.coordinator.keeps_changes) == (True,) * 3
-
-
 async def test_a_large_load_stops_no_loop(database_url: str) -> None:
     """250,000 batches. What is left is work of C code that cannot be interrupted.
 

@@ -18,7 +18,6 @@ from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.settings import Settings
-from sharequeue_share_coordinator.share_state.row_format import ROW_FORMAT
 
 
 class ShardChanges:
@@ -58,7 +57,7 @@ async def prepare(settings: Settings) -> Service:
     clock = Clock()
     ownership = Ownership(
         connect,
-        ShardStore("share_state", ROW_FORMAT),
+        ShardStore("share_state"),
         node_id=node_name(settings.node_id, settings.port),
         url=own_url(settings.url, settings.host, settings.port),
         shards=range(settings.shards),
@@ -72,7 +71,6 @@ async def prepare(settings: Settings) -> Service:
         max_cached=settings.max_cached_share_partitions,
         sized=not settings.kafka_defaults,
     )
-    coordinator.compact = coordinator.keeps_pending = coordinator.keeps_changes = False
     housekeeping = Housekeeping(
         coordinator,
         connect,
@@ -85,7 +83,6 @@ async def prepare(settings: Settings) -> Service:
     group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     partition_counts = PartitionCounts(group_coordinators)
     await ownership.start(ShardChanges(coordinator, partition_counts))
-    await housekeeping.agree_on_format()
     app = create_share_coordinator_app(
         ShareStateApi(coordinator, housekeeping, partition_counts, clock, updates_per_snapshot=updates_per_snapshot),
         ExportApi(connect, coordinator.health),

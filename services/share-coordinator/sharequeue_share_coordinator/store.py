@@ -276,16 +276,6 @@ async def remove_lost_parts(connection: Any) -> None:
     )
 
 
-async def lowest_format(connection: Any, row_format: int) -> int:
-    """The lowest format of rows that a live instance reads. `row_format`: that of this one."""
-    lowest: int = await connection.fetchval(
-        """SELECT coalesce(min(row_format), $1) FROM share_state.instances
-           WHERE seen_at > clock_timestamp() - interval '1 minute'""",
-        row_format,
-    )
-    return lowest
-
-
 async def keys_without_state(connection: Any, limit: int) -> dict[SharePartitionKey, int]:
     """Keys without rows, and their ids: the tombstone was pruned, or the initialisation was never stored."""
     rows = await connection.fetch(

@@ -53,12 +53,6 @@ class ShareCoordinator:
             ownership, updates_per_snapshot=updates_per_snapshot, max_cached=max_cached, sized=sized
         )
         self._sized = sized
-        self.compact = True
-        """Whether rows are written in the compact format: every live instance reads it."""
-        self.keeps_pending = True
-        """Whether pending deliveries are stored: every live instance reads rows that have some."""
-        self.keeps_changes = True
-        """Whether large snapshots may say what has changed since an earlier one: every live instance reads them."""
         self._large: dict[SharePartitionKey, None] = {}
         self._large_due = asyncio.Event()
         self._gathered: list[WaitingRequest] = []
@@ -208,7 +202,7 @@ class ShareCoordinator:
                     assert entry.key_id is not None, (
                         "only Initialize decides a row without a state, and it makes the key"
                     )
-                    record = encode_row(row, compact=self.compact)
+                    record = encode_row(row)
                     decided.states[key] = replay(
                         state, row, self._updates_per_snapshot, len(record) if self._sized else 0
                     )
@@ -250,9 +244,9 @@ class ShareCoordinator:
             entry.state = state
             if entry.key_id is not None and decided.last_seqs is not None:
                 entry.last_seq = decided.last_seqs.get(entry.key_id, entry.last_seq)
-            if state is None or not self.compact:
+            if state is None:
                 continue
-            if snapshot_due(state, self._updates_per_snapshot, whole=not self.keeps_changes) and state.large:
+            if snapshot_due(state, self._updates_per_snapshot) and state.large:
                 self.snapshot_later(key)
             else:  # one was perhaps due while the last one was being written
                 self._large.pop(key, None)

@@ -17,12 +17,6 @@ from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.row_format import (
-    CHANGES_FORMAT,
-    COMPACT_FORMAT,
-    PENDING_FORMAT,
-    ROW_FORMAT,
-)
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decision
 
@@ -81,7 +75,6 @@ class Housekeeping:
         for turn in itertools.count():
             await asyncio.sleep(self._prune_interval_ms / 1000)
             try:
-                await self.agree_on_format()
                 connection = await self._connected()
                 if turn % ROUNDS_PER_SWEEP == 0:
                     await self.sweep(connection)
@@ -121,13 +114,6 @@ class Housekeeping:
                 self._coordinator.snapshot_later(key)
             return Decision(shard.done(0))
         return Decision(shard.done(0), shard.cold_snapshot(state, self._cold_interval_ms, now_ms))
-
-    async def agree_on_format(self) -> None:
-        """Write rows in a format only once every live instance reads it."""
-        lowest = await store.lowest_format(await self._connected(), ROW_FORMAT)
-        self._coordinator.compact = lowest >= COMPACT_FORMAT
-        self._coordinator.keeps_pending = lowest >= PENDING_FORMAT
-        self._coordinator.keeps_changes = lowest >= CHANGES_FORMAT
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

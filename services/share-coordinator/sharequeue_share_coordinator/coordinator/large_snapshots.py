@@ -57,12 +57,8 @@ class LargeSnapshots:
         entry = self._coordinator.states.entries.get(key)
         if entry is None or entry.state is None or entry.key_id is None or not entry.state.large:
             return False
-        if not self._coordinator.compact:
-            return False
         begun, covers = entry.state, entry.last_seq
-        row = (
-            await asyncio.to_thread(shard.changed_snapshot, begun, covers) if self._coordinator.keeps_changes else None
-        )
+        row = await asyncio.to_thread(shard.changed_snapshot, begun, covers)
         if row is None:
             row = await self._stored_whole(entry.key_id, begun, covers)
         decide = partial(self._publish, begun, row)
@@ -74,8 +70,6 @@ class LargeSnapshots:
         return counts
 
     def _publish(self, begun: KeyState, row: Row, state: KeyState | None) -> Decision:
-        if not self._coordinator.compact or (row.changes and not self._coordinator.keeps_changes):
-            return Decision(shard.done(0))  # an instance that cannot read the row has started since
         return shard.publish(state, begun, row, self._clock.now_ms())
 
     async def _stored_whole(self, key_id: int, begun: KeyState, covers: int) -> Row:

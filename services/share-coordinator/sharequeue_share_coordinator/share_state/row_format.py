@@ -1,17 +1,8 @@
 """How rows and the parts of a large snapshot are written as bytes, and read. Pure.
 
-Four formats of a row are read:
-
-    1   a map of Row's fields, as msgpack: rows of earlier releases, and new ones while an instance runs that reads
-        no other
-    2   MARK, then an array, as msgpack. MARK is no msgpack, so a reader of format 1 refuses the row
-    3   PENDING_MARK, then the same array with the transactions on which records are pending: a reader of an earlier
-        format refuses the row, instead of losing them
-    4   CHANGES_MARK, then the same array with what has changed since the parts of a large snapshot were stored
-
-In formats 2 to 4 a range is a distance and a length, and a time counts steps of `STEP_MS`. The parts of a large
-snapshot have one column for each field of a batch, compressed. Each part holds at most `BATCHES_PER_PART` batches and
-earlier reasons, so it is at most 1 MiB.
+A row is an array in msgpack, in which a range is a distance and a length, and a time counts steps of `STEP_MS`. The
+parts of a large snapshot have one column for each field of a batch, compressed. Each part holds at most
+`BATCHES_PER_PART` batches and earlier reasons, so it is at most 1 MiB.
 """
 
 import itertools
@@ -22,7 +13,6 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from sharequeue.protocol.codec import from_builtin, to_builtin
 from sharequeue.protocol.state_columns import (
     STEP_MS,
     ReasonHistory,
@@ -39,19 +29,13 @@ from sharequeue_share_coordinator.share_state.columns import batches_of, columns
 from sharequeue_share_coordinator.share_state.notes import Given, earlier_of, given
 from sharequeue_share_coordinator.share_state.rows import Base, Row
 
-ROW_FORMAT: Final = 4
-"""The highest format that is read."""
-COMPACT_FORMAT: Final = 2
-PENDING_FORMAT: Final = 3
-CHANGES_FORMAT: Final = 4
-MARK: Final = b"\xc1\x02"
-PENDING_MARK: Final = b"\xc1\x03"
-CHANGES_MARK: Final = b"\xc1\x04"
 BATCHES_PER_PART: Final = 10_000
 COMPRESSION: Final = 1
 
 
-class _CompactRow(Struct, array_like=True, frozen=True):
+class _Short(Struct, array_like=True, frozen=True):
+    """A row that has nothing of what `_Full` adds, as most have."""
+
     kind: int
     snapshot_epoch: int
     state_epoch: int
@@ -61,28 +45,17 @@ class _CompactRow(Struct, array_like=True, frozen=True):
     delivery_complete_count: int
     batches: list[int]
     annotations: list[int | str | None]
-    times: tuple[int, ...] = ()
-    large: tuple[int, int, int, int] = (0, 0, 0, 0)
-    reasons: tuple[str, ...] = ()
+    times: tuple[int, ...]
+    large: tuple[int, int, int, int]
+    reasons: tuple[str, ...]
 
 
-class _RowWithHistory(_CompactRow, array_like=True, frozen=True):
-    """A row whose annotations have reasons. A reader that does not know the last field lacks only the history."""
+class _Full(_Short, array_like=True, frozen=True):
+    """`pending`: for each annotation its transaction; empty if none has one. `changes`: of `encode_changes`."""
 
     history: ReasonHistory = ReasonHistory()
-
-
-class _PendingRow(_RowWithHistory, array_like=True, frozen=True):
-    """A row of format 3. `pending`: for each annotation its transaction. `transactions`: those that the parts of a
-    large snapshot refer to."""
-
     pending: list[str | None] = []
     transactions: tuple[str, ...] = ()
-
-
-class _ChangedRow(_PendingRow, array_like=True, frozen=True):
-    """A row of format 4. `changes`: of `encode_changes`."""
-
     changes: bytes = b""
 
 
@@ -97,23 +70,16 @@ class _Changed(Struct, array_like=True, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_map = msgspec.msgpack.Decoder(Row, dec_hook=from_builtin).decode
-_decode_compact = msgspec.msgpack.Decoder(_ChangedRow).decode
+_decode_row = msgspec.msgpack.Decoder(_Full).decode
 _decode_part = msgspec.msgpack.Decoder(StateColumns).decode
 _decode_changed = msgspec.msgpack.Decoder(_Changed).decode
-_encode_map = msgspec.msgpack.Encoder(enc_hook=to_builtin).encode
 
 
-def encode_row(row: Row, *, compact: bool = True) -> bytes:
-    """The bytes of a row. `compact`: in format 2, which is the only one for a large snapshot.
-
-    A row with pending records is in format 3 all the same, and one with changes in format 4: in another one these would
-    be lost.
-    """
+def encode_row(row: Row) -> bytes:
+    """The bytes of a row."""
     pending = [annotation.transaction_id for annotation in row.annotations]
-    is_pending = bool(row.transactions) or any(transaction_id is not None for transaction_id in pending)
-    if not compact and not is_pending and not row.changes:
-        return _encode_map(row)
+    if not any(pending):
+        pending = []
     base = max(row.start_offset, 0)
     batches: list[int] = []
     for batch in row.state_batches:
@@ -152,23 +118,15 @@ def encode_row(row: Row, *, compact: bool = True) -> bytes:
         (row.covers, row.snapshot_id, row.parts, row.size),
         tuple(row.reasons),
     )
-    if row.changes:
-        return CHANGES_MARK + _encode(_ChangedRow(*fields, changes=row.changes))
-    if is_pending:
+    if times or earlier or pending or row.transactions or row.changes:
         history = ReasonHistory(times, earlier, list(texts))
-        return PENDING_MARK + _encode(_PendingRow(*fields, history, pending, tuple(row.transactions)))
-    if times or earlier:
-        return MARK + _encode(_RowWithHistory(*fields, ReasonHistory(times, earlier, list(texts))))
-    return MARK + _encode(_CompactRow(*fields))
+        return _encode(_Full(*fields, history, pending, tuple(row.transactions), row.changes))
+    return _encode(_Short(*fields))
 
 
 def decode_row(record: bytes) -> Row:
-    """Raises: ValueError: the bytes are no row of a known format."""
-    if not record.startswith(MARK[:1]):
-        return _decode_map(record)
-    if not record.startswith((MARK, PENDING_MARK, CHANGES_MARK)):
-        raise ValueError(f"the row has the format {record[1:2].hex()}, which a later release writes")
-    row = _decode_compact(record[len(MARK) :])
+    """Raises: ValueError: the bytes are not a row."""
+    row = _decode_row(record)
     base = max(row.start_offset, 0)
     flat, noted = iter(row.batches), iter(row.annotations)
     times = iter(times_of(row.history.times, sum(text is not None for text in row.annotations[4::6])))
@@ -280,7 +238,7 @@ def encode_changes(changes: Changes, base: Base) -> tuple[bytes, list[str]]:
 
 
 def decode_large(row: Row, parts: Sequence[bytes]) -> tuple[BatchList, Base]:
-    """The batches that a large snapshot holds, and what its parts hold.
+    """Decode a large snapshot. Returns: its batches, and the content of its parts.
 
     Raises: ValueError: a part is missing, the bytes are no parts or no changes, or they refer to no reason.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 from typing import Final, NamedTuple
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from sharequeue.protocol.types import StateAnnotation, StateBatch
 from sharequeue_share_coordinator.share_state.batch_list import BatchList, batch_list
@@ -89,9 +89,8 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a large snapshot: the transactions that its parts refer to."""
     changes: bytes = b""
     """Of a large snapshot that is not stored whole: what differs from its parts."""
-    covered: Covered | None = field(default=None, name="covered_now")
-    """Of a large snapshot that is decided now. It is not stored. An earlier release stored it in rows of format 1, as
-    `covered`, which nobody needs: under another name it is not read."""
+    covered: Covered | None = None
+    """Of a large snapshot that is decided now. It is not stored."""
 
 
 class KeyState(Struct, frozen=True):
@@ -129,24 +128,20 @@ class KeyState(Struct, frozen=True):
         return len(self.batches) > LARGE
 
 
-def snapshot_due(state: KeyState, updates_per_snapshot: int, *, whole: bool = False) -> bool:
+def snapshot_due(state: KeyState, updates_per_snapshot: int) -> bool:
     """Whether the next row of a state should be a snapshot.
 
     It is due after a number of updates, and not before these have half the bytes of the last snapshot: so snapshots at
     most triple what is written.
-
-    Args:
-        whole: a large snapshot can only be stored whole.
     """
     if state.updates < updates_per_snapshot:
         return False
     if not state.rows and state.large:
         return False  # one has just been written, and the next would follow at once, without end
-    size = state.base.size if whole and state.base is not None else state.snapshot_bytes
-    if size <= SMALL_BYTES:
+    if state.snapshot_bytes <= SMALL_BYTES:
         return True
     share = 1 if state.updates >= MANY_UPDATES else 4
-    return 2 * state.update_bytes >= share * size
+    return 2 * state.update_bytes >= share * state.snapshot_bytes
 
 
 def base_serves(base: Base, changed: int, reasons: Set[str]) -> bool:
