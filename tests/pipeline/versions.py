@@ -17,7 +17,6 @@ BATCHES: Final = (
     "test_compact_table.py",
     "test_ingest.py",
     "test_redrive.py",
-    "test_report.py",
     "test_rows.py",
     "test_sink_columns.py",
 )
