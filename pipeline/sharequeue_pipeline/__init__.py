@@ -5,12 +5,12 @@
     spark = session(master="local[4]")
     orders = spark.readStream.format("sharequeue").option("group", "billing").option("topics", "orders").load()
 
-Programs import `session`, `register`, `settle`, `read_dead_letters`, `redrive_dead_letters` and `PipelineError` from
-here. Inside, each part knows those below it:
+Programs import `session`, `register`, `settle`, `read_dead_letters` and `PipelineError` from here. Inside,
+each part knows those below it:
 
     jobs                      the commands of `sharequeue pipeline`
     archiving  spark_session  an archive in Parquet; a SparkSession that knows the format
-    settling  dead_letters    outcomes of single records; dead letters as rows, and back to their topics
+    settling  dead_letters    outcomes of single records; dead letters as rows
     data_source               the format: which reader or writer serves which call of Spark
     source      sink          reading; writing
     gateway_client            the HTTP API without asyncio
@@ -27,17 +27,16 @@ from sharequeue_pipeline.spark_version import check
 check(pyspark.__version__)  # before the imports that an older PySpark cannot answer
 
 if TYPE_CHECKING:
-    from sharequeue_pipeline.dead_letters import read_dead_letters, redrive_dead_letters
+    from sharequeue_pipeline.dead_letters import read_dead_letters
     from sharequeue_pipeline.errors import PipelineError
     from sharequeue_pipeline.settling import settle
     from sharequeue_pipeline.spark_session import register, session
 
-__all__ = ["PipelineError", "read_dead_letters", "redrive_dead_letters", "register", "session", "settle"]
+__all__ = ["PipelineError", "read_dead_letters", "register", "session", "settle"]
 
 _MODULES: Final = {
     "PipelineError": "errors",
     "read_dead_letters": "dead_letters",
-    "redrive_dead_letters": "dead_letters",
     "register": "spark_session",
     "session": "spark_session",
     "settle": "settling",

@@ -12,7 +12,6 @@ JOBS: Final[dict[str, str]] = {
     "ingest": "Write the rows of Parquet, CSV or NDJSON files to a topic.",
     "archive": "Copy a topic to Parquet or a Delta table, from where the last run ended.",
     "compact": "Keep the last record of each key of a topic.",
-    "redrive": "Send dead letters back to the topics that they came from.",
     "audit": "Compare the stored records and states with each other, and with the answers of the services.",
 }
 """Names of jobs and their help. Each is a module of `sharequeue_pipeline.jobs` with a click command named `command`."""

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
-from sharequeue_pipeline import redrive_dead_letters
 
 from tests.http.calls import Gateway, good
 from tests.pipeline import schemas
@@ -63,7 +62,8 @@ def test_malformed_avro_values_become_dead_letters_and_the_others_arrive(
         "malformed: there is no schema 3 in the registry",
     ]
     (registry / "3.avsc").write_text(json.dumps(schemas.SECOND))
-    assert redrive_dead_letters(name, url=pipeline.url, message="no schema 3").redriven == 1
+    again = {"filter": {"message": "no schema 3"}}
+    assert good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json=again))["redriven"] == 1
     pipeline.drain(stream.selectExpr("offset", "value.id AS id", "value.note AS note"))
     assert sorted(row.id for row in pipeline.out().where("id IS NOT NULL").collect()) == [1, 3, 9]
 

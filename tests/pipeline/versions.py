@@ -15,8 +15,8 @@ BATCHES: Final = (
     "test_columns.py",
     "test_compact.py",
     "test_compact_table.py",
+    "test_dead_letters.py",
     "test_ingest.py",
-    "test_redrive.py",
     "test_rows.py",
     "test_sink_columns.py",
 )

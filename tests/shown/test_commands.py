@@ -47,7 +47,7 @@ def test_the_table_has_each_command() -> None:
         "sharequeue groups offsets GROUP TOPIC",
         "sharequeue up --gateways three",
         "sharequeue pipeline redo GROUP",
-        "sharequeue pipeline redrive GROUP --rat 5",
+        "sharequeue groups redrive GROUP --rat 5",
         ".venv/bin/sharequeue pipeline archive TOPIC --too DIRECTORY",
         'eval "$(sharequeue completion bush)"',
         "seq 3 | sharequeue produce numbers --jsonlines > /dev/null",

@@ -1,8 +1,7 @@
 """The jobs: one module each, with a click command named `command`, which `sharequeue.cli.pipeline` finds by name.
 
-    ingest    files to a topic                    redrive   dead letters back to their topics
+    ingest    files to a topic                    compact   the last record of each key
     archive   a topic to Parquet, then trimmed    audit     stored state and log against the services' answers
-    compact   the last record of each key
 
 A job uses the source and the sink where they suffice, and the HTTP API otherwise (`operator_client`). `command_line`
 has the options, the session and the exit codes of all jobs. The rules of an audit are pure: `state_check` and

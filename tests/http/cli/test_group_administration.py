@@ -212,7 +212,7 @@ def test_dead_letters_are_redriven(gateway: Gateway, run: Run, name: str) -> Non
     dry = wait_until(lambda: (output := run("redrive", name, "--dry-run")).startswith("3 ") and output)
     assert dry == f"3 dead letters of {name} would be redriven\n"
     assert json.loads(run("redrive", name, "--message", "other", "--dry-run", "--json")) == {"matched": 0}
-    assert run("redrive", name, "--max-records", "1") == f"1 dead letters of {name} are redriven\n"
+    assert run("redrive", name, "--max-records", "1", "--rate", "500") == f"1 dead letters of {name} are redriven\n"
     assert json.loads(run("redrive", name, "--topic", name, "--message", "bad", "--json")) == {
         "redriven": 2,
         "skipped_count": 0,
