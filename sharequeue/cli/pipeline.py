@@ -12,7 +12,6 @@ JOBS: Final[dict[str, str]] = {
     "ingest": "Write the rows of Parquet, CSV or NDJSON files to a topic.",
     "archive": "Copy a topic to Parquet or a Delta table, from where the last run ended.",
     "compact": "Keep the last record of each key of a topic.",
-    "audit": "Compare the stored records and states with each other, and with the answers of the services.",
 }
 """Names of jobs and their help. Each is a module of `sharequeue_pipeline.jobs` with a click command named `command`."""
 
@@ -45,4 +44,4 @@ class Jobs(Commands):
 
 @click.group(cls=Jobs)
 def pipeline() -> None:
-    """Move and check data at any size, with Spark."""
+    """Move data of any size, with Spark."""

@@ -23,7 +23,6 @@ import pytest
 
 from tests.mutants import (
     acquisition_faults,
-    audit_faults,
     compression_faults,
     coordinator_faults,
     delivery_faults,
@@ -100,8 +99,6 @@ SCENARIOS = {
         "sink_columns",
         "known_records",
         "digests",
-        "log_check",
-        "share_state_replay",
     ),
     SHARED: ("compression", "record_answers", "record_runs"),
 }
@@ -135,7 +132,6 @@ MUTANTS = [
     *read_faults.MUTANTS,
     *log_read_faults.MUTANTS,
     *registry_faults.MUTANTS,
-    *audit_faults.MUTANTS,
     *sink_faults.MUTANTS,
     *layout_faults.MUTANTS,
 ]

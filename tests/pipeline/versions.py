@@ -11,7 +11,6 @@ BATCHES: Final = (
     "test_archive.py",
     "test_archive_delta.py",
     "test_attempts.py",
-    "test_audit.py",
     "test_columns.py",
     "test_compact.py",
     "test_compact_table.py",

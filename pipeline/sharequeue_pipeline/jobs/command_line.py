@@ -1,6 +1,6 @@
 """The common part of the jobs' commands: options, the Spark session, and faults as one line and an exit code.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the gateway cannot be reached. A job may add its own.
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the gateway cannot be reached.
 """
 
 import functools
@@ -71,12 +71,11 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines")(command)
 
 
-def start(job: str, master: str | None, *, small: bool = False) -> SparkSession:
-    """The session of a job. `small`: its groups fit into a few tasks. Raises: PipelineError: there is no Java."""
+def start(job: str, master: str | None) -> SparkSession:
+    """The session of a job. Raises: PipelineError: there is no Java."""
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    config = {**QUIET, "spark.sql.shuffle.partitions": "4"} if small else QUIET
     with quiet_java():
-        return session(f"sharequeue {job}", master=master, config=config)
+        return session(f"sharequeue {job}", master=master, config=QUIET)
 
 
 def echo_json(document: Any) -> None:
@@ -87,31 +86,25 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def job(work: Callable[P, int | None]) -> Callable[P, None]:
-    """Make a command of a job's function: its result is the exit code, and a fault becomes one line on stderr."""
+def job(work: Callable[P, None]) -> Callable[P, None]:
+    """Make a command of a job's function: a fault becomes one line on stderr and an exit code."""
 
     @functools.wraps(work)
     def command(*arguments: P.args, **options: P.kwargs) -> None:
         try:
-            code = work(*arguments, **options) or 0
+            work(*arguments, **options)
         except PipelineError as fault:
-            code = explain(str(fault))
+            sys.exit(_explain(str(fault)))
         except (PySparkException, Py4JError) as fault:
-            code = explain(_line_of(str(fault)))
-        sys.exit(code)
+            sys.exit(_explain(_line_of(str(fault))))
 
     return command
 
 
-def away(text: str) -> bool:
-    """Whether the text of a fault says that the gateway cannot be reached."""
-    return _AWAY.search(text) is not None
-
-
-def explain(text: str) -> int:
+def _explain(text: str) -> int:
     """Print a fault to stderr. Returns: the exit code."""
     say(f"sharequeue: {text}")
-    return UNREACHABLE if away(text) else FAILED
+    return UNREACHABLE if _AWAY.search(text) else FAILED
 
 
 def _line_of(text: str) -> str:

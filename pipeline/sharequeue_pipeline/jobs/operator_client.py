@@ -33,21 +33,6 @@ class OperatorClient(GatewayClient):
             if error.error.code != "TOPIC_ALREADY_EXISTS":
                 raise refused(error, self._options.url) from None
 
-    def groups(self) -> Iterator[str]:
-        """The ids of all groups."""
-        token = None
-        while True:
-            page = self.ask(apis.LIST_SHARE_GROUPS, ListShareGroupsQuery(page_token=token))
-            yield from (group.group_id for group in page.groups)
-            token = page.next_page_token
-            if token is None:
-                return
-
-    def offsets(self, group: str) -> ShareGroupOffsets | None:
-        """How far a group is in each of its topics. Returns: None if there is no such group."""
-        found: ShareGroupOffsets | None = self._of_group(apis.LIST_SHARE_GROUP_OFFSETS, group)
-        return found
-
     def start_offsets(self, topic: str, topic_id: str) -> dict[int, dict[str, int]]:
         """By partition: the offset below which each group that reads the topic has finished all records; 0 if unknown.
 
@@ -55,8 +40,8 @@ class OperatorClient(GatewayClient):
         end, and for a group with lag its leader is asked (listInFlightRecords).
         """
         starts: dict[int, dict[str, int]] = {}
-        for group in self.groups():
-            listed = self.offsets(group)
+        for group in self._groups():
+            listed: ShareGroupOffsets | None = self._of_group(apis.LIST_SHARE_GROUP_OFFSETS, group)
             entries = [
                 entry
                 for each in (listed.topics if listed is not None else ())
@@ -72,6 +57,16 @@ class OperatorClient(GatewayClient):
                     if group in known:
                         known[group] = max(known[group], place.start_offset)
         return starts
+
+    def _groups(self) -> Iterator[str]:
+        """The ids of all groups."""
+        token = None
+        while True:
+            page = self.ask(apis.LIST_SHARE_GROUPS, ListShareGroupsQuery(page_token=token))
+            yield from (group.group_id for group in page.groups)
+            token = page.next_page_token
+            if token is None:
+                return
 
     def _in_flight(self, group: str, topic: str) -> Iterator[InFlightPartition]:
         """The partitions of a topic with a group's records in flight; none if the group was deleted."""
