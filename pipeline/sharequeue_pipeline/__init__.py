@@ -9,7 +9,7 @@ Programs import `session`, `register`, `settle`, `read_dead_letters` and `Pipeli
 each part knows those below it:
 
     jobs                      the commands of `sharequeue pipeline`
-    archiving  spark_session  an archive in Parquet; a SparkSession that knows the format
+    archiving  spark_session  topics as Delta tables; a SparkSession that knows the format
     settling  dead_letters    outcomes of single records; dead letters as rows
     data_source               the format: which reader or writer serves which call of Spark
     source      sink          reading; writing

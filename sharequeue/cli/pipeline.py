@@ -10,7 +10,7 @@ from sharequeue.cli.extras import extra
 
 JOBS: Final[dict[str, str]] = {
     "ingest": "Write the rows of Parquet, CSV or NDJSON files to a topic.",
-    "archive": "Copy a topic to Parquet or a Delta table, from where the last run ended.",
+    "archive": "Copy a topic to a Delta table, from where the last run ended.",
     "compact": "Keep the last record of each key of a topic.",
 }
 """Names of jobs and their help. Each is a module of `sharequeue_pipeline.jobs` with a click command named `command`."""

@@ -1,4 +1,4 @@
-"""The archive of a topic as Parquet readers see it, and the log as JSON answers have it, in one form."""
+"""The archive of a topic as readers of its table see it, and the log as JSON answers have it, in one form."""
 
 import base64
 from pathlib import Path
@@ -6,25 +6,21 @@ from typing import Any
 
 import httpx
 import msgspec
-import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 Rows = list[tuple[Any, ...]]
 
 
-def archived(root: Path, topic: str, partition: int) -> Rows:
-    """(offset, timestamp in ms, key, value, whether JSON, headers) of all Parquet files, by offset."""
-    rows: Rows = []
-    for file in sorted((root / f"topic={topic}" / f"partition={partition}").rglob("*.parquet")):
-        table = pq.ParquetFile(file).read()
-        dates = {str(each) for each in table["timestamp"].cast("date32").to_pylist()}
-        assert dates == {file.parent.name.removeprefix("date=")}
-        columns = [table[name].to_pylist() for name in ("offset", "key", "value", "value_is_json", "headers")]
-        times = table["timestamp"].cast("int64").to_pylist()
-        rows += [
-            (offset, at, key, value, is_json, tuple(headers))
-            for at, offset, key, value, is_json, headers in zip(times, *columns, strict=True)
-        ]
-    return sorted(rows)
+def archived(root: Path, partition: int) -> Rows:
+    """(offset, timestamp in ms, key, value, whether JSON, headers) of the records of a partition, by offset."""
+    found = DeltaTable(root).to_pyarrow_table(filters=[("partition", "=", partition)]).sort_by("offset")
+    assert found["timestamp"].cast("date32").equals(found["date"])
+    columns = [found[name].to_pylist() for name in ("offset", "key", "value", "value_is_json", "headers")]
+    times = [each // 1000 for each in found["timestamp"].cast("int64").to_pylist()]
+    return [
+        (offset, at, key, value, is_json, tuple(headers))
+        for at, offset, key, value, is_json, headers in zip(times, *columns, strict=True)
+    ]
 
 
 def logged(http: httpx.Client, topic: str, partition: int, offset: int = 0) -> Rows:

@@ -1,4 +1,4 @@
-"""The job `archive`: the archive equals the log, also after a crash, and the log loses only verified segments."""
+"""The job `archive`: a Delta table that others read, with every record once, also after a crash."""
 
 import json
 import os
@@ -6,27 +6,46 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from sharequeue_pipeline.archiving.checksum import Checksum
-from sharequeue_pipeline.archiving.segments import SCHEMA
+from deltalake import DeltaTable
+from sharequeue_pipeline.archiving.delta_table import table_schema
+from sharequeue_pipeline.archiving.table_files import TableTask, WrittenSegment, write_segment
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.jobs.archive import Archiver
+from sharequeue_pipeline.jobs.operator_client import OperatorClient
+from sharequeue_pipeline.options import source_options
+from sharequeue_pipeline.ranges import Range
 
 from tests.http.calls import Gateway, good
+from tests.pipeline import delta_in_spark
 from tests.pipeline.archive_run import archived, logged
-from tests.pipeline.conftest import Pipeline, wait_for
+from tests.pipeline.conftest import wait_for
 from tests.pipeline.jobs import Jobs
 
 DAY_MS = 86_400_000
+TYPED = (
+    "--key-format",
+    "string",
+    "--value-schema",
+    "id INT, total DECIMAL(9,2), tags ARRAY<STRING>",
+)
+
+
+IN_DUCKDB = """
+import os, sys, duckdb, deltalake
+archive = deltalake.DeltaTable(sys.argv[1]).to_pyarrow_dataset()
+print(duckdb.sql(
+    "SELECT count(*), sum(value.id), sum(len(value.tags)), max(timestamp)::DATE > '2000-01-01' FROM archive"
+).fetchall(), flush=True)
+os._exit(0)
+"""
+"""In a process of its own, which ends at once: threads of the libraries can abort a Python that has loaded them."""
 
 
 def produce(gateway: Gateway, topic: str, records: list[dict[str, Any]]) -> None:
@@ -51,63 +70,102 @@ def _record(chance: random.Random, number: int, partitions: int) -> dict[str, An
     return record | chance.choice([{}, {}, {"headers": {"h": str(number), "g": ""}}])
 
 
-def manifest(root: Path, topic: str) -> dict[str, Any]:
-    return dict(json.loads((root / "_manifests" / f"{topic}.json").read_text()))
-
-
-def test_the_archive_equals_the_log_after_every_run(
-    jobs: Jobs, pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path, seed: int
+def test_a_delta_table_equals_the_log_after_every_run(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path, seed: int
 ) -> None:
-    many(gateway, name, 3000, 2, seed)
-    first = jobs.done("archive", name, "--to", tmp_path, "--segment-records", 400)
-    assert first["records"] == 3000
+    many(gateway, name, 2000, 2, seed)
+    words = ("archive", name, "--to", tmp_path)
+    assert jobs.done(*words, "--segment-records", 400)["records"] == 2000
     for partition in (0, 1):
-        assert archived(tmp_path, name, partition) == logged(gateway.http, name, partition)
-    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.parquet")}
-    assert jobs.done("archive", name, "--to", tmp_path)["records"] == 0
-    produce(gateway, name, [{"value": number, "partition": 1} for number in range(50)])
-    again = jobs.done("archive", name, "--to", tmp_path, "--verify")
-    assert (again["records"], again["verified_records"]) == (50, 3050)
-    assert archived(tmp_path, name, 1) == logged(gateway.http, name, 1)
-    assert all(file.stat().st_mtime_ns == at for file, at in before.items()), "archived files stay as they are"
-    frame = pipeline.spark.read.parquet(str(tmp_path))
-    assert frame.count() == 3050
-    assert {"topic", "partition", "date"} < set(frame.columns)
+        assert archived(tmp_path, partition) == logged(gateway.http, name, partition)
+    version = DeltaTable(tmp_path).version()
+    assert jobs.done(*words)["records"] == 0
+    assert DeltaTable(tmp_path).version() == version, "a run without new records makes no version"
+    produce(gateway, name, [{"value": number, "partition": 1, "timestamp_ms": 5 * DAY_MS} for number in range(50)])
+    DeltaTable(tmp_path).optimize.compact()
+    again = jobs.done(*words, "--verify")
+    assert (again["records"], again["verified_records"]) == (50, 2050)
+    table = DeltaTable(tmp_path)
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    assert jobs.done(*words, "--verify")["verified_records"] == 2050
+    assert archived(tmp_path, 1) == logged(gateway.http, name, 1)
+    assert sorted(each["date"] for each in table.partitions()) == [
+        "1970-01-01",
+        "1970-01-02",
+        "1970-01-03",
+        "1970-01-06",
+    ]
 
 
-def test_leftovers_of_an_unfinished_run_are_removed(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    produce(gateway, name, [{"value": number, "timestamp_ms": 0} for number in range(10)])
-    directory = tmp_path / f"topic={name}" / "partition=0" / "date=1970-01-01"
-    for left in (directory / f"{3:020d}-{9:020d}.parquet", tmp_path / "_staging" / name / "x" / "part"):
-        left.parent.mkdir(parents=True)
-        left.write_bytes(b"broken")
-    (directory / "of-somebody-else.txt").write_text("stays")
-    report = jobs.done("archive", name, "--to", tmp_path)
-    assert (report["records"], report["removed_files"]) == (10, 1)
-    assert [file.name for file in directory.iterdir() if file.suffix == ".parquet"] == [f"{0:020d}-{9:020d}.parquet"]
-    assert (directory / "of-somebody-else.txt").exists()
-    assert archived(tmp_path, name, 0) == logged(gateway.http, name, 0)
+def test_pandas_and_duckdb_read_typed_values(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    values: list[Any] = [{"id": n, "total": n / 4, "tags": ["a"] * n, "more": 1} for n in range(5)]
+    produce(gateway, name, [{"key": f"k{n}", "value": value, "timestamp_ms": n} for n, value in enumerate(values)])
+    produce(gateway, name, [{"value": {"id": "seven", "total": 1}}, {"value": None}])
+    report = jobs.done("archive", name, "--to", tmp_path, *TYPED, "--verify")
+    assert (report["records"], report["malformed_values"], report["verified_records"]) == (7, 1, 7)
+    frame = DeltaTable(tmp_path).to_pandas().sort_values("offset")
+    assert list(frame.columns) == ["partition", "offset", "timestamp", "key", "value", "headers", "date"]
+    assert frame["value"][4]["total"] == Decimal("1.00")
+    assert frame["key"][:5].tolist() == [f"k{n}" for n in range(5)]
+    assert (frame["value"][5]["id"], frame["value"][5]["total"], frame["value"][6]) == (None, Decimal("1.00"), None)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_DUCKDB, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[(7, 10, 10, True)]"
+
+
+def stage(jobs: Jobs, topic: str, root: Path, last: int) -> list[WrittenSegment]:
+    """What the tasks of a run do: write files for the offsets up to `last`, for which no commit comes."""
+    options = source_options({"topics": topic, "url": jobs.url})
+    task = TableTask(options, table_schema("binary", "binary"), str(root), Range(topic, 0, 0, last))
+    return [write_segment(task)]
+
+
+def test_a_crash_between_write_and_commit_commits_once(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    produce(gateway, name, [{"value": number} for number in range(100)])
+    words = ("archive", name, "--to", tmp_path)
+    ((left,),) = [each.files for each in stage(jobs, name, tmp_path, 59)]  # then the run is killed
+    assert (tmp_path / left.path).exists()
+    assert jobs.done(*words, "--verify")["records"] == 100
+    assert [row[0] for row in archived(tmp_path, 0)] == list(range(100))
+    assert jobs.done(*words)["records"] == 0, "the commit itself says that it happened"
+    removed = DeltaTable(tmp_path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    assert [Path(each).name for each in removed] == [Path(left.path).name]
+    assert jobs.done(*words, "--verify")["verified_records"] == 100
+
+
+def test_of_two_runs_at_once_one_commits(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    produce(gateway, name, [{"value": number} for number in range(10)])
+    words = ("archive", name, "--to", tmp_path)
+    options = source_options({"topics": name, "url": jobs.url})
+
+    def archiver() -> Archiver:
+        return Archiver(jobs.spark, options, str(tmp_path), OperatorClient(options.gateway).describe(name))
+
+    first, second = archiver(), archiver()
+    first.run(1000)
+    with pytest.raises(PipelineError, match=f"another run writes {name} to {tmp_path}"):
+        second.run(1000)
+    assert jobs.done(*words, "--verify")["records"] == 0
+    assert [row[0] for row in archived(tmp_path, 0)] == list(range(10))
 
 
 def test_delete_records_stops_at_the_slowest_group(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    produce(gateway, name, [{"value": number} for number in range(1000)])
-    gateway.acquire(f"{name}-a", name, max_records=650)
-    gateway.settle(f"{name}-a", name, 0, 649, "accept")
-    gateway.acquire(f"{name}-b", name, max_records=900)
-    gateway.settle(f"{name}-b", name, 0, 349, "accept")
-    words = ("archive", name, "--to", tmp_path, "--segment-records", 100, "--delete-records")
-    report = jobs.done(*words)
-    assert report["partitions"][0]["deleted_before"] == 300, "whole segments, below the slowest group"
-    assert report["verified_records"] == 300
-    assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 300
-    assert "deleted_before" not in jobs.done(*words)["partitions"][0]
-    assert len(archived(tmp_path, name, 0)) == 1000
-    gateway.settle(f"{name}-b", name, 350, 899, "accept")
-    assert jobs.done(*words)["partitions"][0]["deleted_before"] == 600
-    for group in ("a", "b"):
-        for batch in gateway.fetch(f"{name}-{group}", name, max_records=1000)["batches"]:
-            gateway.settle(f"{name}-{group}", name, batch["first_offset"], batch["last_offset"], "accept")
-    assert jobs.done(*words)["partitions"][0]["deleted_before"] == 1000
+    produce(gateway, name, [{"value": number} for number in range(100)])
+    gateway.acquire(name, name, max_records=50)
+    gateway.settle(name, name, 0, 29, "accept")
+    words = ("archive", name, "--to", tmp_path)
+    report = jobs.done(*words, "--delete-records")
+    assert (report["partitions"][0]["deleted_before"], report["verified_records"]) == (30, 30)
+    assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 30
+    produce(gateway, name, [{"value": number} for number in range(100, 120)])
+    gateway.delete_records(name, 110)
+    result = jobs.run(*words, "--json")
+    assert json.loads(result.stdout)["partitions"][0]["gaps"] == [{"first_offset": 100, "last_offset": 109}]
+    assert "offsets 100 to 109 left the log before they were archived" in result.stderr
+    assert [row[0] for row in archived(tmp_path, 0)] == [*range(100), *range(110, 120)]
+    assert jobs.done(*words, "--verify")["verified_records"] == 10
 
 
 def test_delete_records_without_groups_deletes_all_archived_records(
@@ -118,88 +176,74 @@ def test_delete_records_without_groups_deletes_all_archived_records(
     assert report["partitions"][0]["deleted_before"] == 10
     produce(gateway, name, [{"value": 10}])
     assert jobs.done("archive", name, "--to", tmp_path)["records"] == 1
-    assert [row[0] for row in archived(tmp_path, name, 0)] == list(range(11))
+    assert [row[0] for row in archived(tmp_path, 0)] == list(range(11))
 
 
-@pytest.mark.parametrize("plant", ["changed", "gone", "short"])
-def test_a_damaged_file_keeps_the_log(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path, plant: str) -> None:
-    produce(gateway, name, [{"value": number} for number in range(10)])
-    jobs.done("archive", name, "--to", tmp_path)
-    (file,) = tmp_path.rglob("*.parquet")
-    table = pq.ParquetFile(file).read()
-    if plant == "changed":
-        values = [value.replace(b"7", b"8") for value in table["value"].to_pylist()]
-        pq.write_table(table.set_column(3, SCHEMA.field("value"), [values]), file)
-    elif plant == "short":
-        pq.write_table(table.slice(0, 9), file)
-    else:
-        file.unlink()
-    for option in ("--delete-records", "--verify"):
-        code, line = jobs.refused("archive", name, "--to", tmp_path, option)
-        assert (code, str(file.name) in line) == (1, True)
-        assert ("cannot be read" if plant == "gone" else "is not what was archived") in line
-    assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 0
-
-
-def test_a_manifest_that_differs_from_the_log_keeps_the_log(
+def test_a_table_that_differs_from_the_log_keeps_the_log(
     jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
 ) -> None:
-    """The files agree with the manifest, but not with the log: they are of another log."""
-    produce(gateway, name, [{"value": number, "timestamp_ms": 1} for number in range(5)])
-    produce(gateway, f"{name}-2", [{"value": number, "timestamp_ms": 1} for number in (0, 1, 2, 4, 3)])
-    for topic in (name, f"{name}-2"):
-        jobs.done("archive", topic, "--to", tmp_path)
-    ours, theirs = manifest(tmp_path, name), manifest(tmp_path, f"{name}-2")
-    (old,), (new,) = (each["partitions"]["0"]["segments"] for each in (ours, theirs))
-    old["files"][0]["checksum"] = new["files"][0]["checksum"]
-    (tmp_path / new["files"][0]["path"]).rename(tmp_path / old["files"][0]["path"])
-    (tmp_path / "_manifests" / f"{name}.json").write_text(json.dumps(ours))
-    code, line = jobs.refused("archive", name, "--to", tmp_path, "--delete-records")
-    assert (code, "differs from the log" in line) == (1, True), line
-    assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 0
-
-
-def test_offsets_trimmed_before_archiving_are_a_gap(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     produce(gateway, name, [{"value": number} for number in range(10)])
-    jobs.done("archive", name, "--to", tmp_path)
-    produce(gateway, name, [{"value": number} for number in range(10, 20)])
-    gateway.delete_records(name, 13)
-    result = jobs.run("archive", name, "--to", tmp_path, "--json")
-    assert json.loads(result.stdout)["partitions"][0]["gaps"] == [{"first_offset": 10, "last_offset": 12}]
-    assert "offsets 10 to 12 left the log before they were archived" in result.stderr
-    assert [row[0] for row in archived(tmp_path, name, 0)] == [*range(10), *range(13, 20)]
+    words = ("archive", name, "--to", tmp_path)
+    jobs.done(*words)
+    DeltaTable(tmp_path).delete('"offset" = 7')
+    code, line = jobs.refused(*words, "--delete-records")
+    assert (code, "it has 9 records and the log 10 of partition 0 between the offsets 0 and 9" in line) == (1, True), (
+        line
+    )
+    assert gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 0
 
 
 def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    assert jobs.refused("archive", name, "--to", tmp_path) == (
-        1,
-        f"sharequeue: there is no topic {name!r} at {jobs.url}",
-    )
-    produce(gateway, name, [{"value": 1}])
-    (tmp_path / "file").touch()
-    code, line = jobs.refused("archive", name, "--to", tmp_path / "file")
-    assert (code, "cannot be written" in line) == (1, True)
-    jobs.done("archive", name, "--to", tmp_path)
+    missing = f"sharequeue: there is no topic {name!r} at {jobs.url}"
+    assert jobs.refused("archive", name, "--to", tmp_path) == (1, missing)
+    produce(gateway, name, [{"value": {"id": 1}}])
+    words = ("archive", name, "--to", tmp_path / "table")
+    assert jobs.done(*words)["records"] == 1
+    code, line = jobs.refused("archive", name, "--to", tmp_path / "table", *TYPED)
+    assert (code, "has other columns" in line) == (1, True), line
+    jobs.done("archive", name, "--to", tmp_path / "forgets")
+    forgets = DeltaTable(tmp_path / "forgets")
+    forgets.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
+    code, line = jobs.refused("archive", name, "--to", tmp_path / "forgets")
+    assert (code, "forgets how far it is archived" in line) == (1, True), line
     gateway.http.delete(f"/v1/topics/{name}")
     produce(gateway, name, [{"value": 1}])
-    code, line = jobs.refused("archive", name, "--to", tmp_path)
-    assert (code, "belongs to an earlier topic" in line) == (1, True)
-    (tmp_path / "_manifests" / f"{name}.json").write_text("{")
-    code, line = jobs.refused("archive", name, "--to", tmp_path)
-    assert (code, "cannot be read" in line) == (1, True)
+    code, line = jobs.refused(*words)
+    assert (code, f"is not an archive of the topic {name!r}" in line) == (1, True), line
+    (tmp_path / "file").touch()
+    code, line = jobs.refused("archive", name, "--to", tmp_path / "file")
+    assert (code, "cannot be opened" in line) == (1, True), line
+    usage = jobs.run("archive", name, "--to", tmp_path / "typed", *TYPED, "--delete-records")
+    assert (usage.exit_code, "--delete-records needs --value-format binary" in usage.output) == (2, True)
 
 
-def test_a_second_run_at_once_is_refused(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    from sharequeue_pipeline.archiving.manifest import Archive  # noqa: PLC0415
+def test_the_archive_ends_at_the_last_stable_offset(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    produce(gateway, name, [{"value": "before"}])
+    transaction = good(gateway.http.post("/v1/transactions", json={"timeout_ms": 600_000}), 201)["transaction_id"]
+    record = {"records": [{"value": "within"}]}
+    good(gateway.http.post(f"/v1/topics/{name}/records", json=record, headers={"Transaction-Id": transaction}))
+    produce(gateway, name, [{"value": "behind"}])
+    assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 1
+    good(gateway.http.post(f"/v1/transactions/{transaction}/commit", json={}))
+    again = jobs.done("archive", name, "--to", tmp_path, "--verify")
+    assert (again["records"], again["verified_records"]) == (2, 3)
+    assert archived(tmp_path, 0) == logged(gateway.http, name, 0)
 
-    produce(gateway, name, [{"value": 1}])
-    with Archive(str(tmp_path), name).locked():
-        code, line = jobs.refused("archive", name, "--to", tmp_path)
-    assert (code, line) == (1, f"sharequeue: another run archives {name} to {tmp_path}")
-    assert jobs.done("archive", name, "--to", tmp_path)["records"] == 1
 
-
-# A crash
+def test_the_archive_passes_a_marker_that_is_alone_or_first(
+    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
+) -> None:
+    gateway.create_topic(name)
+    transaction = good(gateway.http.post("/v1/transactions", json={}), 201)["transaction_id"]
+    record = {"records": [{"value": "deleted"}]}
+    good(gateway.http.post(f"/v1/topics/{name}/records", json=record, headers={"Transaction-Id": transaction}))
+    good(gateway.http.post(f"/v1/transactions/{transaction}/commit", json={}))
+    gateway.delete_records(name, 1)
+    assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 0
+    produce(gateway, name, [{"value": "behind"}])
+    assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 1
+    assert [row[:1] for row in archived(tmp_path, 0)] == [(2,)]
+    assert archived(tmp_path, 0) == logged(gateway.http, name, 0, 1)
 
 
 def command(url: str, topic: str, root: Path, segment_records: int) -> list[str]:
@@ -208,16 +252,12 @@ def command(url: str, topic: str, root: Path, segment_records: int) -> list[str]
 
 
 def killed_half_way(url: str, topic: str, root: Path, segment_records: int, count: int) -> int:
-    """Run the job as a process group, and kill it when half is archived. Returns: the number of archived records."""
+    """Run the job as a process group, and kill it when half is archived. Returns: how many records are archived."""
     words = command(url, topic, root, segment_records)
     process = subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE, text=True)
 
     def done() -> int:
-        try:
-            partitions = manifest(root, topic)["partitions"].values()
-        except FileNotFoundError:
-            return 0
-        return sum(segment["records"] for partition in partitions for segment in partition.get("segments", ()))
+        return DeltaTable(root).count() if DeltaTable.is_deltatable(str(root)) else 0
 
     def half() -> bool:
         assert process.poll() is None, f"it ended before half was done: {process.stderr and process.stderr.read()}"
@@ -251,25 +291,13 @@ def crash(gateway: Gateway, jobs: Jobs, name: str, tmp_path: Path) -> Callable[[
     """Produce records, kill a run half-way, run again, compare with the log."""
 
     def run(count: int, segment_records: int) -> None:
-        started = time.monotonic()
         produce_many(gateway, name, count)
-        produced = time.monotonic()
         before = killed_half_way(jobs.url, name, tmp_path, segment_records, count)
-        killed = time.monotonic()
-        report = jobs.done("archive", name, "--to", tmp_path, "--segment-records", segment_records, "--verify")
-        ended = time.monotonic()
-        assert report["records"] == count - before
         assert 0 < before < count
-        total = 0
+        report = jobs.done("archive", name, "--to", tmp_path, "--segment-records", segment_records, "--verify")
+        assert (report["records"], report["verified_records"]) == (count - before, count)
         for partition in (0, 1):
-            rows = archived(tmp_path, name, partition)
-            assert rows == logged(gateway.http, name, partition)
-            total += len(rows)
-        assert total == count
-        print(
-            f"\n{count} records: produced in {produced - started:.1f} s, {before} archived when killed after "
-            f"{killed - produced:.1f} s, the other {count - before} archived and all verified in {ended - killed:.1f} s"
-        )
+            assert archived(tmp_path, partition) == logged(gateway.http, name, partition)
 
     return run
 
@@ -283,80 +311,10 @@ def test_a_killed_run_over_a_million_records_is_completed_by_the_next(crash: Cal
     crash(1_000_000, 20_000)
 
 
-# Checksums
-
-_rows = st.lists(
-    st.fixed_dictionaries(
-        {
-            "timestamp": st.integers(0, 10**12),
-            "key": st.none() | st.binary(max_size=3),
-            "value": st.none() | st.binary(max_size=3),
-            "value_is_json": st.booleans(),
-            "headers": st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2)), max_size=2),
-        }
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-def of(rows: list[dict[str, Any]], *cuts: int) -> str:
-    table = pa.Table.from_pylist([{"offset": number, **row} for number, row in enumerate(rows)], schema=SCHEMA)
-    edges = [0, *sorted(cuts), len(rows)]
-    checksum = Checksum()
-    for first, last in pairwise(edges):
-        for batch in table.slice(first, last - first).to_batches():
-            checksum.add(batch)
-    assert checksum.rows == len(rows)
-    return checksum.hexdigest()
-
-
-@given(_rows, st.data())
-def test_a_checksum_depends_on_contents_and_not_on_cuts(rows: list[dict[str, Any]], data: st.DataObject) -> None:
-    whole = of(rows)
-    assert of(rows, *data.draw(st.lists(st.integers(0, len(rows)), max_size=3))) == whole
-    changed = [dict(row) for row in rows]
-    place = data.draw(st.integers(0, len(rows) - 1))
-    field = data.draw(st.sampled_from(sorted(rows[0])))
-    changed[place][field] = data.draw(st.sampled_from([row[field] for row in rows]) | st.sampled_from(_others(field)))
-    assert (of(changed) == whole) == (changed == rows)
-    assert of(rows[:-1]) != whole if len(rows) > 1 else True
-
-
-def _others(field: str) -> list[Any]:
-    return {
-        "timestamp": [0, 1],
-        "key": [None, b"", b"\0"],
-        "value": [None, b"", b"\0"],
-        "value_is_json": [True, False],
-        "headers": [[], [("", "")], [("a", "b"), ("a", "b")]],
-    }[field]
-
-
-def test_the_archive_ends_at_the_last_stable_offset(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    produce(gateway, name, [{"value": "before"}])
-    transaction = good(gateway.http.post("/v1/transactions", json={"timeout_ms": 600_000}), 201)["transaction_id"]
-    record = {"records": [{"value": "within"}]}
-    good(gateway.http.post(f"/v1/topics/{name}/records", json=record, headers={"Transaction-Id": transaction}))
-    produce(gateway, name, [{"value": "behind"}])
-    assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 1
-    good(gateway.http.post(f"/v1/transactions/{transaction}/commit", json={}))
-    again = jobs.done("archive", name, "--to", tmp_path, "--verify")
-    assert (again["records"], again["verified_records"]) == (2, 3)
-    assert archived(tmp_path, name, 0) == logged(gateway.http, name, 0)
-
-
-def test_the_archive_passes_a_marker_that_is_alone_or_first(
-    jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
-) -> None:
-    gateway.create_topic(name)
-    transaction = good(gateway.http.post("/v1/transactions", json={}), 201)["transaction_id"]
-    record = {"records": [{"value": "deleted"}]}
-    good(gateway.http.post(f"/v1/topics/{name}/records", json=record, headers={"Transaction-Id": transaction}))
-    good(gateway.http.post(f"/v1/transactions/{transaction}/commit", json={}))
-    gateway.delete_records(name, 1)
-    assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 0
-    produce(gateway, name, [{"value": "behind"}])
-    assert jobs.done("archive", name, "--to", tmp_path, "--verify")["records"] == 1
-    assert [row[:1] for row in archived(tmp_path, name, 0)] == [(2,)]
-    assert archived(tmp_path, name, 0) == logged(gateway.http, name, 0, 1)
+@pytest.mark.soak
+def test_spark_reads_the_table(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """With the newest Spark for which there is a Delta package."""
+    produce(gateway, name, [{"value": {"id": n, "total": 1, "tags": ["a"] * n}, "timestamp_ms": n} for n in range(5)])
+    jobs.done("archive", name, "--to", tmp_path / "table", *TYPED)
+    columns = ("count(*)", "sum(value.id)", "sum(size(value.tags))", "max(date)")
+    assert delta_in_spark.first_row(tmp_path / "table", tmp_path, *columns) == "5 10 10 1970-01-01"

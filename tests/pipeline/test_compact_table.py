@@ -102,7 +102,7 @@ def test_a_table_has_the_last_record_of_each_key_after_every_run(
 def latest(jobs: Jobs, name: str, root: Path) -> LatestTable:
     options = source_options({"topics": name, "url": jobs.url})
     described = OperatorClient(options.gateway).describe(name)
-    return LatestTable(jobs.spark, options, str(root), described, lambda text: None)
+    return LatestTable(jobs.spark, options, str(root), described)
 
 
 def test_a_run_that_ends_between_two_merges_is_continued(
@@ -193,7 +193,7 @@ def test_spark_reads_the_table(jobs: Jobs, gateway: Gateway, name: str, tmp_path
 def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     gateway.create_topic(name, cleanup_policy="compact")
     produce(gateway, name, ("a", 1))
-    assert jobs.done("archive", name, "--to", tmp_path / "archive", "--format", "delta")["records"] == 1
+    assert jobs.done("archive", name, "--to", tmp_path / "archive")["records"] == 1
     code, line = jobs.refused("compact", name, "--to", tmp_path / "archive")
     assert (code, "is not a table of the latest records of the topic" in line) == (1, True), line
     usage = jobs.run("compact", name, "--key-format", "string")

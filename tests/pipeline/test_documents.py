@@ -121,7 +121,7 @@ def test_the_tour_of_the_jobs_runs(pipeline: Pipeline, spark_home: Path, name: s
 
 @pytest.mark.soak
 def test_the_lines_about_a_delta_table_run(pipeline: Pipeline, spark_home: Path, name: str, tmp_path: Path) -> None:
-    printed = printed_by("--format delta", "sales", pipeline, spark_home, name, tmp_path)
+    printed = printed_by("archive sales", "sales", pipeline, spark_home, name, tmp_path)
     assert f"{name}-0: 2 records in 1 files, archived up to 2" in printed
     assert "verified: 2 records" in printed
     assert "{'id': 1, 'total': 9.50}" in printed

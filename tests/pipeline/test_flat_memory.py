@@ -3,13 +3,13 @@
 `RECORDS=1000000 pytest -m soak tests/pipeline/test_flat_memory.py` runs it at another scale.
 """
 
-import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good
@@ -60,12 +60,8 @@ def read(pipeline: Pipeline, stack: Stack, gateway: Gateway, topic: str, count: 
 
 
 def archive(jobs: Jobs, stack: Stack, topic: str, root: Path, count: int) -> list[Sample]:
-    manifest = root / "_manifests" / f"{topic}.json"
-
     def archived() -> int:
-        if not manifest.exists():
-            return 0
-        return sum(each["next_offset"] for each in json.loads(manifest.read_text())["partitions"].values())
+        return DeltaTable(root).count() if DeltaTable.is_deltatable(str(root)) else 0
 
     with sampled(Processes(stack), archived) as samples:
         done = jobs.done("archive", topic, "--to", root, "--segment-records", min(100_000, count // 100))

@@ -120,7 +120,7 @@ print(duckdb.sql("SELECT count(*), sum(value.id), sum(value.total), count(value.
 
 
 def archive(name: str, root: Path, registry: Path, *more: str) -> tuple[Any, ...]:
-    words = ("--format", "delta", "--value-format", "avro", "--schema-registry", registry)
+    words = ("--value-format", "avro", "--schema-registry", registry)
     return ("archive", name, "--to", root, *words, *more)
 
 

@@ -9,7 +9,6 @@ from typing import Final
 
 BATCHES: Final = (
     "test_archive.py",
-    "test_archive_delta.py",
     "test_attempts.py",
     "test_columns.py",
     "test_compact.py",

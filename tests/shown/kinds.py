@@ -68,7 +68,7 @@ def check_ours(code: str) -> None:
 
 
 def check_option(code: str) -> None:
-    """`--format delta`: an option of some command, of which the sentence says, with a value that it takes."""
+    """`--format ndjson`: an option of some command, of which the sentence says, with a value that it takes."""
     name, value = [*re.sub(r"\[.*?\]", "", code).split(), ""][:2]
     options = [one for command in COMMANDS.values() for found in command for one in found.params]
     named = [one for one in options if isinstance(one, click.Option) and name in (*one.opts, *one.secondary_opts)]
@@ -77,7 +77,7 @@ def check_option(code: str) -> None:
 
 
 def check_fragment(code: str) -> None:
-    """`archive --format delta`: a command without the words before it, or without all that it needs."""
+    """`archive --verify`: a command without the words before it, or without all that it needs."""
     name, *words = words_of(code)
     faults: list[str] = []
     for command in COMMANDS[name]:

@@ -208,13 +208,11 @@ class TopicTable:
 
 def _library() -> Any:
     try:
-        import deltalake  # noqa: PLC0415 - not needed for other archives
+        import deltalake  # noqa: PLC0415 - tasks import this module, and need no table
         import deltalake.exceptions  # noqa: PLC0415
         import deltalake.transaction  # noqa: PLC0415
     except ImportError:
-        raise PipelineError(
-            "a Delta table needs the package deltalake: pip install 'sharequeue[spark,delta]'"
-        ) from None
+        raise PipelineError("a Delta table needs the package deltalake: pip install 'sharequeue[spark]'") from None
     return deltalake
 
 

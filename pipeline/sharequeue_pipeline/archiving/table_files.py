@@ -14,7 +14,6 @@ from pyarrow import fs
 from pyspark.sql import types as spark
 
 from sharequeue_pipeline.archiving.delta_table import DATE, TableFile
-from sharequeue_pipeline.archiving.segments import by_date
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
@@ -103,6 +102,14 @@ def file_system(uri: str) -> tuple[Any, str]:
     except (OSError, ValueError) as fault:
         raise PipelineError(f"{uri!r} cannot hold a table: {fault}") from None
     return found
+
+
+def by_date(batch: Any) -> Iterator[tuple[str, Any]]:
+    """(date in UTC, the records of that date), in the order of the records."""
+    dates = batch.column("timestamp").cast(pa.date32())
+    different = dates.unique()
+    for date in different:
+        yield str(date.as_py()), batch if len(different) == 1 else batch.filter(pc.equal(dates, date))
 
 
 def _batches(columns: RecordColumns, task: TableTask) -> Iterator[Any]:

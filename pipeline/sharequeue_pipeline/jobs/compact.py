@@ -33,7 +33,6 @@ from sharequeue_pipeline.jobs.command_line import (
     job,
     json_option,
     master_option,
-    say,
     start,
 )
 from sharequeue_pipeline.jobs.latest_table import LatestTable
@@ -366,7 +365,7 @@ def command(
         table = None
         if root is not None:
             options = dataclasses.replace(source_options({"topics": topic, **columns}), gateway=target)
-            table = LatestTable(spark, options, root, described, say).run(segment_records)
+            table = LatestTable(spark, options, root, described).run(segment_records)
         report = Compactor(spark, gateway, target, described).run(dry_run)
         if table is not None:
             report["table"] = table

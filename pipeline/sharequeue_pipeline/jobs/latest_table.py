@@ -6,7 +6,7 @@ also says how far its partition is, in the same commit. So a run that is killed 
 and the next run continues there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable, table_schema
 from sharequeue_pipeline.archiving.latest_rows import latest_rows
 from sharequeue_pipeline.archiving.table_files import TableTask
+from sharequeue_pipeline.jobs.command_line import say
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.schema import pinned, value_type
@@ -24,18 +25,10 @@ from sharequeue_pipeline.source.schema import pinned, value_type
 class LatestTable:
     """One run over one topic."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        options: SourceOptions,
-        root: str,
-        topic: TopicDescription,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, spark: SparkSession, options: SourceOptions, root: str, topic: TopicDescription) -> None:
         self._spark = spark
         self._options = options = pinned(options)
         self._topic = topic
-        self._say = say
         self._target = TopicTable(root, topic.name, topic.topic_id, latest=True)
         self._schema = table_schema(options.key_format, value_type(options))
         self._table = self._target.open(self._schema, [entry.partition for entry in topic.partitions])
@@ -71,7 +64,7 @@ class LatestTable:
         for entry in self._topic.partitions:
             begin = self._target.next_offset(self._table, entry.partition)
             if 0 < begin < entry.log_start_offset:
-                self._say(
+                say(
                     f"sharequeue: {self._topic.name}-{entry.partition}: offsets {begin} to {entry.log_start_offset - 1} "
                     "left the log before they came into the table"
                 )

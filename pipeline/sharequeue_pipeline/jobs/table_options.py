@@ -12,16 +12,16 @@ from sharequeue_pipeline.options import REGISTRY_FORMATS, VALUE_FORMATS
 def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command gets `columns`: the options of the source that were given, by their names there."""
 
-    @click.option("--key-format", type=click.Choice(["binary", "string"]), help="of a Delta table; default: binary")
-    @click.option("--value-format", type=click.Choice(VALUE_FORMATS), help="of a Delta table; default: binary")
+    @click.option("--key-format", type=click.Choice(["binary", "string"]), help="of keys in the table; default: binary")
+    @click.option("--value-format", type=click.Choice(VALUE_FORMATS), help="of values in the table; default: binary")
     @click.option(
         "--value-schema",
         metavar="DDL",
-        help="of a Delta table: values as typed columns, like 'id INT, total DECIMAL(9,2)'; with avro and protobuf a "
+        help="values as typed columns, like 'id INT, total DECIMAL(9,2)'; with avro and protobuf a "
         "subject or a schema id, default: TOPIC-value",
     )
-    @click.option("--schema-registry", metavar="DIRECTORY", help="of a Delta table with avro or protobuf: the schemas")
-    @click.option("--value-message", metavar="NAME", help="of a Delta table with protobuf; default: the schema's first")
+    @click.option("--schema-registry", metavar="DIRECTORY", help="with avro and protobuf: the schemas")
+    @click.option("--value-message", metavar="NAME", help="with protobuf; default: the schema's first")
     @functools.wraps(command)
     def with_columns(
         *arguments: Any,
