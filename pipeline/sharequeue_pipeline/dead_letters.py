@@ -48,14 +48,12 @@ def read_dead_letters(
     """
     to = GatewayOptions(url=url.rstrip("/"), token=token)
     options: dict[str, Any] = {
-        "url": to.url,
+        **to.for_spark(),
         "topics": _dead_letter_topic(to, group),
         "mode": "log",
         "failOnDataLoss": False,
         "valueFormat": value_format,
     }
-    if token:
-        options["token"] = token
     read = spark.read.format("sharequeue").options(**options).load()
     found = read.where(_header("group") == group).select(
         _header("topic").alias("topic"),

@@ -34,6 +34,11 @@ class GatewayOptions:
     token: str | None = field(default=None, repr=False)
     timeout_ms: int = 120_000
 
+    def for_spark(self) -> dict[str, str | int]:
+        """The same as options of the format."""
+        token = {} if self.token is None else {"token": self.token}
+        return {"url": self.url, "timeoutMs": self.timeout_ms, **token}
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:

@@ -13,40 +13,23 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from sharequeue.protocol.messages.topics import TopicDescription
+from sharequeue_pipeline.archiving.table_files import DATE, TOMBSTONE, TableFile, TableTask
 from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.options import SourceOptions
+from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.source.schema import pinned, value_type
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-DATE: Final = "date"
-"""The column that the table is partitioned by: the date of the timestamp in UTC."""
-
-TOMBSTONE: Final = "tombstone"
-"""A column of the rows of a merge: whether the record deletes its key."""
-
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableFile:
-    """A Parquet file that a task has written below the table's root, with the records of one partition and date."""
-
-    path: str
-    size: int
-    date: str
-    partition: int
-    records: int
-    first_offset: int
-    last_offset: int
-    first_ms: int
-    last_ms: int
 
 
 class Progress(NamedTuple):
@@ -70,33 +53,37 @@ def table_schema(key: str, value: str) -> spark.StructType:
 class TopicTable:
     """The Delta table of one topic. Methods raise PipelineError if the table cannot be read or written."""
 
-    def __init__(self, root: str, topic: str, topic_id: str, *, latest: bool = False) -> None:
-        """`latest`: a table of the last record of each key."""
-        self._latest = latest
+    def __init__(self, root: str, topic: TopicDescription, options: SourceOptions, *, latest: bool = False) -> None:
+        """Open the table, or create it.
+
+        Args:
+            options: how keys and values become columns.
+            latest: a table of the last record of each key.
+        Raises: PipelineError: the table has other columns, or it is not an archive of this topic.
+        """
         self.uri = root if "://" in root else os.path.abspath(root)
         self._topic = topic
-        self._topic_id = topic_id
+        self._options = options = pinned(options)
+        self._latest = latest
+        self._schema = table_schema(options.key_format, value_type(options))
         self._delta = _library()
+        self._table = self._opened()
 
-    def open(self, schema: spark.StructType, partitions: Iterable[int]) -> "DeltaTable":
-        """The table; it is created if there is none.
-
-        Raises: PipelineError: it has other columns, or it is not an archive of this topic.
-        """
-        wanted = arrow_schema(schema)
+    def _opened(self) -> "DeltaTable":
+        wanted = arrow_schema(self._schema)
         if not self._latest:
             wanted = wanted.append(pa.field(DATE, pa.date32()))
         columns = self._delta.Schema.from_arrow(wanted)
         try:
             if not self._delta.DeltaTable.is_deltatable(self.uri):
-                return self._create(columns, partitions)
+                return self._create(columns)
             table: DeltaTable = self._delta.DeltaTable(self.uri)
         except (self._delta.exceptions.DeltaError, OSError, ValueError) as fault:
             raise PipelineError(f"the table at {self.uri} cannot be opened: {fault}") from None
-        if all(table.transaction_version(self._transaction(each)) is None for each in partitions):
+        if all(table.transaction_version(self._transaction(each.partition)) is None for each in self._topic.partitions):
             raise PipelineError(
                 f"the table at {self.uri} is not {'a table of the latest records' if self._latest else 'an archive'} of "
-                f"the topic {self._topic!r} with the id {self._topic_id}: give another directory"
+                f"the topic {self._topic.name!r} with the id {self._topic.topic_id}: give another directory"
             )
         if _FORGETS in table.metadata().configuration:
             raise PipelineError(
@@ -110,26 +97,57 @@ class TopicTable:
             )
         return table
 
-    def _create(self, columns: Any, partitions: Iterable[int]) -> "DeltaTable":
-        begun = [self._delta.Transaction(self._transaction(each), 0) for each in partitions]
+    def _create(self, columns: Any) -> "DeltaTable":
+        begun = [self._delta.Transaction(self._transaction(each.partition), 0) for each in self._topic.partitions]
         table: DeltaTable = self._delta.DeltaTable.create(
             self.uri,
             schema=columns,
             mode="error",
             partition_by=["partition" if self._latest else DATE],
-            description=f"{'last record of each key' if self._latest else 'records'} of the topic {self._topic}",
+            description=f"{'last record of each key' if self._latest else 'records'} of the topic {self._topic.name}",
             commit_properties=self._delta.CommitProperties(app_transactions=begun),
         )
         return table
 
     def _transaction(self, partition: int) -> str:
-        return f"sharequeue{'-latest' if self._latest else ''}/{self._topic_id}/{partition}"
+        return f"sharequeue{'-latest' if self._latest else ''}/{self._topic.topic_id}/{partition}"
 
-    def next_offset(self, table: "DeltaTable", partition: int) -> int:
-        """Where the archive of a partition goes on."""
-        return table.transaction_version(self._transaction(partition)) or 0
+    @property
+    def version(self) -> int:
+        return self._table.version()
 
-    def commit(self, table: "DeltaTable", files: Iterable[TableFile], reached: Iterable[Progress], note: Any) -> None:
+    def next_offset(self, partition: int) -> int:
+        """Where the table goes on with a partition."""
+        return self._table.transaction_version(self._transaction(partition)) or 0
+
+    def gaps(self) -> dict[int, tuple[int, int]]:
+        """By partition: the first and last offset that left the log before they came into the table."""
+        return {
+            entry.partition: (begin, entry.log_start_offset - 1)
+            for entry in self._topic.partitions
+            if 0 < (begin := self.next_offset(entry.partition)) < entry.log_start_offset
+        }
+
+    def missing(self, segment_records: int) -> list[TableTask]:
+        """Tasks for the segments of the log that the table lacks, up to the last stable offset, in order."""
+        return [
+            task
+            for entry in self._topic.partitions
+            for task in self.tasks(
+                entry.partition,
+                max(self.next_offset(entry.partition), entry.log_start_offset),
+                entry.last_stable_offset,
+                segment_records,
+            )
+        ]
+
+    def tasks(self, partition: int, begin: int, end: int, segment_records: int) -> Iterator[TableTask]:
+        """Tasks for the offsets from `begin` on, below `end`."""
+        for first in range(begin, end, segment_records):
+            entry = Range(self._topic.name, partition, first, min(first + segment_records, end) - 1)
+            yield TableTask(self._options, self._schema, self.uri, entry)
+
+    def commit(self, files: Iterable[TableFile], reached: Iterable[Progress], note: Any) -> None:
         """Add files, and say how far their partitions are archived, at once.
 
         Args:
@@ -149,16 +167,16 @@ class TopicTable:
             for file in files
         ]
         with self._committing():
-            table.create_write_transaction(
+            self._table.create_write_transaction(
                 actions,
                 mode="append",
-                schema=table.schema(),
-                partition_by=table.metadata().partition_columns,
+                schema=self._table.schema(),
+                partition_by=self._table.metadata().partition_columns,
                 commit_properties=self._properties(reached, note),
             )
-        table.update_incremental()
+        self._table.update_incremental()
 
-    def merge(self, table: "DeltaTable", rows: pa.Table, reached: Progress, note: Any) -> None:
+    def merge(self, rows: pa.Table, reached: Progress, note: Any) -> None:
         """Merge the last records of some keys, and say how far their partition is, at once.
 
         Args:
@@ -170,7 +188,7 @@ class TopicTable:
         columns = {name: f's."{name}"' for name in rows.column_names if name != TOMBSTONE}
         with self._committing():
             (
-                table.merge(
+                self._table.merge(
                     rows,
                     predicate=f't."partition" = {reached.partition} AND t."key" = s."key"',
                     source_alias="s",
@@ -182,9 +200,9 @@ class TopicTable:
                 .when_not_matched_insert(updates=columns, predicate=f"NOT s.{TOMBSTONE}")
                 .execute()
             )
-        table.update_incremental()
-        if self.next_offset(table, reached.partition) != reached.next_offset:  # nothing to change: no commit
-            self.commit(table, [], [reached], note)
+        self._table.update_incremental()
+        if self.next_offset(reached.partition) != reached.next_offset:  # nothing to change: no commit
+            self.commit([], [reached], note)
 
     def _properties(self, reached: Iterable[Progress], note: Any) -> Any:
         return self._delta.CommitProperties(
@@ -200,7 +218,7 @@ class TopicTable:
             yield
         except self._delta.exceptions.CommitFailedError as fault:
             if "oncurrent" in str(fault):
-                raise PipelineError(f"another run writes {self._topic} to {self.uri}") from None
+                raise PipelineError(f"another run writes {self._topic.name} to {self.uri}") from None
             raise PipelineError(f"the table at {self.uri} took no commit: {fault}") from None
         except (self._delta.exceptions.DeltaError, OSError) as fault:
             raise PipelineError(f"the table at {self.uri} took no commit: {fault}") from None

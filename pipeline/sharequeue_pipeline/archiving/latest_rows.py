@@ -5,8 +5,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sharequeue_pipeline.archiving.delta_table import TOMBSTONE
-from sharequeue_pipeline.archiving.table_files import TableTask
+from sharequeue_pipeline.archiving.table_files import TOMBSTONE, TableTask
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.record_columns import RecordColumns

@@ -1,4 +1,7 @@
-"""The work of tasks for a Delta table: write a segment of the log as typed columns, or compare it with the table."""
+"""The work of tasks for a Delta table: write a segment of the log as typed columns, or compare it with the table.
+
+Writing needs no library for Delta: the driver commits the files.
+"""
 
 import contextlib
 import os
@@ -13,12 +16,17 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import types as spark
 
-from sharequeue_pipeline.archiving.delta_table import DATE, TableFile
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.record_columns import RecordColumns
+
+DATE: Final = "date"
+"""The column that the table is partitioned by: the date of the timestamp in UTC."""
+
+TOMBSTONE: Final = "tombstone"
+"""A column of the rows of a merge: whether the record deletes its key."""
 
 _MS: Final = pa.timestamp("ms", "UTC")
 
@@ -31,6 +39,21 @@ class TableTask:
     schema: spark.StructType
     uri: str
     entry: Range
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFile:
+    """A Parquet file that a task has written below the table's root, with the records of one partition and date."""
+
+    path: str
+    size: int
+    date: str
+    partition: int
+    records: int
+    first_offset: int
+    last_offset: int
+    first_ms: int
+    last_ms: int
 
 
 @dataclass(frozen=True)

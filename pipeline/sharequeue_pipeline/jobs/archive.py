@@ -9,14 +9,14 @@ both, and one of them fails at its commit.
 
 import dataclasses
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 from pyspark.sql import SparkSession
 
 from sharequeue.protocol.messages.topics import TopicDescription
-from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable, table_schema
+from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable
 from sharequeue_pipeline.archiving.table_files import TableTask, WrittenSegment, verify_range, write_segment
 from sharequeue_pipeline.jobs.command_line import (
     echo_json,
@@ -31,8 +31,6 @@ from sharequeue_pipeline.jobs.command_line import (
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.jobs.table_options import table_options
 from sharequeue_pipeline.options import SourceOptions, source_options
-from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.schema import pinned, value_type
 
 WAVE: Final = 2
 """Segments of one wave, per task slot: after a crash, this much work is repeated."""
@@ -43,14 +41,14 @@ class Archiver:
 
     def __init__(self, spark: SparkSession, options: SourceOptions, root: str, topic: TopicDescription) -> None:
         self._spark = spark
-        self._options = options = pinned(options)
         self._topic = topic
-        self._target = TopicTable(root, topic.name, topic.topic_id)
-        self._schema = table_schema(options.key_format, value_type(options))
-        self._table = self._target.open(self._schema, [entry.partition for entry in topic.partitions])
+        self._table = TopicTable(root, topic, options)
         self._new = {entry.partition: [0, 0] for entry in topic.partitions}
         """[records, files] of this run, by partition."""
-        self._gaps: dict[int, dict[str, int]] = {}
+        self._gaps = {
+            partition: {"first_offset": first, "last_offset": last}
+            for partition, (first, last) in self._table.gaps().items()
+        }
         self._malformed = 0
         self._verified = 0
 
@@ -58,40 +56,23 @@ class Archiver:
     def _wave(self) -> int:
         return WAVE * self._spark.sparkContext.defaultParallelism
 
-    def _task(self, entry: Range) -> TableTask:
-        return TableTask(self._options, self._schema, self._target.uri, entry)
-
-    def _reached(self, partition: int) -> int:
-        return self._target.next_offset(self._table, partition)
-
     def run(self, segment_records: int) -> None:
         """Archive the records from the end of the last run to the last stable offset."""
-        segments = list(self._plan(segment_records))
-        for first in range(0, len(segments), self._wave):
-            tasks = [self._task(entry) for entry in segments[first : first + self._wave]]
-            self._commit(self._spark.sparkContext.parallelize(tasks, len(tasks)).map(write_segment).collect())
-
-    def _plan(self, segment_records: int) -> Iterator[Range]:
-        for entry in self._topic.partitions:
-            begin = self._reached(entry.partition)
-            if entry.log_start_offset > begin:
-                if begin:
-                    self._gaps[entry.partition] = {"first_offset": begin, "last_offset": entry.log_start_offset - 1}
-                    say(
-                        f"sharequeue: {self._topic.name}-{entry.partition}: offsets {begin} to "
-                        f"{entry.log_start_offset - 1} left the log before they were archived"
-                    )
-                begin = entry.log_start_offset
-            for first in range(begin, entry.last_stable_offset, segment_records):
-                last = min(first + segment_records, entry.last_stable_offset) - 1
-                yield Range(self._topic.name, entry.partition, first, last)
+        for partition, gap in self._gaps.items():
+            say(
+                f"sharequeue: {self._topic.name}-{partition}: offsets {gap['first_offset']} to {gap['last_offset']} left "
+                "the log before they were archived"
+            )
+        tasks = self._table.missing(segment_records)
+        for first in range(0, len(tasks), self._wave):
+            wave = tasks[first : first + self._wave]
+            self._commit(self._spark.sparkContext.parallelize(wave, len(wave)).map(write_segment).collect())
 
     def _commit(self, wave: Sequence[WrittenSegment]) -> None:
         reached = {each.entry.partition: each.entry.last_offset + 1 for each in wave}  # ascending
         ranges = [[each.entry.partition, each.entry.first_offset, each.entry.last_offset] for each in wave]
         gaps = [{"partition": place, **self._gaps[place]} for place in reached if place in self._gaps]
-        self._target.commit(
-            self._table,
+        self._table.commit(
             [file for each in wave for file in each.files],
             [Progress(*each) for each in reached.items()],
             {"topic": self._topic.name, "ranges": ranges, "gaps": gaps},
@@ -104,23 +85,21 @@ class Archiver:
     def verify(self, segment_records: int, before: dict[int, int] | None = None) -> None:
         """Compare the table with the records that the log still has; with `before`, those below these offsets."""
         whole = self._topic.config["cleanup.policy"] != "compact"
-        work = []
+        work: list[TableTask] = []
         for entry in self._topic.partitions:
-            end = self._reached(entry.partition) if before is None else before.get(entry.partition, 0)
-            for first in range(entry.log_start_offset, end, segment_records):
-                last = min(first + segment_records, end) - 1
-                work.append((self._task(Range(self._topic.name, entry.partition, first, last)), whole))
-        version = self._table.version()
+            end = self._table.next_offset(entry.partition) if before is None else before.get(entry.partition, 0)
+            work += self._table.tasks(entry.partition, entry.log_start_offset, end, segment_records)
+        version = self._table.version
         for first in range(0, len(work), 8 * self._wave):
             part = work[first : first + 8 * self._wave]
             tasks = self._spark.sparkContext.parallelize(part, len(part))
-            self._verified += sum(tasks.map(lambda each: verify_range(each[0], version, each[1])).collect())
+            self._verified += sum(tasks.map(lambda task: verify_range(task, version, whole)).collect())
 
     def deletable(self, finished: dict[int, dict[str, int]]) -> dict[int, int]:
         """New log starts: what is archived, and below `finished` of every group, by partition and group."""
         before = {}
         for entry in self._topic.partitions:
-            safe = min([self._reached(entry.partition), *finished.get(entry.partition, {}).values()])
+            safe = min([self._table.next_offset(entry.partition), *finished.get(entry.partition, {}).values()])
             if safe > entry.log_start_offset:
                 before[entry.partition] = safe
         return before
@@ -131,13 +110,13 @@ class Archiver:
             "records": sum(records for records, _ in self._new.values()),
             "malformed_values": self._malformed,
             "verified_records": self._verified,
-            "table_version": self._table.version(),
+            "table_version": self._table.version,
             "partitions": [
                 {
                     "partition": partition,
                     "records": records,
                     "files": files,
-                    "next_offset": self._reached(partition),
+                    "next_offset": self._table.next_offset(partition),
                     "gaps": [self._gaps[partition]] if partition in self._gaps else [],
                     **({"deleted_before": deleted[partition]} if partition in deleted else {}),
                 }

@@ -254,8 +254,7 @@ class Compactor:
         starts = {str(entry.partition): entry.log_start_offset for entry in self._topic.partitions}
         ends = starts | {str(partition): listing.end_offset for partition, listing in self._listings.items()}
         options: dict[str, Any] = {
-            "url": self._target.url,
-            "timeoutMs": self._target.timeout_ms,
+            **self._target.for_spark(),
             "topics": self._topic.name,
             "mode": "log",
             "isolationLevel": "read_committed",
@@ -263,8 +262,6 @@ class Compactor:
             "endingOffsets": json.dumps({self._topic.name: ends}),
             "failOnDataLoss": False,  # what was deleted since needs no compaction
         }
-        if self._target.token is not None:
-            options["token"] = self._target.token
         records = self._spark.read.format("sharequeue").options(**options).load()
         expired_before_ms = self._now_ms - int(self._topic.config["delete.retention.ms"])
         return removable(records, expired_before_ms, oldest_starts(self._gateway, self._topic))

@@ -279,23 +279,20 @@ def command(
             gateway.create_topic(topic, create)
         described = gateway.describe(topic, first_try=True)
     spark = _session(master, split_mib)
-    csv: dict[str, Any] = {"header": csv_header, "delimiter": delimiter, "schema": schema, "infer": infer_schema}
-    csv["null"] = null_value
+    csv = {
+        "header": csv_header,
+        "delimiter": delimiter,
+        "schema": schema,
+        "infer": infer_schema,
+        "null": null_value,
+    }
     frame = read(spark, files, kind, columns, csv)
     if kind == "ndjson":
         value_format = "json"
     found = frame.inputFiles()
-    named = csv if null_value is not None else {name: each for name, each in csv.items() if name != "null"}
-    arguments = (kind, msgspec.to_builtins(columns), value_format, named, split_mib)
+    arguments = (kind, msgspec.to_builtins(columns), value_format, csv, split_mib)
     write_id = write_id or write_id_of(described.topic_id, found, arguments)
-    options: dict[str, Any] = {
-        "url": target.url,
-        "timeoutMs": target.timeout_ms,
-        "topic": topic,
-        "writeId": write_id,
-    }
-    if token:
-        options["token"] = token
+    options: dict[str, Any] = {**target.for_spark(), "topic": topic, "writeId": write_id}
     if value_format:
         options["valueFormat"] = value_format
     shows = Progress(spark, say) if progress or (progress is None and sys.stderr.isatty()) else contextlib.nullcontext()

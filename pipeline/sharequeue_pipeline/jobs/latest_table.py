@@ -13,13 +13,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from sharequeue.protocol.messages.topics import TopicDescription
-from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable, table_schema
+from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable
 from sharequeue_pipeline.archiving.latest_rows import latest_rows
-from sharequeue_pipeline.archiving.table_files import TableTask
 from sharequeue_pipeline.jobs.command_line import say
 from sharequeue_pipeline.options import SourceOptions
-from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.schema import pinned, value_type
 
 
 class LatestTable:
@@ -27,19 +24,19 @@ class LatestTable:
 
     def __init__(self, spark: SparkSession, options: SourceOptions, root: str, topic: TopicDescription) -> None:
         self._spark = spark
-        self._options = options = pinned(options)
         self._topic = topic
-        self._target = TopicTable(root, topic.name, topic.topic_id, latest=True)
-        self._schema = table_schema(options.key_format, value_type(options))
-        self._table = self._target.open(self._schema, [entry.partition for entry in topic.partitions])
+        self._table = TopicTable(root, topic, options, latest=True)
         self._records = 0
         self._malformed = 0
 
     def merges(self, segment_records: int) -> Iterator[Progress]:
         """Merge the records from the end of the last run to the last stable offset. Yields: each commit."""
-        tasks = [
-            TableTask(self._options, self._schema, self._target.uri, entry) for entry in self._plan(segment_records)
-        ]
+        for partition, (first, last) in self._table.gaps().items():
+            say(
+                f"sharequeue: {self._topic.name}-{partition}: offsets {first} to {last} left the log before they came "
+                "into the table"
+            )
+        tasks = self._table.missing(segment_records)
         if not tasks:
             return
         reduced = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(latest_rows)
@@ -49,7 +46,7 @@ class LatestTable:
             entry = each.entry
             reached = Progress(entry.partition, entry.last_offset + 1)
             note = {"topic": self._topic.name, "ranges": [[entry.partition, entry.first_offset, entry.last_offset]]}
-            self._target.merge(self._table, rows, reached, note)
+            self._table.merge(rows, reached, note)
             self._records += each.records
             self._malformed += each.malformed
             yield reached
@@ -58,16 +55,4 @@ class LatestTable:
         """Make all merges. Returns: a report."""
         for _ in self.merges(segment_records):
             pass
-        return {"records": self._records, "malformed_values": self._malformed, "table_version": self._table.version()}
-
-    def _plan(self, segment_records: int) -> Iterator[Range]:
-        for entry in self._topic.partitions:
-            begin = self._target.next_offset(self._table, entry.partition)
-            if 0 < begin < entry.log_start_offset:
-                say(
-                    f"sharequeue: {self._topic.name}-{entry.partition}: offsets {begin} to {entry.log_start_offset - 1} "
-                    "left the log before they came into the table"
-                )
-            for first in range(max(begin, entry.log_start_offset), entry.last_stable_offset, segment_records):
-                last = min(first + segment_records, entry.last_stable_offset) - 1
-                yield Range(self._topic.name, entry.partition, first, last)
+        return {"records": self._records, "malformed_values": self._malformed, "table_version": self._table.version}
