@@ -1,7 +1,7 @@
 """Deep JSON: the depth of a value is counted without recursion, and carried values come through the decoder whole."""
 
 import json
-import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sharequeue.protocol import nesting
 from sharequeue.protocol.messages.records import FetchResponse
+from tests.core.cpu import times_as_much
 
 DEEP = 100_000
 
@@ -50,22 +51,23 @@ def test_depth_is_right_where_slices_meet(before: int, inside: bytes) -> None:
     assert not nesting.deeper_than(value, 3)
 
 
-@pytest.mark.parametrize(
-    ("value", "deep"),
-    [
-        (b'"' + b"[" * 1_000_000 + b'"', False),
-        (b"[" + b"[]," * 300_000 + b"0]", False),
-        (b"[" + arrays(60) * 1 + (b"," + arrays(60)) * 8000 + b"]", False),
-        (b'["' + b'\\"[' * 300_000 + b'"]', False),
-        (arrays(500_000), True),
-    ],
-    ids=["a string of brackets", "many arrays", "many towers", "escaped quotes", "one tower"],
-)
-def test_depth_of_a_megabyte_costs_milliseconds(value: bytes, deep: bool) -> None:
-    """Typically 1 to 30 ms; the bound allows for a slow machine, and a quadratic algorithm would take minutes."""
-    started = time.process_time()
-    assert nesting.deeper_than(value, 64) == deep
-    assert time.process_time() - started < 0.5
+SIZE, PART = 300_000, 16
+MOST_GROWTH = 5 * PART
+"""Five times as much as linear work; the growth of quadratic work is PART²."""
+SHAPES: dict[str, Callable[[int], bytes]] = {
+    "a string of brackets": lambda size: b'"' + b"[" * size + b'"',
+    "many arrays": lambda size: b"[" + b"[]," * size + b"0]",
+    "many towers": lambda size: b"[" + (arrays(60) + b",") * (size // 40) + b"0]",
+    "escaped quotes": lambda size: b'["' + b'\\"[' * size + b'"]',
+    "one tower": arrays,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_depth_of_a_megabyte_is_counted_in_linear_time(shape: str) -> None:
+    value, part = SHAPES[shape](SIZE), SHAPES[shape](SIZE // PART)
+    assert nesting.deeper_than(value, 64) == (shape == "one tower")
+    assert times_as_much(lambda: nesting.deeper_than(value, 64), lambda: nesting.deeper_than(part, 64)) < MOST_GROWTH
 
 
 def test_values_too_deep_for_the_decoder_are_kept_byte_for_byte() -> None:
@@ -91,10 +93,14 @@ def test_a_deep_value_of_another_type_is_refused() -> None:
         nesting.decode(msgspec.json.Decoder(dict[str, str]), b'{"a":' + arrays(DEEP) + b"}")
 
 
+LONG = 20_000
+
+
 def test_an_unfinished_string_costs_no_more_than_a_whole_one() -> None:
     """Each of its escaped quotes could start another search for the end of the string."""
-    text = b"[" * 2000 + b'"' + b'\\"' * 200_000
-    began = time.process_time()
-    with pytest.raises((msgspec.DecodeError, RecursionError)):
-        nesting.decode(msgspec.json.Decoder(), text)
-    assert time.process_time() - began < 1
+
+    def decode(size: int) -> None:
+        with pytest.raises((msgspec.DecodeError, RecursionError)):
+            nesting.decode(msgspec.json.Decoder(), b"[" * 2000 + b'"' + b'\\"' * size)
+
+    assert times_as_much(lambda: decode(LONG), lambda: decode(LONG // PART)) < MOST_GROWTH
