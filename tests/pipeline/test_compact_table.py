@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,17 +14,11 @@ from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.options import source_options
 
 from tests.http.calls import Gateway
-from tests.pipeline import delta_in_spark
+from tests.pipeline import delta_in_duckdb, delta_in_spark
 from tests.pipeline.jobs import Jobs
 from tests.pipeline.test_compact import HOUR_MS, left, produce
 
 State = dict[tuple[int, str | None], tuple[int, str | None]]
-
-IN_DUCKDB = """
-import sys, duckdb, deltalake
-latest = deltalake.DeltaTable(sys.argv[1]).to_pyarrow_dataset()
-print(duckdb.sql("SELECT count(*), sum(value.total), count(DISTINCT key) FROM latest").fetchall())
-"""
 
 
 def table_state(root: Path) -> State:
@@ -150,11 +142,8 @@ def test_pandas_and_duckdb_read_typed_columns(jobs: Jobs, gateway: Gateway, name
     assert list(frame.index) == ["a", "c"]
     assert frame.loc["a", "value"] == {"id": 1, "total": Decimal("9.25")}
     assert frame.loc["c", "value"] in (None, {"id": None, "total": None})
-    done = subprocess.run(
-        [sys.executable, "-c", IN_DUCKDB, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[(2, Decimal('9.25'), 2)]"
+    select = "count(*), sum(value.total), count(DISTINCT key)"
+    assert delta_in_duckdb.query(tmp_path, select) == "[(2, Decimal('9.25'), 2)]"
 
 
 LATEST = ("count(*)", "sum(offset)", "sum(value.total)", "min(key)", "max(key)")
