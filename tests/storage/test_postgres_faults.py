@@ -13,7 +13,7 @@ from sharequeue.protocol.errors import ApiError, StorageError
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all
+from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, deadline, new_topic, read_all
 
 
 async def waiting_for_partition(connection: Any, topic_id: str, partition: int, wanted: int) -> None:
@@ -199,20 +199,21 @@ async def test_an_unreachable_database_is_reported_and_used_again_when_it_is_bac
     name = database_url.rsplit("/", 1)[1]
     async with (
         session(database_url.rsplit("/", 1)[0] + "/sharequeue") as admin,
-        PostgresRecordLogs(database_url).open(deadline_s=1) as log,
+        PostgresRecordLogs(database_url).open() as log,
     ):
         await append(log, topic, ["first"])
         await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
         with pytest.raises(StorageError):
             await log.database.health.check()
-        await append_fails(append(log, topic, ["x"]))
-        for call in (
-            append(log, topic, ["a"]),
-            log.appender.append([batch_of(topic, "b", 0), batch_of(topic, "c", 1)]),
-        ):
-            error = await append_fails(call)
-            assert error.definite, "nothing could be sent"
+        with deadline(log, 1):
+            await append_fails(append(log, topic, ["x"]))
+            for call in (
+                append(log, topic, ["a"]),
+                log.appender.append([batch_of(topic, "b", 0), batch_of(topic, "c", 1)]),
+            ):
+                error = await append_fails(call)
+                assert error.definite, "nothing could be sent"
         await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         await log.database.health.check()
         assert await append(log, topic, ["back"]) == 1

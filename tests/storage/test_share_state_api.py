@@ -315,7 +315,7 @@ def test_sc_007_topics_are_not_unknown_when_the_group_coordinator_is_unreachable
     wait_for(lambda: calls.codes("initialize", unknown, {"state_epoch": 0, "start_offset": 0}) == [3])
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while True:
         if condition():

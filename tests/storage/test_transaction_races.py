@@ -23,7 +23,7 @@ from sharequeue.protocol.errors import ApiError
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import PostgresRecordLogs, batch_of, new_topic
+from tests.storage.record_logs import batch_of, deadline, new_topic
 from tests.storage.test_transactions import (
     MINUTE_MS,
     begin,
@@ -272,13 +272,13 @@ async def test_a_transaction_in_use_for_too_long(database_url: str) -> None:
     topic = new_topic()
     async with (
         session(database_url) as admin,
-        PostgresRecordLogs(database_url).open(deadline_s=1) as log,
+        opened(database_url) as log,
         opened(database_url) as other,
     ):
         transaction = await begin(log)
         await produce(log, transaction, topic)
         async with locked(admin, topic):
-            with pytest.raises(ApiError) as refused:
+            with deadline(log, 1), pytest.raises(ApiError) as refused:
                 await log.transactions.end(transaction, COMMIT)
             assert (refused.value.error.kafka_code, refused.value.definite) == (51, True)
             assert refused.value.error.retriable
