@@ -248,7 +248,7 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
         nowhere: Any = None
         waiting = WaitingFetches().new(Client())
         fetcher = Fetcher(leader, nowhere, nowhere, gateway.cluster, Clock())
-        asking = asyncio.create_task(fetcher.delayed.wait(waiting, "g", [(ORDERS, 0)], 60))
+        asking = asyncio.create_task(fetcher.delayed.wait(waiting, "g", [(ORDERS, 0)], 3600))
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.expect(apis.READ_STATE)
         if heard:
@@ -257,7 +257,7 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
         else:
             await gateway.hand_over.yield_to_next([KEY])
         answer.set_result(READ)
-        await asyncio.wait_for(asking, 50)
+        await asyncio.wait_for(asking, 60)
         waiting.close()
 
     run(work)

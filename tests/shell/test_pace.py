@@ -1,35 +1,52 @@
-"""Paced work: it rests after each slice, in proportion to what the slice took."""
+"""Paced work: it rests after each slice, in proportion to what the slice took. On a clock that the test turns."""
 
 import asyncio
-import time
 
+import pytest
+
+from sharequeue import slices
 from sharequeue.slices import MOST_REST_S, Pace
 
 
-def work(seconds: float) -> None:
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        pass
+class Turned:
+    """The clock of paced work. `rests`: how long it slept."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.rests: list[float] = []
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self.now_s += seconds
 
 
-def test_a_rest_is_as_long_as_the_slice_says() -> None:
+@pytest.fixture
+def turned(monkeypatch: pytest.MonkeyPatch) -> Turned:
+    clock = Turned()
+    monkeypatch.setattr(slices, "time", clock)
+    monkeypatch.setattr(slices, "asyncio", clock)
+    return clock
+
+
+def test_a_rest_is_as_long_as_the_slice_says(turned: Turned) -> None:
     async def paced() -> None:
         pace = Pace(3)
-        for _ in range(3):
-            began = time.perf_counter()
-            work(0.004)
+        for took_s in (0.004, 0.001, 0.002):
+            turned.now_s += took_s
             await pace.rest()
-            assert time.perf_counter() - began >= 0.004 * (1 + 3)
 
     asyncio.run(paced())
+    assert turned.rests == pytest.approx([0.012, 0.003, 0.006])
 
 
-def test_a_slice_that_waited_long_has_a_bounded_rest() -> None:
+def test_a_slice_that_waited_long_has_a_bounded_rest(turned: Turned) -> None:
     async def paced() -> None:
-        pace = Pace(1e6)
-        began = time.perf_counter()
-        work(0.001)
+        pace = Pace(3)
+        turned.now_s += 100
         await pace.rest()
-        assert MOST_REST_S <= time.perf_counter() - began < 100, "not 1,000 seconds"
 
     asyncio.run(paced())
+    assert turned.rests == [MOST_REST_S]
