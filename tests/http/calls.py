@@ -1,7 +1,8 @@
 """The gateway as a client uses it, for tests that look at the HTTP contract: one short method per call."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -9,8 +10,8 @@ import httpx
 Json = dict[str, Any]
 LONG_MS = 30_000
 """The longest wait that a fetch may ask for."""
-WOKEN_S = 25
-"""A fetch that waits for LONG_MS and is answered in this time was woken: a busy machine may take most of it."""
+HANG_S = 60
+"""What takes longer has hung."""
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 CLOCKS_APART_MS = 200
 """A gateway reads the wall clock at its start alone."""
@@ -175,10 +176,22 @@ class Gateway:
         }
 
 
+@contextlib.contextmanager
+def woken(*gateways: Gateway) -> Iterator[None]:
+    """Check that fetches are answered at once or because of an event: none waits until its time is over."""
+
+    def expired() -> list[float]:
+        return [gateway.metrics()["sharequeue_delayed_share_fetch_expires_total"] for gateway in gateways]
+
+    before = expired()
+    yield
+    assert expired() == before, "a fetch waited until its time was over"
+
+
 def when_loaded(fetch: Callable[[], httpx.Response]) -> httpx.Response:
     """Fetch again while a share-partition is being loaded, as clients do: a busy machine may take more than the 5 s
     that a gateway waits for it. Such a refusal is definite: nothing was acquired or settled."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_S
     while True:
         response = fetch()
         if not is_loading(response) or time.monotonic() > deadline:
@@ -251,7 +264,7 @@ def problem(response: httpx.Response, status: int, code: str, kafka_code: int) -
     return document
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = HANG_S) -> Any:
     """Wait until `condition` is true. Returns: its answer. Fails when the time is over, which no busy machine needs."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

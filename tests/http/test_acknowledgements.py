@@ -7,7 +7,17 @@ import pytest
 
 from sharequeue.protocol import apis
 from sharequeue.stack.stack import Stack
-from tests.http.calls import CLOCKS_APART_MS, Gateway, acknowledge_range, good, outcomes, problem, ranges, wait_until
+from tests.http.calls import (
+    CLOCKS_APART_MS,
+    LONG_MS,
+    Gateway,
+    acknowledge_range,
+    good,
+    outcomes,
+    problem,
+    ranges,
+    wait_until,
+)
 
 
 @pytest.fixture
@@ -204,7 +214,7 @@ def test_a_delayed_release_is_delivered_again_after_its_delay(gateway: Gateway, 
     (delayed,) = [batch for batch in batches if batch["first_offset"] == 2]
     assert delayed["delivery_state"] == "AVAILABLE"
     assert "member_id" not in delayed
-    assert gateway.acquire(held, held, member="m2", max_wait_ms=15_000) == ["2-3×2"]
+    assert gateway.acquire(held, held, member="m2", max_wait_ms=LONG_MS) == ["2-3×2"]
     assert time.time() * 1000 >= delayed["available_at_ms"] - CLOCKS_APART_MS
 
 

@@ -139,7 +139,7 @@ async def test_a_topic_may_be_created_later_and_grow(
     monkeypatch.setattr(fetching, "METADATA_REFRESH_S", 0.1)
     async with consumers(stack, name, name) as consumer:
         assert await consumer.poll(NOTHING_MS) == []
-        polling = asyncio.create_task(consumer.poll(20_000))
+        polling = asyncio.create_task(consumer.poll(60_000))
         await produce(stack, name, "first")
         assert [record.value for record in await polling] == ["first"]
         ask(client, "PATCH", f"/v1/topics/{name}", {"partitions": 2})

@@ -204,11 +204,11 @@ async def test_a_poll_whose_acknowledgements_failed_loses_no_records(
         await consumer.poll()
         configure(client, name, share_record_lock_duration_ms=60_000)
         async with consumers(stack, name, name) as other:
-            assert [record.delivery_count for record in await other.poll(15_000)] == [2]
+            assert [record.delivery_count for record in await other.poll(60_000)] == [2]
             await produce(stack, name, 1)
             with pytest.raises(AcknowledgementError):
-                await consumer.poll(5000)
-            assert [(record.value, record.delivery_count) for record in await consumer.poll(5000)] == [(1, 1)]
+                await consumer.poll(60_000)
+            assert [(record.value, record.delivery_count) for record in await consumer.poll(60_000)] == [(1, 1)]
             assert await consumer.commit() == {(name, 0): 1}
 
 
@@ -226,7 +226,7 @@ async def test_commits_in_the_background_report_to_their_callback(stack: Stack, 
         assert reports == [({(name, 0): 2}, None)]
         for record in second:
             consumer.acknowledge(record)
-        polling = asyncio.create_task(consumer.poll(20_000))
+        polling = asyncio.create_task(consumer.poll(60_000))
         await asyncio.sleep(0)
         with pytest.raises(IllegalState, match="under way"):
             await consumer.poll()

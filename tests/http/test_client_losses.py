@@ -118,7 +118,7 @@ async def test_a_cancelled_poll_loses_no_records(stack: Stack, name: str) -> Non
     await produce(stack, name, 0)
     async with Network(port_of(stack)) as network, ShareConsumer(network.url, name, [name]) as consumer:
         assert [record.value for record in await consumer.poll()] == [0]
-        polling = asyncio.create_task(consumer.poll(20_000))
+        polling = asyncio.create_task(consumer.poll(60_000))
         await until(lambda: network.count("/fetch") == 2)
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
@@ -138,7 +138,7 @@ async def test_close_releases_records_of_a_cancelled_poll(
     async with Network(port_of(stack)) as network:
         consumer = ShareConsumer(network.url, name, [name], max_records=3, follow_leaders=follow_leaders)
         network.lose_answer_of(f"/v1/share-groups/{name}/fetch")
-        polling = asyncio.create_task(consumer.poll(20_000))
+        polling = asyncio.create_task(consumer.poll(60_000))
         await network.lost.wait()
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)

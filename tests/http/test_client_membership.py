@@ -99,7 +99,7 @@ async def test_a_member_stops_fetching_lost_partitions(stack: Stack, client: htt
             mine, others = one.assignment[topic], two.assignment[topic]
             async with Producer(stack.url) as producer:
                 await producer.send(topic, "theirs", partition=others[0])
-                assert [record.value for record in await two.poll(10_000)] == ["theirs"]
+                assert [record.value for record in await two.poll(60_000)] == ["theirs"]
                 assert not waiting.done()
                 await producer.send(topic, "mine", partition=mine[0])
             assert [record.value for record in await waiting] == ["mine"]
@@ -117,15 +117,15 @@ async def test_consumed_records_are_accepted_when_the_assignment_changes(
     and takes the acknowledgements along all the same."""
     await produce(stack, topic, range(6))
     async with member(stack, topic, "m1", max_records=6, follow_leaders=follow_leaders) as one:
-        seen = [record.value for record in await one.poll(20_000)]
+        seen = [record.value for record in await one.poll(60_000)]
         while len(seen) < 6:
-            seen += [record.value for record in await one.poll(20_000)]
+            seen += [record.value for record in await one.poll(60_000)]
         async with member(stack, topic, "m2") as two:
             await until(lambda: disjoint(one, two) and shares(one, two) == [3, 3])
             assert await one.poll(0) == []
             await produce(stack, topic, range(6, 12))
             while len(seen) < 9:
-                seen += [record.value for record in await one.poll(20_000)]
+                seen += [record.value for record in await one.poll(60_000)]
             await one.commit()
     assert sorted(seen)[:6] == list(range(6))
     assert [count for _, count in await seen_by_another(stack, topic, topic)] == [1] * 3
@@ -151,7 +151,7 @@ async def test_an_unused_member_leaves_and_rejoins(stack: Stack, client: httpx.C
         await until(lambda: described(client, topic)["state"] == "Empty")
         assert consumer.assignment == {}
         await produce(stack, topic, range(1))
-        assert [record.value for record in await consumer.poll(20_000)] == [0]
+        assert [record.value for record in await consumer.poll(60_000)] == [0]
 
 
 @in_event_loop
@@ -189,7 +189,7 @@ async def test_a_missing_topic_is_waited_for_without_a_session(stack: Stack, nam
     async with ShareConsumer(stack.url, name, [name], follow_leaders=True) as consumer:
         assert await consumer.poll(300) == []
         await produce(stack, name, range(1))
-        assert [record.value for record in await consumer.poll(20_000)] == [0]
+        assert [record.value for record in await consumer.poll(60_000)] == [0]
 
 
 @in_event_loop
@@ -206,7 +206,7 @@ def test_the_sync_client_subscribes(stack: Stack, topic: str) -> None:
         producer.send(topic, "x", partition=4)
     with sync.ShareConsumer(stack.url, topic, member_id="m1") as consumer:
         consumer.subscribe(topic)
-        records = consumer.poll(20_000)
+        records = consumer.poll(60_000)
         assert [record.value for record in records] == ["x"]
         assert consumer.assignment == {topic: [0, 1, 2, 3, 4, 5]}
 

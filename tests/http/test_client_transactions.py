@@ -219,7 +219,7 @@ async def test_a_consumer_keeps_what_an_aborted_transaction_did_not_settle(stack
     async with Producer(stack.url) as producer:
         await producer.send_many(name, [1, 2])
         async with ShareConsumer(stack.url, f"{name}-group", [name], acknowledgement="explicit") as consumer:
-            first, second = await consumer.poll(timeout_ms=5000)
+            first, second = await consumer.poll(timeout_ms=60_000)
 
             async def block() -> None:
                 async with producer.transaction() as t:
@@ -232,7 +232,7 @@ async def test_a_consumer_keeps_what_an_aborted_transaction_did_not_settle(stack
             consumer.acknowledge(first)
             consumer.acknowledge(second, "release", delay_ms=0)
             assert await consumer.commit() == {(name, 0): 2}
-            (again,) = await consumer.poll(timeout_ms=5000)
+            (again,) = await consumer.poll(timeout_ms=60_000)
             assert (again.offset, again.delivery_count) == (1, 2)
 
             async def too_late() -> None:
@@ -275,7 +275,7 @@ async def test_an_implicit_consumer_releases_what_an_aborted_transaction_did_not
 def test_the_client_without_async_settles_in_a_transaction(stack: Stack, name: str) -> None:
     with sync.Producer(stack.url) as producer, sync.ShareConsumer(stack.url, f"{name}-group", [name]) as consumer:
         producer.send_many(name, ["a", "b"])
-        for record in consumer.poll(timeout_ms=5000):
+        for record in consumer.poll(timeout_ms=60_000):
             with producer.transaction() as t:
                 t.send(f"{name}-out", record.value)
                 t.acknowledge(record)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.http.calls import Gateway, wait_until
+from tests.http.calls import LONG_MS, Gateway, wait_until
 
 LIMITED = "max_delayed_runs"
 
@@ -44,4 +44,4 @@ def test_a_fetch_that_waits_is_woken_when_the_crowd_is_gone(own_gateway: Gateway
     assert len(again) == 30, "what is in flight is delivered as ever"
     for offset in range(60):
         gateway.settle(name, name, offset, offset, "accept")
-    assert gateway.acquire(name, name, max_wait_ms=10_000) == ["60-60×1"]
+    assert gateway.acquire(name, name, max_wait_ms=LONG_MS) == ["60-60×1"]

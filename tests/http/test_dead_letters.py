@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from tests.http.calls import CLOCKS_APART_MS, Gateway, acknowledge_range, good, outcomes, wait_until
+from tests.http.calls import CLOCKS_APART_MS, LONG_MS, Gateway, acknowledge_range, good, outcomes, wait_until
 from tests.http.database import refused_dead_letters, sql
 from tests.http.test_transactions import begin, end, produce
 
@@ -148,7 +148,7 @@ def test_dq_003_rejected_and_exhausted_records_become_dead_letters(gateway: Gate
     types = "reject release accept reject release accept"
     assert gateway.settle(name, name, 0, 5, types) == "applied"
     for _ in range(2):
-        answer = gateway.fetch(name, name, max_wait_ms=5000)
+        answer = gateway.fetch(name, name, max_wait_ms=LONG_MS)
         for batch in answer["batches"]:
             release = acknowledge_range(name, batch["first_offset"], batch["last_offset"], "release", reason="again")
             assert outcomes(gateway.try_acknowledge(name, [release])) == ["applied"]
@@ -197,7 +197,7 @@ def test_dq_007_dead_letters_are_in_offset_order(gateway: Gateway, name: str) ->
         gateway.produce_batches(name, *[50] * 10, partition=partition)
     seen = 0
     while seen < 1500:
-        answer = gateway.fetch(name, name, max_records=700, max_wait_ms=5000)
+        answer = gateway.fetch(name, name, max_records=700, max_wait_ms=LONG_MS)
         rejections = [
             {
                 **acknowledge_range(name, batch["first_offset"], batch["last_offset"], "reject"),

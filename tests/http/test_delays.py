@@ -2,7 +2,7 @@
 
 import time
 
-from tests.http.calls import Gateway, outcomes
+from tests.http.calls import LONG_MS, Gateway, outcomes
 
 
 def test_many_delays_that_end_together_all_end(gateway: Gateway, name: str) -> None:
@@ -25,7 +25,7 @@ def test_many_delays_that_end_together_all_end(gateway: Gateway, name: str) -> N
             assert set(outcomes(answer)) == {"applied"}
     taken = 0
     while taken < count:
-        for acquired in gateway.acquire(name, name, max_records=count, max_wait_ms=10_000):
+        for acquired in gateway.acquire(name, name, max_records=count, max_wait_ms=LONG_MS):
             assert time.monotonic() - begun_s >= 1.5
             offsets, _, delivery_count = acquired.partition("×")
             first, _, last = offsets.partition("-")

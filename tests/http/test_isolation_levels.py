@@ -1,6 +1,5 @@
 """What a group with `share.isolation.level` sees of transactions. Their rows are written by SQL, beside the gateway."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sharequeue.protocol.apis import ARROW_STREAM
-from tests.http.calls import LONG_MS, WOKEN_S, Gateway, good, ranges, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, good, ranges, wait_until, woken
 from tests.http.transactions_of_a_topic import Transactions
 
 LOCK_MS = 600_000
@@ -71,16 +70,13 @@ def test_the_end_of_a_transaction_wakes_a_waiting_fetch(
     transaction = producer.begin()
     producer.send("xy", transaction)
     gateway.produce(name, *"fg")
-    waiting = background.submit(gateway.fetch, name, name, max_wait_ms=LONG_MS)
-    time.sleep(0.5)  # so that it waits
-    assert not waiting.done()
-    started = time.monotonic()
-    producer.end(transaction, commit=commit)
-    batches = waiting.result(WOKEN_S)["batches"]
-    assert time.monotonic() - started < WOKEN_S
-    received = values(batches)
+    with woken(gateway):
+        waiting = background.submit(gateway.fetch, name, name, max_wait_ms=LONG_MS)
+        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+        producer.end(transaction, commit=commit)
+        received = values(waiting.result(HANG_S)["batches"])
     while len(received) < len(rest):
-        received += values(gateway.fetch(name, name, max_wait_ms=5000)["batches"])
+        received += values(gateway.fetch(name, name, max_wait_ms=LONG_MS)["batches"])
     assert received == rest
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import LONG_MS, WOKEN_S, Gateway, good, outcomes, problem, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, good, outcomes, problem, wait_until, woken
 from tests.http.database import refused_dead_letters
 
 SETTINGS = {
@@ -76,7 +76,7 @@ def test_ss_017_the_refusal_of_a_session_is_delayed(own_gateway: Gateway, name: 
     response = open_session(gateway, name, "m3", max_wait_ms=700)
     refused(response, 429, "SHARE_SESSION_LIMIT_REACHED", 133)
     assert response.json()["limit"] == 2
-    assert 0.69 < time.monotonic() - started < 10
+    assert time.monotonic() - started > 0.69
     good(open_session(gateway, name, "m1"))
     close_session(gateway, name, "m1")
     good(open_session(gateway, name, "m3"))
@@ -122,13 +122,14 @@ def test_the_number_of_waiting_fetches_is_limited(
     gateway = own_gateway
     gateway.create_topic(name)
     gateway.acquire(name, name)
-    waiting = background.submit(gateway.acquire, name, name, max_wait_ms=LONG_MS)
-    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-    response = gateway.try_fetch(name, name, member="m2", max_wait_ms=LONG_MS)
-    refused(response, 429, "THROTTLING_QUOTA_EXCEEDED", 89)
-    assert response.json()["limit"] == 1
-    gateway.produce_batches(name, 1)
-    assert waiting.result(WOKEN_S) == ["0-0×1"]
+    with woken(gateway):
+        waiting = background.submit(gateway.acquire, name, name, max_wait_ms=LONG_MS)
+        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+        response = gateway.try_fetch(name, name, member="m2", max_wait_ms=LONG_MS)
+        refused(response, 429, "THROTTLING_QUOTA_EXCEEDED", 89)
+        assert response.json()["limit"] == 1
+        gateway.produce_batches(name, 1)
+        assert waiting.result(HANG_S) == ["0-0×1"]
 
 
 def test_the_request_limit_is_a_setting(own_gateway: Gateway, name: str) -> None:
@@ -269,7 +270,7 @@ def test_an_unreachable_share_coordinator_is_503_and_nothing_is_lost(
     refused(gateway.try_fetch(name, name, member="m2", max_wait_ms=0), 503, "COORDINATOR_NOT_AVAILABLE", 15)
     service.start()
     wait_until(service.ready)
-    assert gateway.acquire(name, name, member="m2", max_records=1, max_wait_ms=10_000) == ["2-2×1"]
+    assert gateway.acquire(name, name, member="m2", max_records=1, max_wait_ms=LONG_MS) == ["2-2×1"]
     assert outcomes(gateway.try_acknowledge(name, [accept])) == ["ignored"], "it is durable, and below the start offset"
     assert gateway.settle(name, name, 2, 2, "accept", member="m2") == "applied"
     assert good(gateway.http.get("/readyz"))["status"] == "ready"

@@ -12,7 +12,7 @@ from sharequeue_share_coordinator.share_state.row_format import decode_row
 
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import Stack
-from tests.http.calls import LONG_MS, WOKEN_S, Gateway, acknowledge_range, outcomes, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, acknowledge_range, outcomes, wait_until, woken
 from tests.storage.database import session
 
 Changes = Callable[[str], float]
@@ -174,12 +174,13 @@ def test_deleted_groups_and_topics_leave_no_series(gateway: Gateway, background:
     assert gateway.settle(group, topic, 0, 0, "reject") == "applied"
     assert gateway.settle(group, topic, 0, 9, "accept") != "applied"
     wait_until(lambda: f'sharequeue_dead_letter_records_total{{group="{group}"}}' in gateway.metrics())
-    waiting = background.submit(gateway.acquire, group, topic, max_wait_ms=LONG_MS)
-    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-    assert len(of(group)) >= 2
-    assert len(of(topic)) >= 4
-    assert gateway.try_delete_group(group, force=True).status_code == 204
-    assert waiting.result(WOKEN_S) == []
+    with woken(gateway):
+        waiting = background.submit(gateway.acquire, group, topic, max_wait_ms=LONG_MS)
+        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+        assert len(of(group)) >= 2
+        assert len(of(topic)) >= 4
+        assert gateway.try_delete_group(group, force=True).status_code == 204
+        assert waiting.result(HANG_S) == []
     wait_until(lambda: not of(group))
     assert gateway.http.delete(f"/v1/topics/{topic}").status_code == 204
     wait_until(lambda: not of(topic))
@@ -217,7 +218,7 @@ def test_a_group_deleted_during_a_redis_call_leaves_no_series(
         assert not fetching.done()
     finally:
         os.kill(redis_server.pid, signal.SIGCONT)
-    assert fetching.result(WOKEN_S) == []
+    assert fetching.result(HANG_S) == []
     assert not of_group()
 
 
@@ -282,7 +283,8 @@ def test_expired_locks_are_counted_by_record(gateway: Gateway, changes: Changes,
     gateway.configure(name, share_record_lock_duration_ms=1000)
     gateway.produce_batches(name, 8)
     gateway.acquire(name, name)
-    assert gateway.acquire(name, name, member="m2", max_wait_ms=10_000) == ["0-7×2"]
+    gateway.configure(name, share_record_lock_duration_ms=60_000)  # of the second lock, which is to last
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=LONG_MS) == ["0-7×2"]
     labels = f'{{group="{name}",partition="0",topic="{name}"}}'
     assert changes(f"sharequeue_acquisition_lock_timeouts_total{labels}") == 8
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.http.calls import LONG_MS, WOKEN_S, Gateway, problem, ranges, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, problem, ranges, wait_until, woken
 
 LIMIT = 3
 
@@ -48,9 +48,10 @@ def test_a_fetch_waits_for_the_partitions_that_can_be_loaded(
     assert sum(len(found["batches"]) for found in gateway.in_flight(name)) == LIMIT
 
     both = [name, f"{name}-more"]
-    answer = background.submit(gateway.fetch, name, topics=both, member="m2", max_wait_ms=LONG_MS)
-    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-    gateway.produce(name, "late", partition=1)
-    found = answer.result(WOKEN_S)
+    with woken(gateway):
+        answer = background.submit(gateway.fetch, name, topics=both, member="m2", max_wait_ms=LONG_MS)
+        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+        gateway.produce(name, "late", partition=1)
+        found = answer.result(HANG_S)
     assert ranges(found) == ["1:1-1×1"]
     assert [(fault["topic"], fault["kafka_code"]) for fault in found["errors"]] == [(f"{name}-more", 89)]

@@ -7,14 +7,15 @@ import pytest
 
 from tests.http.calls import (
     CLOCKS_APART_MS,
+    HANG_S,
     LONG_MS,
-    WOKEN_S,
     Gateway,
     acknowledge_range,
     good,
     outcomes,
     problem,
     ranges,
+    woken,
 )
 
 NO_LIMITS = {"max_records": 0, "max_bytes": 0, "min_bytes": 0, "max_wait_ms": 0}
@@ -145,7 +146,7 @@ def test_sr_001_closing_releases_held_records(gateway: Gateway, name: str) -> No
     closed = gateway.fetch(name, share_session_epoch=-1)
     assert (closed["batches"], closed["errors"]) == ([], [])
     problem(gateway.try_fetch(name, share_session_epoch=2), 404, "SHARE_SESSION_NOT_FOUND", 122)
-    assert gateway.acquire(name, name, share_session_epoch=0, max_wait_ms=5000) == ["10-19×2"]
+    assert gateway.acquire(name, name, share_session_epoch=0, max_wait_ms=LONG_MS) == ["10-19×2"]
 
 
 def test_sr_003_closing_lowers_no_delivery_count(gateway: Gateway, name: str) -> None:
@@ -156,7 +157,7 @@ def test_sr_003_closing_lowers_no_delivery_count(gateway: Gateway, name: str) ->
     assert outcomes(gateway.try_acknowledge(name, [], share_session_epoch=-1)) == []
     seen: list[str] = []
     while len(seen) < 2:
-        seen += gateway.acquire(name, name, member="m2", max_records=1, max_wait_ms=5000)
+        seen += gateway.acquire(name, name, member="m2", max_records=1, max_wait_ms=LONG_MS)
     assert seen == ["0-0×2", "1-1×2"]
 
 
@@ -167,7 +168,7 @@ def test_sr_005_the_delivery_limit_holds_when_closing(gateway: Gateway, name: st
     assert gateway.settle(name, name, 10, 14, "release") == "applied"
     assert gateway.acquire(name, share_session_epoch=1) == ["10-14×2"]
     gateway.fetch(name, share_session_epoch=-1)
-    assert gateway.acquire(name, name, member="m2", max_records=10, max_wait_ms=5000) == ["0-9×2"]
+    assert gateway.acquire(name, name, member="m2", max_records=10, max_wait_ms=LONG_MS) == ["0-9×2"]
     assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×2", "10-14 ARCHIVED×2"])
     (topic,) = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"]
     assert topic["partitions"][0]["lag"] == 10
@@ -182,7 +183,7 @@ def test_sr_009_closing_touches_no_other_member(gateway: Gateway, name: str) -> 
     gateway.fetch(name, share_session_epoch=-1)
     seen: list[str] = []
     while len(seen) < 2:
-        seen += gateway.acquire(name, name, member="m3", max_wait_ms=5000)
+        seen += gateway.acquire(name, name, member="m3", max_wait_ms=LONG_MS)
     assert seen == ["2-4×2", "8-9×2"]
     assert gateway.settle(name, name, 5, 7, "accept", member="m2") == "applied"
 
@@ -196,8 +197,9 @@ def test_sr_011_closing_wakes_a_waiting_fetch(gateway: Gateway, name: str, backg
         )
         for number in (0, 1)
     ]
-    gateway.fetch(name, share_session_epoch=-1, member="m1")
-    assert [answer.result(WOKEN_S) for answer in waiting] == [["0-9×2"], ["1:0-9×2"]]
+    with woken(gateway):
+        gateway.fetch(name, share_session_epoch=-1, member="m1")
+        assert [answer.result(HANG_S) for answer in waiting] == [["0-9×2"], ["1:0-9×2"]]
 
 
 def test_sr_013_closing_releases_nothing_of_forgotten_partitions(gateway: Gateway, name: str) -> None:
@@ -205,7 +207,7 @@ def test_sr_013_closing_releases_nothing_of_forgotten_partitions(gateway: Gatewa
     gateway.acquire(name, name, share_session_epoch=0)
     gateway.fetch(name, share_session_epoch=1, forgotten_topics=only(name, 0))
     gateway.fetch(name, share_session_epoch=-1)
-    assert gateway.acquire(name, name, member="m2", max_wait_ms=5000) == ["1:0-9×2"]
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=LONG_MS) == ["1:0-9×2"]
     assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×1"])
     assert gateway.settle(name, name, 0, 9, "accept") == "applied"
 
@@ -216,7 +218,7 @@ def test_closing_acknowledges_first(gateway: Gateway, name: str) -> None:
     accept = [acknowledge_range(name, 0, 1, "accept")]
     closed = gateway.fetch(name, share_session_epoch=-1, acknowledgements=accept)
     assert (closed["acknowledgement_results"], closed["batches"]) == ([{"status": "applied"}], [])
-    assert gateway.acquire(name, name, member="m2", max_wait_ms=5000) == ["2-3×2"]
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=LONG_MS) == ["2-3×2"]
 
 
 # Renewal

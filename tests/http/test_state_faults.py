@@ -2,7 +2,6 @@
 on a stack of its own."""
 
 import secrets
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,14 +12,24 @@ import pytest
 import redis
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import LONG_MS, Gateway, acknowledge_range, good, offsets, outcomes, problem, ranges, wait_until
+from tests.http.calls import (
+    HANG_S,
+    LONG_MS,
+    Gateway,
+    acknowledge_range,
+    good,
+    offsets,
+    outcomes,
+    problem,
+    ranges,
+    wait_until,
+    woken,
+)
 from tests.http.database import locked, refused_state_writes, sql
 
 NEWER = 1_000_000
 """An epoch that no gateway and no group of these tests comes to."""
 TOKEN = secrets.token_hex(16)
-MOST_S = 25.0
-"""`At once`, on a machine that does much else; the fetches would wait for 30 s."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +107,7 @@ def test_settings_changed_during_a_load_apply_after_it(
         wait_until(waits)
         gateway.configure(name, share_delivery_count_limit=1)
         caught_up()
-    assert fetching.result(30) == ["0-2×1"]
+    assert fetching.result(HANG_S) == ["0-2×1"]
     assert gateway.settle(name, name, 0, 2, "release") == "applied"
     assert gateway.acquire(name, name) == [], "the only delivery is over"
 
@@ -116,7 +125,7 @@ def test_a_topic_deleted_during_a_load_is_not_led_after_it(
         assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
         wait_until(lambda: sql(database, gone, topic_id))
         caught_up()
-    problem(fetching.result(30), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    problem(fetching.result(HANG_S), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
 def test_ld_035_a_state_that_cannot_be_read_fails_the_partition(gateway: Gateway, database: str, name: str) -> None:
@@ -171,10 +180,8 @@ def test_ld_041_a_newer_leader_fences_the_earlier_one(gateway: Gateway, state: C
 def test_df_015_a_fetch_that_cannot_load_anything_does_not_wait(gateway: Gateway, database: str, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     initialised(gateway, name, partitions=2)
-    started = time.monotonic()
-    with refused_state_writes(database, name):
-        response = gateway.try_fetch(name, name, max_wait_ms=30_000)
-    assert time.monotonic() - started < MOST_S
+    with woken(gateway), refused_state_writes(database, name):
+        response = gateway.try_fetch(name, name, max_wait_ms=LONG_MS)
     problem(response, 503, "COORDINATOR_NOT_AVAILABLE", 15)
 
 
@@ -237,12 +244,14 @@ def test_pw_015_a_fenced_write_ends_waiting_fetches(
 ) -> None:
     gateway.produce_batches(name, 2)
     gateway.acquire(name, name)
-    waiting = background.submit(gateway.try_fetch, name, name, member="m2", max_wait_ms=30_000)
+    waiting = background.submit(gateway.try_fetch, name, name, member="m2", max_wait_ms=LONG_MS)
     wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-    assert state("read", leader_epoch=NEWER) == 0
-    assert not waiting.done()
-    assert gateway.settle(name, name, 0, 1, "accept") == 6
-    problem(waiting.result(MOST_S), 421, "NOT_LEADER_OR_FOLLOWER", 6)
+    with woken(gateway):
+        assert state("read", leader_epoch=NEWER) == 0
+        assert not waiting.done()
+        assert gateway.settle(name, name, 0, 1, "accept") == 6
+        response = waiting.result(HANG_S)
+    problem(response, 421, "NOT_LEADER_OR_FOLLOWER", 6)
 
 
 def test_pw_017_a_write_is_retried_until_it_is_durable(gateway: Gateway, database: str, name: str) -> None:
@@ -315,11 +324,10 @@ def test_min_bytes_counts_records_behind_those_in_memory(gateway: Gateway, name:
     gateway.create_topic(name)
     for _ in range(60):
         gateway.produce(name, *["x" * 1000] * 100)
-    started = time.monotonic()
-    limits = {"max_records": 10_000, "min_bytes": 5_000_000, "max_wait_ms": 30_000}
+    limits = {"max_records": 10_000, "min_bytes": 5_000_000, "max_wait_ms": LONG_MS}
     gateway.configure(name, share_partition_max_record_locks=10_000)
-    assert offsets(gateway.fetch(name, name, **limits)) == list(range(6000))
-    assert time.monotonic() - started < MOST_S
+    with woken(gateway):
+        assert offsets(gateway.fetch(name, name, **limits)) == list(range(6000))
 
 
 Mend = Callable[[], Any]

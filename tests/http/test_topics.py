@@ -7,7 +7,7 @@ import pytest
 
 from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
 from sharequeue.protocol.types import MAX_INT64
-from tests.http.calls import LONG_MS, WOKEN_S, Gateway, good, problem, ranges, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, good, problem, ranges, wait_until, woken
 
 DEFAULTS = {
     "retention.ms": "-1",
@@ -104,10 +104,12 @@ def test_a_deleted_topic_is_gone_for_every_group(gateway: Gateway, name: str, ba
         gateway.produce_batches(topic, 3)
     gateway.acquire(name, topics=[name, other])
     one, other_id = (gateway.describe_topic(topic)["topic_id"] for topic in (name, other))
-    waiting = background.submit(gateway.try_fetch, name, name, member="m2", max_wait_ms=LONG_MS)
-    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
-    problem(waiting.result(WOKEN_S), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    with woken(gateway):
+        waiting = background.submit(gateway.try_fetch, name, name, member="m2", max_wait_ms=LONG_MS)
+        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+        assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
+        response = waiting.result(HANG_S)
+    problem(response, 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     for call in (
         gateway.http.get(f"/v1/topics/{name}"),
         gateway.http.delete(f"/v1/topics/{name}"),
@@ -217,7 +219,7 @@ def test_ls_011_a_log_start_beyond_the_window_drops_everything_in_flight(gateway
     gateway.configure(name, share_record_lock_duration_ms=60_000)
     gateway.delete_records(name, -1)
     gateway.produce_batches(name, 5)
-    assert gateway.acquire(name, name, member="m2", max_wait_ms=10_000) == ["5-9×1"]
+    assert gateway.acquire(name, name, member="m2", max_wait_ms=LONG_MS) == ["5-9×1"]
     assert gateway.settle(name, name, 5, 9, "accept", member="m2") == "applied"
     wait_until(lambda: gateway.acquire(name, name, member="m2") == [] and gateway.window(name, name) == (10, []))
 
@@ -226,7 +228,7 @@ def test_ls_023_a_fetch_below_the_log_start_continues_at_the_log_start(gateway: 
     gateway.produce_batches(name, 5, 5)
     assert gateway.acquire(name, name, max_records=2) == ["0-1×1"]
     gateway.delete_records(name, 6)
-    answer = gateway.fetch(name, name, member="m2", max_wait_ms=10_000)
+    answer = gateway.fetch(name, name, member="m2", max_wait_ms=LONG_MS)
     assert (ranges(answer), answer["errors"]) == (["6-9×1"], [])
 
 
@@ -235,6 +237,6 @@ def test_deleted_records_are_not_delivered_again(gateway: Gateway, name: str) ->
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 0, 5, "release") == "applied"
     gateway.delete_records(name, 4)
-    answer = gateway.fetch(name, name, max_wait_ms=10_000)
+    answer = gateway.fetch(name, name, max_wait_ms=LONG_MS)
     assert ranges(answer) == ["4-5×2"]
     assert [record["offset"] for batch in answer["batches"] for record in batch["records"]] == [4, 5]

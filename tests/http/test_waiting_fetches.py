@@ -3,12 +3,13 @@
 import json
 import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import LONG_MS, WOKEN_S, Gateway, Json, acknowledge_range, good, ranges, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, Json, acknowledge_range, good, ranges, wait_until, woken
 
 LONG = {"max_wait_ms": LONG_MS}
 
@@ -38,19 +39,20 @@ class Waiting:
 
 
 @pytest.fixture
-def waiting(gateway: Gateway, background: ThreadPoolExecutor) -> Waiting:
-    return Waiting(gateway, background)
+def waiting(gateway: Gateway, background: ThreadPoolExecutor) -> Iterator[Waiting]:
+    with woken(gateway):
+        yield Waiting(gateway, background)
 
 
 def acquired(answer: "Future[Json]") -> list[str]:
-    return ranges(answer.result(WOKEN_S))
+    return ranges(answer.result(HANG_S))
 
 
 def test_df_001_a_fetch_without_records_waits_its_full_time(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     started = time.monotonic()
     answer = gateway.fetch(name, name, max_wait_ms=500)
-    assert 0.49 < time.monotonic() - started < WOKEN_S
+    assert time.monotonic() - started > 0.49
     assert (answer["batches"], answer["errors"], answer["failed_count"]) == ([], [], 0)
 
 
@@ -139,9 +141,8 @@ def test_df_009_an_append_to_another_partition_does_not_end_the_wait(
 def test_df_011_one_partition_with_data_is_enough(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     gateway.produce_batches(name, 3, partition=1)
-    started = time.monotonic()
-    assert gateway.acquire(name, name, **LONG) == ["1:0-2×1"]
-    assert time.monotonic() - started < WOKEN_S
+    with woken(gateway):
+        assert gateway.acquire(name, name, **LONG) == ["1:0-2×1"]
 
 
 def test_df_017_bytes_are_split_over_acquirable_partitions(gateway: Gateway, name: str) -> None:
@@ -183,9 +184,8 @@ def test_a_change_of_the_groups_settings_wakes_a_fetch(gateway: Gateway, waiting
 def test_a_failed_acknowledgement_ends_the_wait(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     gateway.acquire(name, name)
-    started = time.monotonic()
-    response = gateway.try_fetch(name, name, acknowledgements=[acknowledge_range(name, 0, 5, "accept")], **LONG)
-    assert time.monotonic() - started < WOKEN_S
+    with woken(gateway):
+        response = gateway.try_fetch(name, name, acknowledgements=[acknowledge_range(name, 0, 5, "accept")], **LONG)
     assert response.headers["acknowledge-failed"] == "1"
     answer = good(response)
     assert (answer["failed_count"], answer["acknowledgement_results"][0]["kafka_code"]) == (1, 121)
@@ -194,9 +194,8 @@ def test_a_failed_acknowledgement_ends_the_wait(gateway: Gateway, name: str) -> 
 def test_acknowledgements_alone_are_answered_when_they_are_settled(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 1)
     gateway.acquire(name, name)
-    started = time.monotonic()
-    answer = gateway.fetch(name, acknowledgements=[acknowledge_range(name, 0, 0, "accept")], **LONG)
-    assert time.monotonic() - started < WOKEN_S
+    with woken(gateway):
+        answer = gateway.fetch(name, acknowledgements=[acknowledge_range(name, 0, 0, "accept")], **LONG)
     assert answer["acknowledgement_results"] == [{"status": "applied"}]
 
 
@@ -240,9 +239,8 @@ def test_fewer_than_min_bytes_are_delivered_when_the_wait_ends(gateway: Gateway,
 @pytest.mark.parametrize("limit", ["max_records", "max_bytes"])
 def test_a_fetch_of_nothing_does_not_wait(gateway: Gateway, name: str, limit: str) -> None:
     gateway.produce_batches(name, 1)
-    started = time.monotonic()
-    assert gateway.acquire(name, name, **{limit: 0}, **LONG) == []
-    assert time.monotonic() - started < WOKEN_S
+    with woken(gateway):
+        assert gateway.acquire(name, name, **{limit: 0}, **LONG) == []
     assert gateway.acquire(name, name, member="m2") == ["0-0×1"]
 
 

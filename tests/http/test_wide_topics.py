@@ -8,7 +8,7 @@ import pytest
 from sharequeue_gateway.delivery.delayed_fetch import LOADED_AT_ONCE
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import LONG_MS, WOKEN_S, Gateway, ranges, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, ranges, wait_until, woken
 
 PARTITIONS = 2 * LOADED_AT_ONCE + 200
 LAST = PARTITIONS - 1
@@ -75,10 +75,11 @@ def test_an_append_is_found_without_reading_other_partitions(
     gateway: Gateway, wide: str, loaded: str, background: ThreadPoolExecutor
 ) -> None:
     before = looks(gateway)
-    waiting = background.submit(gateway.fetch, loaded, wide, max_wait_ms=LONG_MS)
-    wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-    gateway.produce(wide, "new", partition=LOADED_AT_ONCE)
-    answer = waiting.result(WOKEN_S)
+    with woken(gateway):
+        waiting = background.submit(gateway.fetch, loaded, wide, max_wait_ms=LONG_MS)
+        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
+        gateway.produce(wide, "new", partition=LOADED_AT_ONCE)
+        answer = waiting.result(HANG_S)
     assert [batch["partition"] for batch in answer["batches"]] == [LOADED_AT_ONCE]
     assert looks(gateway) - before <= 2
 
