@@ -10,7 +10,7 @@ from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import fetch, make_topic
 from tests.cluster.conftest import NewCluster
 from tests.cluster.gateways import GatewayCluster
-from tests.http.calls import LONG_MS, WOKEN_S
+from tests.http.calls import HANG_S, LONG_MS, Gateway, woken
 
 PARTITIONS = 6
 RECORDS = 20
@@ -53,12 +53,12 @@ def test_a_fetch_that_waits_at_another_gateway_is_counted(
     leader = cluster.leader_of(name, topic_id, 0)
     entry = elsewhere(cluster, leader)
     through, other = (httpx.Client(base_url=gateway.url, timeout=40) for gateway in (entry, leader))
-    with through, other, ThreadPoolExecutor(1) as pool:
+    with through, other, woken(Gateway(through), Gateway(other)), ThreadPoolExecutor(1) as pool:
         poll = pool.submit(fetch, through, name, topics=[name], max_wait_ms=LONG_MS)
         cluster.wait_until_waiting_at(leader)
         refused = through.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 0})
         assert (refused.status_code, refused.json()["code"]) == (429, "THROTTLING_QUOTA_EXCEEDED")
         produced = other.post(f"/v1/topics/{name}/records", json={"records": [{"value": 1}]})
         assert produced.status_code == 200
-        assert len(poll.result(WOKEN_S)["batches"]) == 1
+        assert len(poll.result(HANG_S)["batches"]) == 1
         assert fetch(through, name, topics=[name], max_wait_ms=0)["batches"] == []
