@@ -12,8 +12,9 @@ from tests.http.calls import when_loaded
 MIB = 1024 * 1024
 BODY = 10 * MIB - 1024
 WIDE = 1000
-CPU_S = 0.5
-"""A tenth of what these requests took, and several times what they take."""
+MOST = 5
+"""The most CPU of a request here, in times of a produce of 10 MiB that is accepted. Most take less than one; some took
+fifty before they were bounded."""
 
 Service = Callable[[str], ServiceProcess]
 
@@ -34,6 +35,20 @@ def topics(stack: Stack) -> None:
             lambda: client.post("/v1/share-groups/g/fetch", json={"topics": ["wide", "small"], "max_wait_ms": 0})
         )
         assert fetched.status_code == 200, fetched.text
+
+
+@pytest.fixture(scope="module")
+def produce_cpu_s(stack: Stack, service: Service, topics: None) -> float:
+    """The control: the CPU of the gateway for a produce of 10 MiB."""
+    value = b'{"value":"%b","headers":{"a":"b"}}' % (b"v" * 1000)
+    body = b'{"records":[' + b",".join([value] * 9_900) + b"]}"
+    pid, taken = service("gateway").pid, []
+    with httpx.Client(base_url=stack.url, timeout=60, verify=False) as client:
+        for _ in range(3):
+            used = cpu_seconds(pid)
+            assert post(client, "/v1/topics/control/records", body).status_code == 200
+            taken.append(cpu_seconds(pid) - used)
+    return min(taken)
 
 
 def filled(begin: bytes, item: bytes, end: bytes, size: int = BODY) -> bytes:
@@ -119,7 +134,13 @@ TOO_LONG = {
 
 @pytest.mark.parametrize(("path", "body", "pointer", "limit"), TOO_LONG.values(), ids=TOO_LONG.keys())
 def test_a_list_that_is_too_long_is_refused_with_its_limit(
-    client: httpx.Client, service: Service, topics: None, path: str, body: bytes, pointer: str, limit: int
+    client: httpx.Client,
+    service: Service,
+    produce_cpu_s: float,
+    path: str,
+    body: bytes,
+    pointer: str,
+    limit: int,
 ) -> None:
     gateway = service("gateway")
     reset_peak(gateway.pid)
@@ -130,7 +151,7 @@ def test_a_list_that_is_too_long_is_refused_with_its_limit(
     assert (problem["errors"][0]["pointer"], problem["limit"]) == (pointer, limit)
     assert "several requests" in problem["detail"]
     assert len(response.content) < 1000
-    assert cpu_seconds(gateway.pid) - used < CPU_S
+    assert cpu_seconds(gateway.pid) - used < MOST * produce_cpu_s
     assert peak_resident_bytes(gateway.pid) - before < 6 * len(body) + 4 * MIB
 
 
@@ -153,12 +174,12 @@ def test_a_topic_of_ten_thousand_partitions_can_be_named(client: httpx.Client, t
         assert len(response.json()["topics"][0]["partitions"]) == 10_000
 
 
-def test_repeated_names_cost_no_more_than_one(client: httpx.Client, service: Service, topics: None) -> None:
+def test_repeated_names_cost_no_more_than_one(client: httpx.Client, service: Service, produce_cpu_s: float) -> None:
     gateway = service("gateway")
     body = {"topics": ["wide"] * 1000, "max_wait_ms": 0}
     used = cpu_seconds(gateway.pid)
     assert client.post(FETCH, json=body).status_code == 200
-    assert cpu_seconds(gateway.pid) - used < CPU_S
+    assert cpu_seconds(gateway.pid) - used < MOST * produce_cpu_s
 
 
 def test_errors_of_partitions_that_do_not_exist_are_bounded(client: httpx.Client, topics: None) -> None:
@@ -184,7 +205,7 @@ def test_a_partition_named_twice_is_one_error(client: httpx.Client, topics: None
 
 
 def test_results_of_acknowledgements_are_short_and_in_order(
-    client: httpx.Client, service: Service, topics: None
+    client: httpx.Client, service: Service, produce_cpu_s: float
 ) -> None:
     """Each acknowledgement has its own result; the answer is at most four times as long as the request."""
     gateway = service("gateway")
@@ -196,7 +217,7 @@ def test_results_of_acknowledgements_are_short_and_in_order(
     results = response.json()["results"]
     assert [result["kafka_code"] for result in results] == [3] * 7 + [42] + [3] * 9992
     assert len(response.content) < 4 * len(response.request.content) + 64 * 1024
-    assert cpu_seconds(gateway.pid) - used < CPU_S
+    assert cpu_seconds(gateway.pid) - used < MOST * produce_cpu_s
 
 
 def test_a_request_of_ten_mebibytes_within_the_limits_is_accepted(
@@ -231,7 +252,7 @@ def test_a_problem_quotes_little_of_the_request(client: httpx.Client) -> None:
 
 
 def test_heartbeats_with_the_longest_lists_cost_the_coordinator_little(
-    client: httpx.Client, service: Service, topics: None
+    client: httpx.Client, service: Service, produce_cpu_s: float
 ) -> None:
     coordinator = service("group coordinator")
     names = [f"none-{number}" for number in range(1000)]
@@ -239,7 +260,7 @@ def test_heartbeats_with_the_longest_lists_cost_the_coordinator_little(
         body = {"member_id": f"m{member}", "member_epoch": 0, "subscribed_topic_names": names}
         used = cpu_seconds(coordinator.pid)
         assert client.post("/v1/share-groups/names/heartbeat", json=body).status_code == 200
-        assert cpu_seconds(coordinator.pid) - used < CPU_S
+        assert cpu_seconds(coordinator.pid) - used < MOST * produce_cpu_s
     wide = {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["w1", "w2", "w3"]}
     for name in wide["subscribed_topic_names"]:
         client.post("/v1/topics", json={"name": name, "partitions": 10_000})

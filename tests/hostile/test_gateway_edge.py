@@ -21,14 +21,12 @@ def test_heads_that_never_end_cost_no_memory(gateway: Gateway, shared_stack: Sta
     """Ten of them, each 100 times as long as allowed."""
     process = psutil.Process(shared_stack.service("gateway").pid)
     before = process.memory_info().rss
-    cpu = process.cpu_times().user
     lines = [Raw(gateway.port) for _ in range(10)]
     for line in lines:
         line.send_until_refused(
             itertools.chain([head("GET /livez")[:-2] + b"A: "], itertools.repeat(b"a" * 16384, 400))
         )
     assert process.memory_info().rss - before < 16 * MIB
-    assert process.cpu_times().user - cpu < 2
     for line in lines:
         assert line.answer().status == 431
         line.__exit__()

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from bench.processes import cpu_seconds
 from sharequeue.service.series import MOST_SERIES, Counts
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
@@ -48,11 +47,6 @@ def test_a_scrape_follows_the_groups_that_have_something_in_flight(
     wait_until(lambda: "sharequeue_metric_pairs_dropped 81.0" in scrape())
     wait_until(lambda: 'sharequeue_group_backlog_records{group="other"' in scrape())
     assert len(scrape()) - before < GROUPS * BYTES_OF_A_GROUP
-    pid = next(service.pid for service in stack.services if service.name == "gateway")
-    used = cpu_seconds(pid)
-    for _ in range(10):
-        scrape()
-    assert (cpu_seconds(pid) - used) / 10 < 0.05
     for group in groups:
         assert gateway.settle(group, name, 0, 0, "accept") == "applied"
     assert in_flight() == []

@@ -199,7 +199,7 @@ def test_a_slow_body_is_refused_through_asgi(strict: EdgeServer) -> None:
         raw.socket.settimeout(0.05)
         raw.send(head("POST /asgi", "Content-Length: 1000"))
         began = time.monotonic()
-        while time.monotonic() - began < 15:
+        while time.monotonic() - began < 60:
             try:
                 raw.send(b"x")
                 if raw.socket.recv(1000)[:1] in (b"", b"H"):
@@ -208,7 +208,7 @@ def test_a_slow_body_is_refused_through_asgi(strict: EdgeServer) -> None:
                 continue
             except OSError:
                 return
-        raise AssertionError("the body went on for 15 s")
+        raise AssertionError("the body goes on")
 
 
 def test_a_streamed_answer_without_content_has_no_framing(server: EdgeServer) -> None:
