@@ -133,6 +133,6 @@ def browser(program: str, home: Path, *more: str) -> Iterator[Page]:
         yield Page(commands, answers)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
         os.close(commands)
         os.close(answers)

@@ -73,7 +73,7 @@ import org.apache.kafka.common.utils.AppInfoParser;
  */
 public final class Broker {
     private static final ObjectMapper JSON = new ObjectMapper();
-    private static final long DEADLINE_MS = 30_000;
+    private static final long DEADLINE_MS = 60_000;
     /** Above the duration that `share.record.lock.duration.ms` of the groups says. */
     private static final int SOCKET_MS = 60_000;
 

@@ -35,7 +35,7 @@ from tests.kafka.scripts import (
 )
 from tests.kafka.sides import Batch, GroupOffsets, Settled, Side
 
-DEADLINE_S: Final = 10
+DEADLINE_S: Final = 60
 LAST_WAIT_MS: Final = 50
 """How long a fetch waits that should bring nothing."""
 NOTHING_STORED: Final = GroupOffsets(-1, -1)

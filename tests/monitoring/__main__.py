@@ -71,7 +71,7 @@ def panels() -> list[dict[str, Any]]:
 
 def use(stack: Stack) -> None:
     """Work of every kind, so that each metric has a series."""
-    with httpx.Client(base_url=stack.url, timeout=30) as client:
+    with httpx.Client(base_url=stack.url, timeout=60) as client:
 
         def call(path: str, body: dict[str, Any]) -> Any:
             return client.post(path, json=body).raise_for_status().json()
@@ -114,11 +114,11 @@ def prometheus(bin_: Path, stack: Stack, home: Path) -> Iterator[httpx.Client]:
     ]
     process = subprocess.Popen(command)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             yield client
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def ask(client: httpx.Client, query: str) -> list[Any]:
@@ -193,7 +193,7 @@ def main() -> int:
 
 
 def use_one(stack: Stack) -> None:
-    with httpx.Client(base_url=stack.url, timeout=30) as client:
+    with httpx.Client(base_url=stack.url, timeout=60) as client:
         client.post("/v1/topics/orders/records", json={"records": [{"value": 1}]}).raise_for_status()
 
 

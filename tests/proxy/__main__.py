@@ -59,7 +59,7 @@ def nginx(home: Path, stack: Stack) -> Iterator[httpx.Client]:
             yield client
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def main() -> int:

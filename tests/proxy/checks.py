@@ -73,7 +73,7 @@ def check_waiting(client: httpx.Client) -> None:
     waiting.start()
     time.sleep(1)  # it may wait by then; if it does not, it gets the record at once
     produce(client, "two")
-    waiting.join(20)
+    waiting.join(60)
     assert [batch["records"][0]["value"] for batch in found] == ["two"]
 
 
@@ -110,7 +110,7 @@ def check_hang_up(client: httpx.Client, stack: Stack) -> None:
     """A waiting fetch whose client hung up acquires nothing."""
     path, topic = "/v1/share-groups/gone/fetch", {"topics": ["later"], "member_id": "w-1"}
     client.post("/v1/topics", json={"name": "later"}).raise_for_status()
-    with httpx.Client(base_url=stack.url, timeout=40) as gateway:
+    with httpx.Client(base_url=stack.url, timeout=60) as gateway:
         with pytest.raises(httpx.ReadTimeout):
             client.post(path, json={**topic, "max_wait_ms": 30_000}, timeout=2)
         waiting = "sharequeue_waiting_fetches 0"

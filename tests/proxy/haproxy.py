@@ -63,11 +63,11 @@ def check_health_checks(home: Path, stack: Stack) -> None:
             assert process.poll() is None
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 def _status(port: int) -> int:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/livez", timeout=30).status_code
+        return httpx.get(f"http://127.0.0.1:{port}/livez", timeout=60).status_code
     except httpx.TransportError:
         return 0

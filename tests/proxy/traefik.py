@@ -134,7 +134,7 @@ def traefik(home: Path, stack: Stack) -> Iterator[httpx.Client]:
             yield client
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def check_long_stream(client: httpx.Client) -> None:

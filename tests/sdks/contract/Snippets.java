@@ -21,7 +21,7 @@ import sharequeue.model.ProduceRecord;
  */
 final class Snippets {
   private static final String URL = System.getenv("SHAREQUEUE_URL");
-  private static final long PATIENCE_NS = Duration.ofSeconds(20).toNanos();
+  private static final long PATIENCE_NS = Duration.ofSeconds(60).toNanos();
   private static final List<String> HANDLED = Collections.synchronizedList(new ArrayList<>());
   private static final CountDownLatch STOPPED = new CountDownLatch(1);
   private static Worker worker;
@@ -109,7 +109,7 @@ final class Snippets {
 
   private static void waitForStop(ConsumerRecord record, FetchedBatch batch) throws Exception {
     new ProcessBuilder("kill", String.valueOf(ProcessHandle.current().pid())).start();
-    if (!STOPPED.await(20, TimeUnit.SECONDS)) {
+    if (!STOPPED.await(60, TimeUnit.SECONDS)) {
       Runtime.getRuntime().halt(1);
     }
     HANDLED.add(new String(record.getValueBase64(), StandardCharsets.UTF_8));

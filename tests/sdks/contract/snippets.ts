@@ -49,7 +49,7 @@ async function lastDeadLetter() {
 }
 
 let letter = await lastDeadLetter();
-for (let tries = 0; letter?.value !== "bob" && tries < 200; tries++) {
+for (let tries = 0; letter?.value !== "bob" && tries < 600; tries++) {
   await sleep(100);
   letter = await lastDeadLetter();
 }
