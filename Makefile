@@ -99,11 +99,8 @@ renew-document: install ## Write the OpenAPI document's examples, page and snaps
 sdks: install ## Generate clients in several languages, compile them, and play one contract suite with each
 	$(BIN)/python -m tests.sdks
 
-smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium or nginx
-	$(BIN)/python -m tests.sdks typescript go
-	if command -v mvn > /dev/null; then $(BIN)/python -m tests.kafka --scripts 5; else echo "kafka-test: not run: there is no Maven here"; fi
-	$(BIN)/python -m tests.browser
-	$(BIN)/python -m tests.proxy
+smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium, nginx or Prometheus
+	$(BIN)/python -m tests.smoke
 
 kafka-test: install ## The same random scripts of transactions on a real Kafka broker and here; needs Java 17 with Maven
 	$(BIN)/python -m tests.kafka --scripts $(SCRIPTS) $(if $(SEED),--seed $(SEED))

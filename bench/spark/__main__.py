@@ -32,7 +32,7 @@ from sharequeue.stack.stack import Stack, temporary_stack
 from tests.kafka.kafka import Kafka, make
 
 HERE: Final = Path(__file__).parent
-JARS: Final = HERE / ".made"
+JARS: Final = HERE.parents[1] / "dist/spark-connector"
 CONNECTOR: Final = "spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
 COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 TOPIC: Final = "measured"

@@ -4,11 +4,13 @@ The reference shows every call of the document and makes one, under its own poli
 else. A page of another site cannot show it in a frame, and the address of the page cannot make it load another
 document. Such a page changes and acquires nothing, whether it uses `fetch`, a form, a sandboxed frame or a name that
 leads to the gateway; its links work. `EventSource` reads a stream, as docs/streams.md shows.
+`--smoke` checks `/` and the calls of a script alone.
 """
 
 import os
 import re
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -296,8 +298,11 @@ def main() -> int:
         rebinding = f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"
         with temporary_stack(folder / "stack") as stack, browser(chromium(), folder / "profile", rebinding) as page:
             check_root(page, stack.url)
-            check_reference(page, stack.url)
             check_tour(page, stack.url)
+            if "--smoke" in sys.argv:
+                print("2 passed, 0 failed")
+                return 0
+            check_reference(page, stack.url)
             check_strangers(page, stack.url)
             check_foreign_stream(page, stack.url)
             check_forgeries(page, stack.url)

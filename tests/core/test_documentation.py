@@ -134,7 +134,7 @@ def test_each_option_of_make_up_exists(page: str) -> None:
     assert re.search(r"^up: .*\n\t\$\(BIN\)/sharequeue up \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
-NOT_OURS = ("__pycache__", "node_modules", "dist")
+NOT_OURS = ("__pycache__", "dist")
 
 
 def paths() -> Iterator[str]:

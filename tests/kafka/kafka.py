@@ -11,7 +11,7 @@ from tests.kafka.scripts import MEMBERS, Level
 from tests.kafka.sides import Batch, Ends, GroupOffsets, Settled
 
 HERE: Final = Path(__file__).parent
-MADE: Final = HERE / ".made"
+MADE: Final = HERE.parents[1] / "dist/kafka"
 TYPES: Final = {"gap": 0, "accept": 1, "release": 2, "reject": 3}
 STOP_S: Final = 10
 

@@ -1,5 +1,5 @@
 """`python -m tests.openapi`: both documents before Redocly's and Spectral's recommended rules. Node's tools are
-installed beside this file, in the versions of package.json. Any error and any warning fails.
+installed in `dist/openapi`, in the versions of package.json. Any error and any warning fails.
 """
 
 import json
@@ -16,7 +16,7 @@ from sharequeue.http.openapi import to_3_0
 from tests.openapi.public import public_document
 
 HERE: Final = Path(__file__).parent
-TOOLS: Final = HERE / "node_modules" / ".bin"
+TOOLS: Final = HERE.parents[1] / "dist/openapi"
 
 
 def main() -> int:
@@ -44,17 +44,19 @@ def main() -> int:
 def install() -> None:
     """Install the linters, if those of package.json are not there."""
     wanted = (HERE / "package.json").read_text()
-    mark = HERE / "node_modules" / "installed.json"
+    mark = TOOLS / "installed.json"
     if not mark.exists() or mark.read_text() != wanted:
+        TOOLS.mkdir(parents=True, exist_ok=True)
+        (TOOLS / "package.json").write_text(wanted)
         command = ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent")
-        subprocess.run(command, cwd=HERE, check=True, timeout=600)
+        subprocess.run(command, cwd=TOOLS, check=True, timeout=600)
         mark.write_text(wanted)
 
 
 def lint(tool: str, *arguments: str) -> bool:
     """Returns: whether the tool found an error or a warning."""
     done = subprocess.run(
-        (str(TOOLS / tool), *arguments),
+        (str(TOOLS / "node_modules/.bin" / tool), *arguments),
         check=False,
         timeout=300,
         capture_output=True,

@@ -1,12 +1,15 @@
 """`python -m tests.sdks [python … others tours]`: makes the clients by the commands of docs/sdks.md,
 runs the code between its blocks, and plays the contract suite with each.
 
-All languages are made side by side on one real stack. Each begins in an empty folder, `.made/shop-<language>`; it is
-made again only if the document, the page or one of its files changed.
+All languages are made side by side on one real stack. Each begins in an empty folder, `dist/sdks/shop-<language>`; it
+is made again only if the document, the page or one of its files changed.
 Then the commands of further generators, and the tours: other HTTP clients, without a generator.
+`--smoke` plays a few of the cases only, and ends there.
 """
 
+import argparse
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -29,8 +32,11 @@ from tests.sdks.stub import Stub
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
 SDKS: Final = ROOT / "sdks"
+MADE: Final = ROOT / "dist/sdks"
 CASES: Final = HERE / "cases.json"
 CONTRACT: Final = HERE / "contract"
+SMOKE: Final = {"produce-unicode", "fetch-accept", "acknowledge-some", "session", "shape-429"}
+"""The cases that `--smoke` plays."""
 STEP_S: Final = 900
 SHORT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that ends within seconds compiles its code more often than it uses it; see `java -XX:TieredStopAtLevel`."""
@@ -111,6 +117,7 @@ TOURS: Final = {
     "net/http of Go": ("go", "run", "nethttp.go"),
     "HttpClient of the JDK": ("java", "JdkClient.java"),
 }
+PARTS: Final = (*LANGUAGES, "others", "tours")
 
 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[bool, str]:
@@ -130,10 +137,11 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) ->
 
 
 class Runner:
-    """Makes and plays one language after the other, or several at once. `url`: of a gateway."""
+    """Makes and plays one language after the other, or several at once. `url`: of a gateway. `cases`: a file."""
 
-    def __init__(self, url: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, url: str, cases: Path, environment: Mapping[str, str]) -> None:
         self._url = url
+        self._cases = cases
         self._environment = environment
         self._page = PAGE.read_text()
         with urlopen(f"{url}/openapi.json") as answer:
@@ -141,14 +149,14 @@ class Runner:
 
     def play(self, name: str) -> bool:
         """Make a language's client and play the suite. Returns: whether all of it succeeded."""
-        language, folder = LANGUAGES[name], HERE / ".made" / f"shop-{name}"
+        language, folder = LANGUAGES[name], MADE / f"shop-{name}"
         if not self._make(name, language, section(language.title, self._page, name), folder):
             return False
         if not self._step(name, language.snippets, folder):
             return False
         environment = {**self._environment, "PYTHONPATH": str(folder / "generated")}
         started = time.monotonic()
-        succeeded, said = run((*language.suite, str(CASES)), folder, environment)
+        succeeded, said = run((*language.suite, str(self._cases)), folder, environment)
         lines = [line for line in said.splitlines() if not line.startswith("ok ")]
         tell(name, "cases", started, "; ".join(lines[-1:]) if succeeded else "\n".join(lines[-60:]))
         return succeeded
@@ -196,7 +204,7 @@ class Runner:
 
     def generate_others(self) -> bool:
         """Run the commands of the other generators, and one that creates a topic. Returns: whether all succeeded."""
-        page, folder = others(self._page), HERE / ".made/shop-others"
+        page, folder = others(self._page), MADE / "shop-others"
         if not self._step("others", creating(self._page, "others"), HERE):
             return False
         digest = hashlib.sha256(self._document + page.encode()).hexdigest()
@@ -225,12 +233,17 @@ def tell(name: str, step: str, started: float, more: str) -> None:
     print(" ".join(word for word in words if word), flush=True)
 
 
-def main(wanted: Sequence[str]) -> int:
+def main() -> int:
     """Returns: 1 if a client cannot be made, or fails a case or a tour."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sdks")
+    parser.add_argument("wanted", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all of them)")
+    parser.add_argument("--smoke", action="store_true", help="play a few cases with each language, and nothing else")
+    arguments = parser.parse_args()
+    wanted = arguments.wanted or (LANGUAGES if arguments.smoke else PARTS)
     began = time.monotonic()
     stub = ThreadingHTTPServer(("127.0.0.1", 0), Stub)
     threading.Thread(target=stub.serve_forever, daemon=True).start()
-    languages = [name for name in reversed(LANGUAGES) if not wanted or name in wanted]  # Java takes longest
+    languages = [name for name in reversed(LANGUAGES) if name in wanted]  # Java takes longest
     with tempfile.TemporaryDirectory(prefix="sharequeue-sdks-") as folder:
         stack = Stack(Path(folder) / "stack", temporary=True)
         try:
@@ -244,12 +257,15 @@ def main(wanted: Sequence[str]) -> int:
                 "SHAREQUEUE_TOKEN": (Path(folder) / "stack/cluster.token").read_text().strip(),
             }
             Stub.gateway = stack.url
-            runner = Runner(stack.url, environment)
+            cases = Path(folder) / CASES.name
+            every = json.loads(CASES.read_text())
+            cases.write_text(json.dumps([case for case in every if not arguments.smoke or case["id"] in SMOKE]))
+            runner = Runner(stack.url, cases, environment)
             with ThreadPoolExecutor(len(LANGUAGES)) as pool:
                 results = list(pool.map(runner.play, languages))
-                if not wanted or "others" in wanted:
+                if "others" in wanted:
                     results.append(runner.generate_others())
-                if not wanted or "tours" in wanted:
+                if "tours" in wanted:
                     results += pool.map(runner.tour, TOURS)
         finally:
             stack.stop()
@@ -258,4 +274,4 @@ def main(wanted: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -21,7 +21,7 @@ PROGRAMS: Final = (
     "migrations",
 )
 PLAIN: Final = {"Makefile", "Dockerfile", "docker-compose.yml", "mkdocs.yml", "pyproject.toml"}
-MADE: Final = {"node_modules", "generated", "__pycache__", "dist"}
+MADE: Final = {"__pycache__", "dist"}
 ENDINGS: Final = {".py", ".sql", ".ts", ".mjs", ".go", ".java", ".yml", ".yaml", ".json", ".toml", ".mod", ".sh"}
 
 
