@@ -239,7 +239,7 @@ def hold_all(url: str, path: str) -> None:
 def hold_apart(url: str, group: str) -> None:
     """Acquire 10,000 records as one member."""
     ask(url, "POST", "/v1/topics/small/records", counted(RECORDS, iter([b'{"value":1}'] * WIDE), b"]}"))
-    settings = b'{"config":{"share.partition.max.record.locks":10000}}'
+    settings = b'{"config":{"share.partition.max.record.locks":"10000"}}'
     ask(url, "PATCH", f"/v1/share-groups/{group}/config", settings)
     body = b'{"member_id":"m","topics":["small"],"max_wait_ms":0,"max_records":10000}'
     ask(url, "POST", f"/v1/share-groups/{group}/fetch", body)
@@ -402,7 +402,7 @@ def main(groups: int, only: str) -> None:
         for topic in (
             {"name": "wide", "partitions": WIDE},
             {"name": "small"},
-            {"name": "large", "config": {"max.message.bytes": 52_428_800}},
+            {"name": "large", "config": {"max.message.bytes": "52428800"}},
         ):
             ask(stack.url, "POST", "/v1/topics", msgspec.json.encode(topic))
         print(f"| {' | '.join(COLUMNS)} |")

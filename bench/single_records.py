@@ -72,10 +72,10 @@ class Workers:
         """Make a topic with `delayed` delayed records, each beside an accepted one, and `settled` ready records."""
         made = await self._call(apis.CREATE_TOPIC, {"name": topic})
         config = {
-            "share.partition.max.delayed.records": 2 * delayed + AT_ONCE,
-            "share.record.lock.duration.ms": 600_000,
+            "share.partition.max.delayed.records": str(2 * delayed + AT_ONCE),
+            "share.record.lock.duration.ms": "600000",
         }
-        await self._call(apis.UPDATE_SHARE_GROUP_CONFIG, config, group=topic)
+        await self._call(apis.UPDATE_SHARE_GROUP_CONFIG, {"config": config}, group=topic)
         records = msgspec.json.encode({"records": [{"value": 1}] * AT_ONCE})
         for _ in range(0, 2 * delayed + settled, AT_ONCE):
             await self._call(apis.PRODUCE_RECORDS, records, topic=topic)

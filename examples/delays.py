@@ -31,7 +31,7 @@ FLIGHT = """carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRI
     dep_delay INT, arr_delay INT"""
 DELAY = """flight STRING, airline STRING, origin STRING, dest STRING, time_hour TIMESTAMP, minutes INT,
     wind_speed DOUBLE, visibility DOUBLE, precipitation DOUBLE"""
-GROUP_SETTINGS = {"share.partition.max.record.locks": 20_000}
+GROUP_SETTINGS = {"share.partition.max.record.locks": "20000"}
 """The limit of records in flight is also the limit of a batch: a higher one makes fewer, larger batches."""
 
 
@@ -100,7 +100,7 @@ def prepare(url: str, topic: str) -> None:
     for name in {topic, f"{topic}-delays"} - known:
         ask("POST", f"{url}/v1/topics", {"name": name, "partitions": PARTITIONS})
     for group in (f"{topic}-delays", f"{topic}-archive"):
-        ask("PATCH", f"{url}/v1/share-groups/{group}/config", GROUP_SETTINGS)
+        ask("PATCH", f"{url}/v1/share-groups/{group}/config", {"config": GROUP_SETTINGS})
 
 
 def produce(url: str, topic: str, rows: int) -> None:

@@ -116,7 +116,8 @@ def prepare(url: str, topic: str, releasing: str) -> None:
     except urllib.error.HTTPError as fault:
         if json.load(fault).get("code") != "TOPIC_ALREADY_EXISTS":
             raise
-    ask("PATCH", f"{url}/v1/share-groups/{releasing}/config", {"share.delivery.count.limit": 100})
+    settings = {"share.delivery.count.limit": "100"}
+    ask("PATCH", f"{url}/v1/share-groups/{releasing}/config", {"config": settings})
 
 
 async def produce(url: str, topic: str, rows: Iterator[Row], tally: Tally, advance: Callable[[int], None]) -> None:

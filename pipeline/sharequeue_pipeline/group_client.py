@@ -74,7 +74,7 @@ class GroupClient(GatewayClient):
         """How many of 100 fetches begin at records to deliver again, if there are new ones too."""
         return int(self.group_config(group)["share.redelivery.percent"])
 
-    def set_group_config(self, group: str, config: dict[str, str | int | float | bool]) -> None:
+    def set_group_config(self, group: str, config: dict[str, str]) -> None:
         """Set some settings of a group, which need not exist yet."""
         self.ask(apis.UPDATE_SHARE_GROUP_CONFIG, UpdateShareGroupConfigRequest(config=config), group=group)
 

@@ -6,7 +6,7 @@ Source: KIP-932, KIP-1191, KIP-1240.
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -364,9 +364,11 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
 }
 
 
-def config_text(value: str | int | float | bool) -> str:
-    """The text of a setting's value. Requests may give it as a string, a number or a boolean."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _known(configs: Mapping[str, Config], name: str) -> Config:
+    config = configs.get(name)
+    if config is None:
+        raise InvalidConfig(f"there is no setting {name!r}; known are {', '.join(sorted(configs))}")
+    return config
 
 
 def validate(configs: Mapping[str, Config], name: str, value: str, kafka_defaults: bool) -> str:
@@ -374,9 +376,7 @@ def validate(configs: Mapping[str, Config], name: str, value: str, kafka_default
 
     Raises: InvalidConfig: unknown name, wrong type or out of bounds.
     """
-    config = configs.get(name)
-    if config is None:
-        raise InvalidConfig(f"there is no setting {name!r}; known are {', '.join(sorted(configs))}")
+    config = _known(configs, name)
     if config.kind == "int":
         if not _WHOLE_NUMBER.fullmatch(value):
             raise InvalidConfig(f"{name} must be a whole number in the digits 0 to 9, not {value[:40]!r}")
@@ -393,6 +393,34 @@ def validate(configs: Mapping[str, Config], name: str, value: str, kafka_default
     if fault:
         raise InvalidConfig(f"{name} {fault}, not {value!r}")
     return value
+
+
+def changed_config(
+    configs: Mapping[str, Config],
+    stored: Mapping[str, str],
+    changes: Mapping[str, str],
+    reset: Sequence[str],
+    kafka_defaults: bool = False,
+) -> dict[str, str]:
+    """The stored settings after changes; a name in `reset` sets the default. Raises: InvalidConfig."""
+    config = dict(stored)
+    for name in reset:
+        _known(configs, name)
+        config.pop(name, None)
+    for name, value in changes.items():
+        config[name] = validate(configs, name, value, kafka_defaults)
+    return config
+
+
+def changed_group_config(
+    stored: Mapping[str, str], changes: Mapping[str, str], reset: Sequence[str], kafka_defaults: bool
+) -> dict[str, str]:
+    """As `changed_config`, of a group: a session lasts longer than the heartbeat interval."""
+    config = changed_config(GROUP_CONFIGS, stored, changes, reset, kafka_defaults)
+    in_force = effective(GROUP_CONFIGS, config, kafka_defaults)
+    if int(in_force["share.session.timeout.ms"]) <= int(in_force["share.heartbeat.interval.ms"]):
+        raise InvalidConfig("share.session.timeout.ms must be greater than share.heartbeat.interval.ms")
+    return config
 
 
 def lock_duration_fault(lock_duration_ms: int, kafka_defaults: bool) -> str | None:

@@ -25,8 +25,8 @@ TIMEOUT_MS: Final = 5000
 SETTINGS: Final = {
     "share.isolation.level": "read_committed",
     "share.auto.offset.reset": "earliest",
-    "share.record.lock.duration.ms": int(LOCK_S * 1000),
-    "share.delivery.count.limit": 100,
+    "share.record.lock.duration.ms": str(int(LOCK_S * 1000)),
+    "share.delivery.count.limit": "100",
 }
 RANGE: Final = ("topic", "partition", "first_offset", "last_offset", "delivery_count")
 

@@ -135,17 +135,17 @@ class Run:
 
     async def _prepare(self) -> None:
         for topic, partitions in TOPICS.items():
-            body = {"name": topic, "partitions": partitions, "config": {"retention.ms": 0}}
+            body = {"name": topic, "partitions": partitions, "config": {"retention.ms": "0"}}
             await self._gateways.until_answered("POST", "/v1/topics", body)
         held = {"to": "earliest", "topics": [{"topic": topic} for topic in TOPICS]}
         await self._gateways.until_answered("POST", f"/v1/share-groups/{HOLDER}/offsets/reset", held)
         self.history.held_until_s = float("inf")
-        settings = {"share.record.lock.duration.ms": LOCK_MS, "share.delivery.count.limit": LIMIT}
+        settings = {"share.record.lock.duration.ms": str(LOCK_MS), "share.delivery.count.limit": str(LIMIT)}
         for group in GROUPS:
             waits = {"share.retry.backoff.ms": BACKOFF_MS[group]} if group in BACKOFF_MS else {}
             level = {"share.isolation.level": "read_committed"} if group in COMMITTED else {}
             path = f"/v1/share-groups/{group}/config"
-            await self._gateways.until_answered("PATCH", path, {**settings, **waits, **level})
+            await self._gateways.until_answered("PATCH", path, {"config": {**settings, **waits, **level}})
 
     async def _reset_now_and_then(self) -> None:
         draw = random.Random(f"resets {self._seed}")

@@ -30,7 +30,7 @@ class Office:
     async def open(self) -> None:
         for name, partitions in [(ORDERS, OF_ORDERS), *((ledger_of(n), PARTITIONS) for n in range(LEDGERS))]:
             await self.gateways.until_answered("POST", "/v1/topics", {"name": name, "partitions": partitions})
-        await self.gateways.until_answered("PATCH", f"/v1/share-groups/{GROUP}/config", SETTINGS)
+        await self.gateways.until_answered("PATCH", f"/v1/share-groups/{GROUP}/config", {"config": SETTINGS})
 
     async def close(self) -> None:
         for each in (self, self.customer, *self.clerks, self.auditor):

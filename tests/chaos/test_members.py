@@ -27,11 +27,11 @@ PARTITIONS: Final = 6
 PASSING: Final = ("passing-0", "passing-1", "passing-2")
 """Topics that are made, grow and are deleted."""
 GROUP_SETTINGS: Final = {
-    "share.assignment.interval.ms": 0,
-    "share.heartbeat.interval.ms": 500,
-    "share.session.timeout.ms": 8000,
-    "share.record.lock.duration.ms": 5000,
-    "share.delivery.count.limit": 100,
+    "share.assignment.interval.ms": "0",
+    "share.heartbeat.interval.ms": "500",
+    "share.session.timeout.ms": "8000",
+    "share.record.lock.duration.ms": "5000",
+    "share.delivery.count.limit": "100",
 }
 
 
@@ -134,7 +134,7 @@ def test_members_keep_consuming_through_every_fault(cluster: Stack, seed: int) -
     async def go() -> None:
         gateways = Gateways(cluster.urls, f"members {seed}")
         await gateways.until_answered("POST", "/v1/topics", {"name": STEADY, "partitions": PARTITIONS})
-        await gateways.until_answered("PATCH", f"/v1/share-groups/{GROUP}/config", GROUP_SETTINGS)
+        await gateways.until_answered("PATCH", f"/v1/share-groups/{GROUP}/config", {"config": GROUP_SETTINGS})
         membership = Membership(cluster, seed)
         nemesis = Nemesis(cluster, History(limit=0, lock_s=0, groups=()))
         names = [service.name for service in cluster.services]

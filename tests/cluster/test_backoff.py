@@ -17,11 +17,11 @@ def test_a_record_is_not_early_when_its_leader_died_with_the_lock(
 ) -> None:
     topic_id = make_topic(clients[0], name, 1)
     settings = {
-        "share.record.lock.duration.ms": LOCK_MS,
-        "share.retry.backoff.ms": WAIT_MS,
-        "share.retry.jitter.percent": 20,
+        "share.record.lock.duration.ms": str(LOCK_MS),
+        "share.retry.backoff.ms": str(WAIT_MS),
+        "share.retry.jitter.percent": "20",
     }
-    assert clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
+    assert clients[0].patch(f"/v1/share-groups/{name}/config", json={"config": settings}).status_code == 200
     produce(clients[0], name, 0, 3)
     leader = cluster.leader_of(name, topic_id, 0)
     (held,) = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=5000)["batches"]

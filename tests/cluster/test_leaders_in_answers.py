@@ -66,8 +66,8 @@ def test_a_heartbeat_names_the_leaders_of_assigned_partitions(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
-    settings = {"share.assignment.interval.ms": 0}
-    clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).raise_for_status()
+    settings = {"share.assignment.interval.ms": "0"}
+    clients[0].patch(f"/v1/share-groups/{name}/config", json={"config": settings}).raise_for_status()
     path = f"/v1/share-groups/{name}/heartbeat"
     joining = {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": [name]}
     deadline = time.monotonic() + 60

@@ -27,8 +27,8 @@ def test_a_lock_is_held_to_its_own_end_over_two_crashes_and_a_renewal(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
     topic_id = make_topic(clients[0], name, 1)
-    settings = {"share.record.lock.duration.ms": GROUPS_MS}
-    assert clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
+    settings = {"share.record.lock.duration.ms": str(GROUPS_MS)}
+    assert clients[0].patch(f"/v1/share-groups/{name}/config", json={"config": settings}).status_code == 200
     produce(clients[0], name, 0, 2)
     held = fetch(clients[0], name, topics=[name], member_id="m", lock_duration_ms=OWN_MS, max_wait_ms=5000)
     assert [batch["lock_duration_ms"] for batch in held["batches"]] == [OWN_MS]

@@ -32,8 +32,8 @@ def stack(tmp_path: Path, new_database: Callable[[], str]) -> Iterator[Stack]:
 @pytest.fixture
 def topic_id(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> str:
     """A topic of which the last gateway leads something, for a group whose locks outlast the test."""
-    settings = {"share.record.lock.duration.ms": 60_000}
-    assert clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
+    settings = {"share.record.lock.duration.ms": "60000"}
+    assert clients[0].patch(f"/v1/share-groups/{name}/config", json={"config": settings}).status_code == 200
     topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
     while not led_by_last(cluster, name, topic_id):
         assert clients[0].delete(f"/v1/topics/{name}").status_code == 204
@@ -116,7 +116,7 @@ def test_locks_follow_leadership_that_moved_twice_before_a_load(
     second.stop()
     third.stop()
     cluster.wait_until_known([first])
-    assert clients[0].patch(f"/v1/share-groups/{name}/config", json={LOCK: 60_000}).status_code == 200
+    assert clients[0].patch(f"/v1/share-groups/{name}/config", json={"config": {LOCK: "60000"}}).status_code == 200
     partitions = 48
     topic_id = make_topic(clients[0], name, partitions)
     nodes = [Node(f"gateway-{place}", gateway.url) for place, gateway in enumerate(cluster.gateways)]

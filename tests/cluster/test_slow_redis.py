@@ -28,9 +28,9 @@ HELD = 3 * AT_ONCE // 2
 NEW = 500
 DELAY_MS = 6 * 3_600_000
 SETTINGS = {
-    "share.record.lock.duration.ms": 600_000,
-    "share.partition.max.record.locks": 10_000,
-    "share.partition.max.delayed.records": 2 * DELAYED,
+    "share.record.lock.duration.ms": "600000",
+    "share.partition.max.record.locks": "10000",
+    "share.partition.max.delayed.records": str(2 * DELAYED),
 }
 
 
@@ -87,7 +87,7 @@ def test_no_lock_is_lost_or_doubled_beside_a_slow_redis(
 ) -> None:
     by_service = {service: httpx.Client(base_url=service.url, timeout=60) for service in cluster.gateways}
     client = by_service[cluster.gateways[0]]
-    assert client.patch(f"/v1/share-groups/{name}/config", json=SETTINGS).status_code == 200
+    assert client.patch(f"/v1/share-groups/{name}/config", json={"config": SETTINGS}).status_code == 200
     topic_id = make_topic(client, name, 1)
     records = {"records": [{"value": 1, "partition": 0}] * AT_ONCE}
     rounds = 2 * DELAYED // AT_ONCE

@@ -22,8 +22,8 @@ def zombie(
 ) -> Zombie:
     """The parameter is the duration of locks."""
     lock_ms = getattr(request, "param", LONG_LOCK_MS)
-    settings = {"share.record.lock.duration.ms": lock_ms, "share.delivery.count.limit": 1}
-    assert clients[0].patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
+    settings = {"share.record.lock.duration.ms": str(lock_ms), "share.delivery.count.limit": "1"}
+    assert clients[0].patch(f"/v1/share-groups/{name}/config", json={"config": settings}).status_code == 200
     return Zombie(stack, cluster, clients, name)
 
 

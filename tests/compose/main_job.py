@@ -13,7 +13,7 @@ VALUES = [{"n": 0}, "one", [2], "three"]
 def do_main_job(client: httpx.Client, name: str) -> None:
     """Offset 0 is accepted, 1 released and then accepted, 2 rejected; `holder` still holds 3 at the end."""
     # Long locks: the rest must not depend on how fast an engine restarts a container.
-    ask(client, "PATCH", f"/v1/share-groups/{name}/config", {"share.record.lock.duration.ms": 300_000})
+    ask(client, "PATCH", f"/v1/share-groups/{name}/config", {"config": {"share.record.lock.duration.ms": "300000"}})
     produced = ask(client, "POST", f"/v1/topics/{name}/records", {"records": [{"value": value} for value in VALUES]})
     assert [record["offset"] for record in produced["records"]] == [0, 1, 2, 3], produced
 

@@ -65,7 +65,7 @@ def use_gateways(stack: Project, urls: Sequence[str]) -> None:
 
     first, second, *_ = urls
     with client([first]) as one:
-        ask(one, "PATCH", "/v1/share-groups/spread/config", {"share.record.lock.duration.ms": 300_000})
+        ask(one, "PATCH", "/v1/share-groups/spread/config", {"config": {"share.record.lock.duration.ms": "300000"}})
         ask(one, "POST", "/v1/topics", {"name": "spread", "partitions": PARTITIONS})
         records = [{"partition": partition, "value": partition} for partition in range(PARTITIONS)]
         ask(one, "POST", "/v1/topics/spread/records", {"records": records})

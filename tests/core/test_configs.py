@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sharequeue.protocol.configs import (
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
-    config_text,
     dead_letter_topic_name,
     duration_ms,
     effective,
@@ -163,11 +162,6 @@ def test_valid_values_are_kept_as_given(name: str, value: str) -> None:
 )
 def test_durations_are_iso_8601(text: str, milliseconds: int | None) -> None:
     assert duration_ms(text) == milliseconds
-
-
-@pytest.mark.parametrize(("value", "text"), [(20000, "20000"), ("a", "a"), (True, "true"), (False, "false")])
-def test_values_may_come_as_numbers_and_booleans(value: str | int | bool, text: str) -> None:
-    assert config_text(value) == text
 
 
 # What they mean for a group

@@ -121,7 +121,7 @@ class Gateway:
     # Groups
 
     def configure(self, group: str, **settings: Any) -> Json:
-        return good(self.http.patch(f"/v1/share-groups/{group}/config", json=dotted(settings)))
+        return good(self.http.patch(f"/v1/share-groups/{group}/config", json={"config": dotted(settings)}))
 
     def offsets(self, group: str) -> Json:
         """Start offset and lag by (topic, partition)."""
@@ -218,8 +218,11 @@ def good(response: httpx.Response, status: int = 200) -> Any:
 
 
 def dotted(settings: Json) -> Json:
-    """Settings named as keyword arguments: `retention_ms` is `retention.ms`."""
-    return {name.replace("_", "."): value for name, value in settings.items()}
+    """Settings named as keyword arguments, as texts: `retention_ms=5` is `"retention.ms":"5"`."""
+    return {
+        name.replace("_", "."): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }
 
 
 def acknowledge_range(topic: str, first: int, last: int, type: str, **fields: Any) -> Json:

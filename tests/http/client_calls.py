@@ -14,6 +14,7 @@ from sharequeue.client import (
     ShareConsumer,
 )
 from sharequeue.stack.stack import Stack
+from tests.http.calls import dotted
 
 MOST_S = 180
 NOTHING_MS = 300
@@ -140,4 +141,4 @@ def ask(client: httpx.Client, method: str, path: str, body: Any = None) -> Any:
 
 
 def configure(client: httpx.Client, group: str, **config: Any) -> None:
-    ask(client, "PATCH", f"/v1/share-groups/{group}/config", {key.replace("_", "."): config[key] for key in config})
+    ask(client, "PATCH", f"/v1/share-groups/{group}/config", {"config": dotted(config)})

@@ -147,7 +147,7 @@ def test_open_dead_letters_fall_with_redrives_and_removal(own_stack: Stack, gate
     good(gateway.http.post(f"/v1/topics/dlq.{name}/delete-records", json=trim))
     assert open_by_api(gateway, name) == [3]
     assert good(gateway.http.post(redrive, json={"dry_run": True}))["matched"] == 3
-    good(gateway.http.patch(f"/v1/topics/dlq.{name}", json={"config": {"retention.ms": 0}}))
+    good(gateway.http.patch(f"/v1/topics/dlq.{name}", json={"config": {"retention.ms": "0"}}))
     wait_until(lambda: open_by_api(gateway, name) == [0], 90)
     wait_until(lambda: open_letters(own_stack, name, name) is None)
     assert "are open" not in described(own_stack, name)

@@ -42,7 +42,7 @@ def test_a_release_without_a_delay_waits_as_the_group_says(gateway: Gateway, nam
 
 @pytest.mark.parametrize("value", ["soon", "1000,", "-1", "1000;5000", "43200001", ",".join(["1"] * 101)])
 def test_a_list_of_waits_that_is_none_is_refused(gateway: Gateway, name: str, value: str) -> None:
-    refused = gateway.http.patch(f"/v1/share-groups/{name}/config", json={"share.retry.backoff.ms": value})
+    refused = gateway.http.patch(f"/v1/share-groups/{name}/config", json={"config": {"share.retry.backoff.ms": value}})
     assert "separated by commas" in problem(refused, 422, "INVALID_CONFIG", 40)["detail"]
 
 

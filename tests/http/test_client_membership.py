@@ -32,11 +32,11 @@ def topic(client: httpx.Client, name: str) -> str:
     """A topic with 6 partitions; the group of the same name assigns at once and has a short heartbeat interval."""
     make_topic(client, name, 6)
     settings = {
-        "share.assignment.interval.ms": 0,
-        "share.heartbeat.interval.ms": 500,
-        "share.session.timeout.ms": 45_000,
+        "share.assignment.interval.ms": "0",
+        "share.heartbeat.interval.ms": "500",
+        "share.session.timeout.ms": "45000",
     }
-    assert client.patch(f"/v1/share-groups/{name}/config", json=settings).status_code == 200
+    assert client.patch(f"/v1/share-groups/{name}/config", json={"config": settings}).status_code == 200
     return name
 
 

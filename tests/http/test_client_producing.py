@@ -69,7 +69,7 @@ async def test_every_kind_of_record_is_consumed_as_produced(stack: Stack, name: 
 
 @in_event_loop
 async def test_a_refused_record_does_not_fail_its_neighbours(stack: Stack, client: httpx.Client, name: str) -> None:
-    ask(client, "POST", "/v1/topics", {"name": name, "config": {"max.message.bytes": 1000}})
+    ask(client, "POST", "/v1/topics", {"name": name, "config": {"max.message.bytes": "1000"}})
     async with Producer(stack.url) as producer:
         values = ["x" * 2000 if n in (3, 7) else n for n in range(10)]
         outcomes = await asyncio.gather(*(producer.send(name, value) for value in values), return_exceptions=True)

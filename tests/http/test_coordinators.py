@@ -236,9 +236,9 @@ def test_a_groups_settings_reach_the_gateway_from_any_owner(stack: Stack, client
     for at in pair(stack, "group coordinator"):
         group = group_at(stack, at.url, name)
         assert fetched(client, group, name) == [0]
-        config = {"share.record.lock.duration.ms": 4_321_000}
+        config = {"share.record.lock.duration.ms": "4321000"}
         url = f"{at.url}/v1/share-groups/{group}/config"
-        assert httpx.patch(url, json=config, headers=HEADERS, timeout=30, verify=False).status_code == 200
+        assert httpx.patch(url, json={"config": config}, headers=HEADERS, timeout=30, verify=False).status_code == 200
 
         def lock_ms(group: str = group) -> float:
             fetched(client, group, name)

@@ -28,6 +28,8 @@ DEFAULTS = {
     "retention.hold.idle.ms": "604800000",
 }
 
+LIMIT = "share.delivery.count.limit"
+
 
 def config_path(group: str) -> str:
     return f"/v1/share-groups/{group}/config"
@@ -37,11 +39,11 @@ def test_a_group_has_settings_before_it_exists(gateway: Gateway, name: str) -> N
     defaults = {**DEFAULTS, "errors.deadletterqueue.topic.name": f"dlq.{name}"}
     assert good(gateway.http.get(config_path(name))) == defaults
     changes = {
-        "share.delivery.count.limit": 7,
-        "share.renew.acknowledge.enable": False,
+        "share.delivery.count.limit": "7",
+        "share.renew.acknowledge.enable": "false",
         "share.isolation.level": "read_committed",
     }
-    changed = good(gateway.http.patch(config_path(name), json=changes))
+    changed = good(gateway.http.patch(config_path(name), json={"config": changes}))
     expected = {
         **defaults,
         "share.delivery.count.limit": "7",
@@ -49,19 +51,22 @@ def test_a_group_has_settings_before_it_exists(gateway: Gateway, name: str) -> N
         "share.isolation.level": "read_committed",
     }
     assert changed == good(gateway.http.get(config_path(name))) == expected
-    back = {"share.delivery.count.limit": None, "reset": ["share.isolation.level", "share.renew.acknowledge.enable"]}
+    back = {"reset": list(changes)}
     assert good(gateway.http.patch(config_path(name), json=back)) == defaults
     assert good(gateway.http.patch(config_path(name), json={})) == defaults
 
 
-def test_settings_are_given_beside_the_list_reset(gateway: Gateway, name: str) -> None:
-    """The form of the document. The test above has the older one, which services go on taking."""
+def test_settings_change_beside_others_that_go_back(gateway: Gateway, name: str) -> None:
     changed = good(gateway.http.patch(config_path(name), json={"config": {"share.delivery.count.limit": "7"}}))
     assert changed["share.delivery.count.limit"] == "7"
     body = {"config": {"share.isolation.level": "read_committed"}, "reset": ["share.delivery.count.limit"]}
     changed = good(gateway.http.patch(config_path(name), json=body))
     assert (changed["share.delivery.count.limit"], changed["share.isolation.level"]) == ("5", "read_committed")
-    for wrong in ({"config": {"no.such": "1"}}, {"config": {"share.delivery.count.limit": "0"}}):
+    for wrong in (
+        {"config": {"no.such": "1"}},
+        {"reset": ["no.such"]},
+        {"config": {"share.delivery.count.limit": "0"}},
+    ):
         problem(gateway.http.patch(config_path(name), json=wrong), 422, "INVALID_CONFIG", 40)
     assert good(gateway.http.get(config_path(name))) == changed
 
@@ -88,20 +93,21 @@ BOUNDS = {
 def test_settings_have_bounds(gateway: Gateway, name: str, setting: str) -> None:
     low, high, below = BOUNDS[setting]
     for value in (low, high):
-        assert good(gateway.http.patch(config_path(name), json={setting: value}))[setting] == str(value)
+        changed = good(gateway.http.patch(config_path(name), json={"config": {setting: str(value)}}))
+        assert changed[setting] == str(value)
     for value in (below, high + 1):
-        problem(gateway.http.patch(config_path(name), json={setting: value}), 422, "INVALID_CONFIG", 40)
+        refused = gateway.http.patch(config_path(name), json={"config": {setting: str(value)}})
+        problem(refused, 422, "INVALID_CONFIG", 40)
     assert good(gateway.http.get(config_path(name)))[setting] == str(high)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"share.delivery.limit": 5},
+        {"share.delivery.limit": "5"},
         {"share.delivery.count.limit": "five"},
-        {"share.delivery.count.limit": 2.5},
-        {"share.delivery.count.limit": True},
-        {"share.delivery.count.limit": ["5"]},
+        {"share.delivery.count.limit": "2.5"},
+        {"share.delivery.count.limit": "true"},
         {"share.renew.acknowledge.enable": "yes"},
         {"share.isolation.level": "serializable"},
         {"share.auto.offset.reset": "none"},
@@ -110,20 +116,30 @@ def test_settings_have_bounds(gateway: Gateway, name: str, setting: str) -> None
         {"errors.deadletterqueue.topic.name": "__dlq"},
         {"errors.deadletterqueue.topic.name": "not a name"},
         {"errors.deadletterqueue.topic.name": "dlq\x00"},
-        {"reset": ["share.delivery.limit"]},
-        {"reset": "share.delivery.count.limit"},
-        {"share.session.timeout.ms": 1000},
+        {"share.session.timeout.ms": "1000"},
     ],
 )
-def test_one_invalid_setting_changes_none(gateway: Gateway, name: str, changes: dict[str, Any]) -> None:
-    body = {"share.record.lock.duration.ms": 5000, **changes}
+def test_one_invalid_setting_changes_none(gateway: Gateway, name: str, changes: dict[str, str]) -> None:
+    body = {"config": {"share.record.lock.duration.ms": "5000", **changes}}
     problem(gateway.http.patch(config_path(name), json=body), 422, "INVALID_CONFIG", 40)
     assert good(gateway.http.get(config_path(name)))["share.record.lock.duration.ms"] == "30000"
 
 
-@pytest.mark.parametrize("body", [[], {"share.delivery.count.limit": {"value": 5}}, "x"])
-def test_settings_that_break_the_schema_are_refused(gateway: Gateway, name: str, body: Any) -> None:
-    problem(gateway.http.patch(config_path(name), json=body), 422, "INVALID_REQUEST", 42)
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ([], ""),
+        ({LIMIT: "5"}, f"/{LIMIT}"),
+        ({"config": {LIMIT: 5}}, f"/config/{LIMIT}"),
+        ({"config": {LIMIT: None}}, f"/config/{LIMIT}"),
+        ({"config": {LIMIT: {"value": "5"}}}, f"/config/{LIMIT}"),
+        ({"config": None}, "/config"),
+        ({"reset": LIMIT}, "/reset"),
+    ],
+)
+def test_settings_that_break_the_schema_are_refused(gateway: Gateway, name: str, body: Any, pointer: str) -> None:
+    refused = problem(gateway.http.patch(config_path(name), json=body), 422, "INVALID_REQUEST", 42)
+    assert [fault["pointer"] for fault in refused["errors"]] == [pointer]
 
 
 # When settings take effect

@@ -50,9 +50,9 @@ def test_topics_have_kafkas_retention(own_gateway: Gateway, name: str) -> None:
 def test_settings_have_kafkas_bounds(own_gateway: Gateway, name: str, setting: str, low: int, high: int) -> None:
     path = f"/v1/share-groups/{name}/config"
     for value in (low, high):
-        assert good(own_gateway.http.patch(path, json={setting: value}))[setting] == str(value)
+        assert good(own_gateway.http.patch(path, json={"config": {setting: str(value)}}))[setting] == str(value)
     for value in (low - 1, high + 1):
-        problem(own_gateway.http.patch(path, json={setting: value}), 422, "INVALID_CONFIG", 40)
+        problem(own_gateway.http.patch(path, json={"config": {setting: str(value)}}), 422, "INVALID_CONFIG", 40)
 
 
 @pytest.fixture

@@ -227,14 +227,14 @@ def test_retention_covers_topics_unused_since_the_start(
     gateway = own_gateway
     topic_id = gateway.create_topic(name)["topic_id"]
     gateway.produce(name, "old", timestamp_ms=5)
-    good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": None}}))
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"reset": ["retention.ms"]}))
     service = stack.service("gateway")
     service.stop()
     token = (data_dir / "cluster.token").read_text()
     url = f"{stack.service('group coordinator').url}/v1/topics/{name}"
     good(
         httpx.patch(
-            url, json={"config": {"retention.ms": 1000}}, headers={"Authorization": f"Bearer {token}"}, timeout=60
+            url, json={"config": {"retention.ms": "1000"}}, headers={"Authorization": f"Bearer {token}"}, timeout=60
         )
     )
     service.start()

@@ -173,7 +173,7 @@ def test_a_timestamp_far_in_the_future_is_refused_as_the_topic_says(gateway: Gat
     assert "message.timestamp.after.max.ms" in fault["errors"][0]["detail"]
     assert gateway.log_ends(name) == [0, 0]
     produce(gateway, name, {"value": 3, "timestamp_ms": now_ms + hour - 60_000}, {"value": 4, "timestamp_ms": 0})
-    config = {"config": {"message.timestamp.after.max.ms": 2 * hour}}
+    config = {"config": {"message.timestamp.after.max.ms": str(2 * hour)}}
     good(gateway.http.patch(f"/v1/topics/{name}", json=config))
     wait_until(lambda: gateway.http.post(path, json={"records": far}).status_code == 200)
 

@@ -56,7 +56,7 @@ def test_rd_314_retention_spares_unfinished_records_from_the_first_generation_on
         gateway.fetch(name, topic)
         assert gateway.settle(name, topic, 0, 6, "accept") == "applied"
     for topic in (spared, plain):
-        good(gateway.http.patch(f"/v1/topics/{topic}", json={"config": {"retention.ms": 0}}))
+        good(gateway.http.patch(f"/v1/topics/{topic}", json={"config": {"retention.ms": "0"}}))
     wait_until(lambda: log_start(gateway, spared) == 7)
     wait_until(lambda: log_start(gateway, plain) == 10)
     assert log_start(gateway, spared) == 7
@@ -254,7 +254,7 @@ def test_rd_311_a_reset_reserves_the_log_before_the_first_worker(own_gateway: Ga
     gateway.produce_batches(name, 5, 5)
     other = f"{name}-other"
     reset(gateway, other, name, to="offset", offset=8)
-    good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": 0}}))
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": "0"}}))
     assert floor(rows) == 5
     assert gateway.acquire(name, name)[0].startswith("5-")
 
@@ -327,7 +327,7 @@ def test_rd_315_offsets_say_until_when_a_group_holds_and_what_it_lost(
     assert "sharequeue_ending_holds 0.0" not in gateway.http.get("/metrics").text
     sql(database, age.format(200_000), name)
     wait_until(lambda: warnings("no longer spares") == 1)
-    good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": 0}}))
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": "0"}}))
     wait_until(lambda: log_start(gateway, name) == 5)
     last = partitions_of(gateway, name)[0]
     assert (last["removed_unfinished"], last["lag"], last["start_offset"]) == (5, 0, 0)

@@ -87,8 +87,8 @@ def caught_up(stack: Stack, gateway: Gateway, name: str) -> Callable[[], None]:
     url = f"{stack.service('group coordinator').url}/v1/share-groups/{other}/config"
 
     def wait() -> None:
-        settings = {"share.record.lock.duration.ms": 12_345}
-        good(httpx.patch(url, json=settings, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60))
+        settings = {"share.record.lock.duration.ms": "12345"}
+        good(httpx.patch(url, json={"config": settings}, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60))
         wait_until(lambda: good(gateway.try_acknowledge(other, []))["acquisition_lock_timeout_ms"] == 12_345)
 
     return wait

@@ -76,7 +76,8 @@ def use(stack: Stack) -> None:
         def call(path: str, body: dict[str, Any]) -> Any:
             return client.post(path, json=body).raise_for_status().json()
 
-        client.patch("/v1/share-groups/billing/config", json={"share.record.lock.duration.ms": 1000}).raise_for_status()
+        settings = {"config": {"share.record.lock.duration.ms": "1000"}}
+        client.patch("/v1/share-groups/billing/config", json=settings).raise_for_status()
         call("/v1/topics/orders/records", {"records": [{"value": number} for number in range(100)]})
         for kind in ("accept", "release", "reject", None):
             fetch = {"topics": ["orders"], "member_id": "w-1", "max_records": 10, "acquire_mode": "record_limit"}

@@ -306,7 +306,7 @@ def test_a_settings_change_succeeds_though_the_later_lookup_fails(log_away: bool
         client = CoordinatorClient(coordinator.url, "group")
         api = GroupsApi(client, metadata, nowhere, Readers(query), nowhere, nowhere)
         if log_away:
-            hold = Call(nowhere, {"group": "g"}, b'{"retention.hold":"false"}', None, "request-0")
+            hold = Call(nowhere, {"group": "g"}, b'{"config":{"retention.hold":"false"}}', None, "request-0")
             holding = asyncio.create_task(api.update_config(hold))
             await coordinator.answer(apis.UPDATE_SHARE_GROUP_CONFIG, {"retention.hold": "false"})
             with pytest.raises(StorageError) as failed:

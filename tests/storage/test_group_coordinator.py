@@ -35,7 +35,7 @@ async def test_concurrent_changes_of_a_groups_settings_are_all_kept(module_datab
     }
     async with running(module_database) as coordinator:
         await asyncio.gather(
-            *(coordinator.group_configs.update(name, {setting: value}) for setting, value in changes.items())
+            *(coordinator.group_configs.update(name, {setting: value}, []) for setting, value in changes.items())
         )
         assert changes.items() <= (await coordinator.group_configs.in_force(name)).items()
 
@@ -101,7 +101,7 @@ async def test_a_topic_grows_and_is_deleted_though_answers_of_commits_were_lost(
         await practise(coordinator, name)
         await coordinator.topics.create(name, 3, {})
         proxy.lose_answers = True
-        growth = asyncio.create_task(coordinator.topics.update(name, 4, {"retention.ms": 5}, []))
+        growth = asyncio.create_task(coordinator.topics.update(name, 4, {"retention.ms": "5"}, []))
         await stored(module_database, "partitions = 4", name)
         proxy.cut()
         grown = await growth
@@ -188,7 +188,9 @@ async def test_settings_that_change_during_a_groups_load_apply(database_url: str
                        AND wait_event_type = 'Lock' AND application_name NOT LIKE 'sharequeue%'"""
             while not await admin.fetchval(waits):
                 assert not reading.done()
-            changing = asyncio.create_task(coordinator.group_configs.update("g", {"share.heartbeat.interval.ms": 6000}))
+            changing = asyncio.create_task(
+                coordinator.group_configs.update("g", {"share.heartbeat.interval.ms": "6000"}, [])
+            )
             while not await admin.fetchval("SELECT count(*) FROM groups.share_group_configs"):
                 assert not reading.done()
         await changing
@@ -221,7 +223,7 @@ async def test_changes_have_one_order_at_every_instance(database_url: str) -> No
         await first.metadata.catch_up()
         before = first.metadata.feed.version
         topic = await first.topics.create("t", 1, {})
-        await second.group_configs.update(group, {"share.delivery.count.limit": 3})
+        await second.group_configs.update(group, {"share.delivery.count.limit": "3"}, [])
         await first.metadata.catch_up()
         assert first.metadata.feed.version == second.metadata.feed.version == before + 2
         for one in (first, second):
@@ -242,7 +244,7 @@ async def test_a_paused_owner_changes_nothing(database_url: str) -> None:
                 old.topics.create("u", 1, {}),
                 old.topics.update("t", 2, {}, []),
                 old.topics.delete("t"),
-                old.group_configs.update("g", {"share.delivery.count.limit": 3}),
+                old.group_configs.update("g", {"share.delivery.count.limit": "3"}, []),
                 old.metadata.gateways.register(Gateway(node_id="g", url="http://g")),
             ]
             for change in changes:

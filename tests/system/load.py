@@ -74,8 +74,8 @@ class Load:
     async def start(self) -> None:
         """Make topic and group, and begin."""
         await self._until_answered("POST", "/v1/topics", {"name": self._name, "partitions": self._partitions})
-        settings = {"share.record.lock.duration.ms": LOCK_MS, "share.delivery.count.limit": LIMIT}
-        await self._until_answered("PATCH", f"/v1/share-groups/{self._name}/config", settings)
+        settings = {"share.record.lock.duration.ms": str(LOCK_MS), "share.delivery.count.limit": str(LIMIT)}
+        await self._until_answered("PATCH", f"/v1/share-groups/{self._name}/config", {"config": settings})
         self._tasks = [asyncio.create_task(self._produce(number)) for number in range(2)]
         self._tasks += [asyncio.create_task(self._consume(f"m{number}")) for number in range(3)]
 

@@ -27,11 +27,11 @@ of the answer, which a busy machine may delay by so long."""
 PATIENCE_MS = 120_000
 """How long services may be away for a client: a busy machine takes its time to start them."""
 SETTINGS = {
-    "share.assignment.interval.ms": 0,
-    "share.heartbeat.interval.ms": 500,
-    "share.session.timeout.ms": 5000,
-    "share.record.lock.duration.ms": LOCK_MS,
-    "share.delivery.count.limit": 100,
+    "share.assignment.interval.ms": "0",
+    "share.heartbeat.interval.ms": "500",
+    "share.session.timeout.ms": "5000",
+    "share.record.lock.duration.ms": str(LOCK_MS),
+    "share.delivery.count.limit": "100",
 }
 
 
@@ -172,7 +172,7 @@ async def through_crashes(stack: Stack, name: str, seed: int, crashes: int) -> N
     async with httpx.AsyncClient(base_url=stack.url, timeout=30) as http:
         made = await http.post("/v1/topics", json={"name": name, "partitions": PARTITIONS})
         assert made.status_code == 201
-        set_up = await http.patch(f"/v1/share-groups/{name}/config", json=SETTINGS)
+        set_up = await http.patch(f"/v1/share-groups/{name}/config", json={"config": SETTINGS})
         assert set_up.status_code == 200
     clients = Clients([service.url for service in stack.services if service.name.startswith("gateway")], name, seed)
     async with asyncio.timeout(300 + 10 * crashes), asyncio.TaskGroup() as tasks:

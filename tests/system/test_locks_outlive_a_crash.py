@@ -109,7 +109,9 @@ def test_locks_end_though_every_gateway_that_knew_them_is_gone(
         httpx.Client(base_url=stack.url, timeout=20) as http,
     ):
         gateway = Gateway(http)
-        http.patch("/v1/share-groups/g/config", json={"share.record.lock.duration.ms": 1000}).raise_for_status()
+        http.patch(
+            "/v1/share-groups/g/config", json={"config": {"share.record.lock.duration.ms": "1000"}}
+        ).raise_for_status()
         gateway.create_topic("t")
         gateway.produce("t", *range(10))
         assert gateway.acquire("g", "t") == ["0-9×1"]

@@ -176,7 +176,9 @@ def test_without_disk_space_every_call_is_refused_as_retriable_and_readyz_says_s
         refused(http.post(f"/v1/topics/{name}/records", json=produce))
         refused(http.post(f"/v1/topics/{name}/records", json=produce, headers={"Idempotency-Key": "k"}))
         refused(groups.post("/v1/topics", json={"name": f"{name}x", "partitions": 1}))
-        refused(groups.patch(f"/v1/share-groups/{name}/config", json={"share.heartbeat.interval.ms": 5001}))
+        refused(
+            groups.patch(f"/v1/share-groups/{name}/config", json={"config": {"share.heartbeat.interval.ms": "5001"}})
+        )
         (result,) = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "accept")]).json()["results"]
         assert (result["status"], result["code"], result["retriable"]) == ("failed", "KAFKA_STORAGE_ERROR", True)
         assert "no disk space" in result["detail"]

@@ -136,8 +136,8 @@ def produce_and_hold(url: str) -> None:
     with httpx.Client(base_url=url, timeout=60) as client:
         records = {"records": [{"value": number} for number in range(3)]}
         client.post("/v1/topics/t/records", json=records).raise_for_status()
-        config = {"share.record.lock.duration.ms": 300_000}
-        client.patch("/v1/share-groups/g/config", json=config).raise_for_status()
+        config = {"share.record.lock.duration.ms": "300000"}
+        client.patch("/v1/share-groups/g/config", json={"config": config}).raise_for_status()
         fetch = {"topics": ["t"], "member_id": "m1", "max_wait_ms": 10_000}
         (batch,) = client.post("/v1/share-groups/g/fetch", json=fetch).raise_for_status().json()["batches"]
         assert [record["value"] for record in batch["records"]] == [0, 1, 2]

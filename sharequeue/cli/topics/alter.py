@@ -5,7 +5,6 @@ import click
 from sharequeue.cli.output import ask, json_option, key_values, run, url_option
 from sharequeue.cli.topics.topic import name_argument, show_topic
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.fields import ConfigValue
 from sharequeue.protocol.messages.topics import UpdateTopicRequest
 
 
@@ -23,6 +22,5 @@ async def alter(
     """Add partitions to the topic NAME, or change its settings."""
     if partitions is None and not configs and not reset:
         raise click.UsageError("give --partitions, --config or --reset")
-    config: dict[str, ConfigValue | None] = {**key_values(configs, "--config")}
-    request = UpdateTopicRequest(partitions=partitions, config=config, reset=list(reset))
+    request = UpdateTopicRequest(partitions=partitions, config=key_values(configs, "--config"), reset=list(reset))
     show_topic(await ask(url, apis.UPDATE_TOPIC, request, topic=name), "changed", as_json)

@@ -5,7 +5,6 @@ import click
 from sharequeue.cli.output import ask, json_option, key_values, run, url_option
 from sharequeue.cli.topics.topic import show_topic
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.fields import ConfigValue
 from sharequeue.protocol.messages.topics import CreateTopicRequest
 
 
@@ -20,6 +19,5 @@ from sharequeue.protocol.messages.topics import CreateTopicRequest
 @run
 async def create(name: str, partitions: int, configs: tuple[str, ...], as_json: bool, url: str) -> None:
     """Create the topic NAME."""
-    config: dict[str, ConfigValue] = {**key_values(configs, "--config")}
-    answer = await ask(url, apis.CREATE_TOPIC, CreateTopicRequest(name=name, partitions=partitions, config=config))
-    show_topic(answer, "made", as_json)
+    request = CreateTopicRequest(name=name, partitions=partitions, config=key_values(configs, "--config"))
+    show_topic(await ask(url, apis.CREATE_TOPIC, request), "made", as_json)

@@ -48,7 +48,7 @@ _SCHEME: Final = {
 
 def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the calls."""
-    bodies = [api.documented for api in calls if api.documented is not None and api.takes_body]
+    bodies = [api.request for api in calls if api.request is not None and api.takes_body]
     answers = [api.response for api in calls if api.response is not None]
     schemas = Schemas(bodies, [*answers, Problem])
     schemas.components["ErrorCode"]["x-extensible-enum"] = [error.code for error in ERRORS if error.kafka_code != 0]
@@ -96,7 +96,7 @@ def _operation(api: Api, schemas: Schemas) -> dict[str, Any]:
         content: dict[str, Any] = {api.media_type: {"schema": {"type": "string", "format": "binary"}}}
         operation["requestBody"] = {"required": True, "content": content}
     elif api.takes_body:
-        content = {"application/json": {"schema": schemas.reference(api.documented), "examples": shown}}
+        content = {"application/json": {"schema": schemas.reference(api.request), "examples": shown}}
         operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = responses(api, schemas)
     if api.protected:

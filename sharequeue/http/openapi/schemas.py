@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.http.openapi.field_texts import field_texts
-from sharequeue.protocol.messages.fields import INSTEAD
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64
 
 REFERENCE: Final = "#/components/schemas/{name}"
@@ -99,9 +98,6 @@ class Schemas:
             return [self._portable(item) for item in part]
         if not isinstance(part, dict):
             return part
-        if INSTEAD in part:
-            kept = {name: part[name] for name in ("description",) if name in part}
-            return self._portable({**part[INSTEAD], **kept})
         portable = {
             # only Python needs `\Z` at the end, as its `$` allows a newline
             name: re.sub(r"\\Z$", "$", value) if name == "pattern" and isinstance(value, str) else self._portable(value)

@@ -50,8 +50,6 @@ class Api:
     """Request headers this call understands, as (name, meaning)."""
     also: tuple[int, ...] = ()
     """Further statuses that come with `response` and not with a problem."""
-    shown: Any = NO_BODY
-    """The type of the body in the document, if `request` takes older forms too."""
     check_body: Callable[[bytes], None] = bounds.check_values
     """Called with a client's body before it is decoded. Raises: TooMany."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
@@ -63,11 +61,6 @@ class Api:
     @property
     def takes_body(self) -> bool:
         return self.raw_body or (self.request is not NO_BODY and not self.query_parameters)
-
-    @property
-    def documented(self) -> Any:
-        """The type of the body as the document has it."""
-        return self.request if self.shown is NO_BODY else self.shown
 
     @property
     def changes(self) -> bool:

@@ -3,7 +3,6 @@
 from sharequeue.protocol import bounds
 from sharequeue.protocol.apis.api import GROUP_ERRORS, TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.groups import (
-    AnyConfigChanges,
     DescribeShareGroupQuery,
     FetchingMembers,
     HeartbeatResult,
@@ -40,8 +39,7 @@ UPDATE_SHARE_GROUP_CONFIG = Api(
     "Change settings of a group; the group need not exist yet.",
     description="Settings that are not named stay. Locks that are held keep the duration they began with. Every gateway "
     "follows within a second.",
-    request=AnyConfigChanges,
-    shown=UpdateShareGroupConfigRequest,
+    request=UpdateShareGroupConfigRequest,
     response=ShareGroupConfigResponse,
     tag="Groups",
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),

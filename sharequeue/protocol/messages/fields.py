@@ -4,7 +4,7 @@ A field whose bounds are checked later, where the service can say more, has them
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Raw, Struct
 
@@ -12,6 +12,7 @@ from sharequeue.protocol.bounds import MAX_VALUES
 from sharequeue.protocol.types import (
     ACKNOWLEDGE_TYPES,
     GROUP_ID,
+    MAX_CONFIGS,
     MAX_FETCH_ID_LENGTH,
     MAX_HEADERS,
     MAX_INT32,
@@ -30,13 +31,6 @@ from sharequeue.protocol.types import (
     Int32,
     Reason,
 )
-
-INSTEAD: Final = "x-instead"
-
-
-def documented_as(**schema: Any) -> Meta:
-    """The schema that the document shows in the place of a type, which takes older forms too."""
-    return Meta(extra_json_schema={INSTEAD: schema})
 
 
 def at_most(entries: int) -> Meta:
@@ -157,14 +151,10 @@ MemberId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_MEMBER_ID_LENG
 
 FetchId = Annotated[str, Meta(min_length=1, max_length=MAX_FETCH_ID_LENGTH)]
 
-ConfigNumber = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimum": -(2**63), "maximum": MAX_INT64})]
-"""Checked against the bounds of its setting: INVALID_CONFIG."""
+ConfigValues = Annotated[dict[str, str], Meta(max_length=MAX_CONFIGS)]
+"""Settings by name. Every value is a text."""
 
-ConfigValue = Annotated[str | ConfigNumber | float | bool, documented_as(type="string")]
-"""Settings are texts. Numbers and booleans are taken, too."""
-
-ConfigOrNull = Annotated[ConfigValue | None, documented_as(type="string")]
-"""`null` for the default is the older form of a name in `reset`."""
+ConfigNames = Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)]
 
 RecordHeaders = Annotated[
     Raw,

@@ -6,8 +6,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from sharequeue.protocol.messages.fields import (
     AnyInt64,
-    ConfigName,
-    ConfigValue,
+    ConfigNames,
+    ConfigValues,
     Count,
     EnforcedTopicName,
     MemberId,
@@ -29,7 +29,6 @@ from sharequeue.protocol.messages.fields import (
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.types import (
-    MAX_CONFIGS,
     MAX_ERRORS,
     MAX_INT32,
     MAX_INT64,
@@ -245,21 +244,11 @@ ShareGroupConfigResponse = Annotated[
 class UpdateShareGroupConfigRequest(Request):
     """The settings that change, and those that go back to their defaults."""
 
-    config: Annotated[dict[str, ConfigValue], Meta(max_length=MAX_CONFIGS)] = {}
+    config: ConfigValues = {}
     """Settings by name that change; all values are text (`"share.record.lock.duration.ms":"60000"`). Others stay."""
-    reset: Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)] = []
+    reset: ConfigNames = []
     """Names of settings that go back to their defaults, at most 100."""
 
-
-_Changes = Annotated[dict[str, ConfigValue | None], Meta(max_length=MAX_CONFIGS)]
-_Names = Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)]
-
-AnyConfigChanges = Annotated[dict[str, ConfigValue | _Names | _Changes | None], Meta(max_length=MAX_CONFIGS)]
-"""What updateShareGroupConfig takes: an UpdateShareGroupConfigRequest,
-or the older form with the settings beside `reset`.
-
-No setting is named `config` or `reset`: names of settings hold dots. `null` for a value is a name in `reset`.
-"""
 
 # Offsets
 

@@ -5,9 +5,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from sharequeue.protocol.messages.fields import (
-    ConfigName,
-    ConfigOrNull,
-    ConfigValue,
+    ConfigNames,
+    ConfigValues,
     Offset,
     PageSize,
     PageToken,
@@ -19,7 +18,7 @@ from sharequeue.protocol.messages.fields import (
     Uuid,
     at_most,
 )
-from sharequeue.protocol.types import MAX_CONFIGS, MAX_INT64, MAX_PAGE_SIZE, MAX_PARTITIONS_NAMED, Int32
+from sharequeue.protocol.types import MAX_INT64, MAX_PAGE_SIZE, MAX_PARTITIONS_NAMED, Int32
 
 
 class CreateTopicRequest(Request):
@@ -29,7 +28,7 @@ class CreateTopicRequest(Request):
     """1 to 249 characters of `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`; not `.` or `..`, and not `__…`."""
     partitions: Partitions = 1
     """How many partitions the topic has, at most 10,000 unless the service says otherwise. Later it only grows."""
-    config: Annotated[dict[str, ConfigValue], Meta(max_length=MAX_CONFIGS)] = {}
+    config: ConfigValues = {}
     """Settings by name; all values are text (`"retention.ms":"86400000"`). Others have their defaults. At most 100."""
 
 
@@ -104,9 +103,9 @@ class UpdateTopicRequest(Request):
 
     partitions: Partitions | None = None
     """How many partitions the topic has from now on. Fewer than it has are refused (INVALID_PARTITIONS)."""
-    config: Annotated[dict[str, ConfigOrNull], Meta(max_length=MAX_CONFIGS)] = {}
+    config: ConfigValues = {}
     """Settings by name that change; all values are text. Others stay. At most 100."""
-    reset: Annotated[list[ConfigName], Meta(max_length=MAX_CONFIGS)] = []
+    reset: ConfigNames = []
     """Names of settings that go back to their defaults, at most 100."""
 
 

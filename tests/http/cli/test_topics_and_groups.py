@@ -152,7 +152,7 @@ def test_the_reason_for_parking_dead_letters_is_shown(run: Run, client: httpx.Cl
 
 def test_the_bound_that_makes_new_records_wait_is_shown(run: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, 0, 1)
-    ask(client, "PATCH", f"/v1/share-groups/{name}/config", {"share.partition.max.record.locks": 1})
+    ask(client, "PATCH", f"/v1/share-groups/{name}/config", {"config": {"share.partition.max.record.locks": "1"}})
     ask(client, "POST", f"/v1/share-groups/{name}/fetch", {"topics": [name], "member_id": "m", "max_records": 1})
     said = f"{name}-0: new records wait, because share.partition.max.record.locks is reached"
     assert said in run("groups", "in-flight", name).stderr.decode()

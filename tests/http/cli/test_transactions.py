@@ -40,7 +40,9 @@ def test_an_operator_finds_and_aborts_a_transaction(run: Run, stack: Stack, name
     assert described[-1].split() == [name, "0", "0"]
     levels = {f"{name}-{level}": {"share.isolation.level": f"read_{level}"} for level in ("committed", "uncommitted")}
     for group, config in levels.items():
-        httpx.patch(f"{stack.url}/v1/share-groups/{group}/config", json=config, timeout=60).raise_for_status()
+        httpx.patch(
+            f"{stack.url}/v1/share-groups/{group}/config", json={"config": config}, timeout=60
+        ).raise_for_status()
         when_loaded(
             lambda group=group: httpx.post(
                 f"{stack.url}/v1/share-groups/{group}/fetch", json={"topics": [name], "max_wait_ms": 0}, timeout=60

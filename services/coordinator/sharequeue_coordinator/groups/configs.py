@@ -1,13 +1,13 @@
 """The settings of groups: read, checked, changed."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
-from sharequeue.protocol.configs import group_config_values
+from sharequeue.protocol.configs import changed_group_config, group_config_values
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.metadata.metadata import Metadata
-from sharequeue_coordinator.share_group import configs
 
 
 class GroupConfigs:
@@ -30,12 +30,12 @@ class GroupConfigs:
         self._database.fence(group_id)
         return group_config_values(group_id, await self.stored(group_id), self._kafka_defaults)
 
-    async def update(self, group_id: str, changes: configs.Changes) -> dict[str, str]:
+    async def update(self, group_id: str, changes: Mapping[str, str], reset: Sequence[str]) -> dict[str, str]:
         """Check all changes, store them, return the settings in force. Raises: InvalidConfig."""
         async with self._lock:
             fence = self._database.fence(group_id)
             stored = await self.stored(group_id)
-            config = configs.changed_config(stored, changes, self._kafka_defaults)
+            config = changed_group_config(stored, changes, reset, self._kafka_defaults)
             if config != stored:
                 await self._database.query(store.save_group_config, fence, group_id, config)
                 await self._groups.configure(group_id, config)

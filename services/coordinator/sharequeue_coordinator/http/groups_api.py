@@ -27,6 +27,7 @@ from sharequeue.protocol.messages.groups import (
     ShareGroupList,
     ShareGroupListing,
     ShareGroupMember,
+    UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue_coordinator.coordinator import GroupCoordinator
@@ -188,7 +189,8 @@ class GroupsApi:
         return await self._configs.in_force(call.group_id())
 
     async def update_config(self, call: Call) -> dict[str, str]:
-        return await self._configs.update(call.group_id(), call.request)
+        request: UpdateShareGroupConfigRequest = call.request
+        return await self._configs.update(call.group_id(), request.config, request.reset)
 
 
 def _states(text: str | None) -> list[ShareGroupState]:

@@ -11,8 +11,8 @@ from sharequeue.http.calling.caller import Client
 from sharequeue.log import fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
+from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, StorageError, TopicAlreadyExists
-from sharequeue.protocol.messages.fields import ConfigValue
 from sharequeue.protocol.messages.leaders import DeleteTopicRecordsRequest
 from sharequeue.protocol.messages.topics import Topic
 from sharequeue_coordinator.database import Database, Fence
@@ -46,7 +46,7 @@ class TopicAdmin:
         self._lock = asyncio.Lock()
         self._catching_up: set[asyncio.Task[None]] = set()
 
-    async def create(self, name: str, partitions: int, config: Mapping[str, ConfigValue]) -> Topic:
+    async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         """Raises: InvalidTopic, InvalidPartitions, InvalidConfig, TopicAlreadyExists."""
         stored = topic_rules.check_new(name, partitions, config, self._max_partitions)
         topic = TopicRow(str(uuid.uuid4()), name, partitions, stored)
@@ -57,9 +57,7 @@ class TopicAdmin:
                 raise TopicAlreadyExists(f"the topic {name!r} exists already")
         return self._metadata.described(topic)
 
-    async def update(
-        self, name: str, partitions: int | None, config: Mapping[str, ConfigValue | None], reset: Sequence[str]
-    ) -> Topic:
+    async def update(self, name: str, partitions: int | None, config: Mapping[str, str], reset: Sequence[str]) -> Topic:
         """Raises: UnknownTopicOrPartition, InvalidTopic, InvalidPartitions, InvalidConfig."""
         async with self._lock:
             fence = await self._metadata.lead()
@@ -68,7 +66,7 @@ class TopicAdmin:
                 topic_rules.check_growth(name, topic.partitions, partitions, self._max_partitions)
             changed = topic._replace(
                 partitions=topic.partitions if partitions is None else partitions,
-                config=topic_rules.changed_config(topic.config, config, reset),
+                config=changed_config(TOPIC_CONFIGS, topic.config, config, reset),
             )
             if changed != topic:
                 await self._change(name, changed, store.update_topic, fence, changed)
