@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sharequeue.stack import redis as redis_server
-from tests.storage.record_logs import PostgresRecordLogs, RecordLogs
+from tests.storage.record_logs import PostgresRecordLogs
 
 pytest.register_assert_rewrite("tests.storage.record_log_suite", "tests.storage.record_log_trimming_suite")
 
@@ -47,7 +47,7 @@ def module_database(new_database: Callable[[], str]) -> str:
 
 
 @pytest.fixture(params=["postgres"])
-def record_log(request: pytest.FixtureRequest) -> RecordLogs:
+def record_log(request: pytest.FixtureRequest) -> PostgresRecordLogs:
     """Opens record logs of one implementation, all on the same data."""
     assert request.param == "postgres"
     return PostgresRecordLogs(request.getfixturevalue("module_database"))

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 from sharequeue_gateway.record_log.log import IdempotencyKey, Offsets, ReadResult
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 
 from sharequeue.protocol.errors import InvalidRequest, UnknownTopicOrPartition
 from tests.storage.record_log_trimming_suite import TrimmingSuite
-from tests.storage.record_logs import LogUnderTest, RecordLogs, append, batch_of, new_topic, read_all
+from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all
 
 
 def key_of(topic_id: str, key: str, body: bytes, caller: str = "c", path: str = "/p") -> IdempotencyKey:
@@ -23,7 +24,7 @@ def key_of(topic_id: str, key: str, body: bytes, caller: str = "c", path: str = 
 class RecordLogSuite(TrimmingSuite):
     # Append and read
 
-    async def test_appended_records_are_read_back(self, record_log: RecordLogs) -> None:
+    async def test_appended_records_are_read_back(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             assert await append(log, topic, ["a", "b"]) == 0
@@ -34,7 +35,7 @@ class RecordLogSuite(TrimmingSuite):
         async with record_log.open() as again:
             assert await read_all(again, topic) == ["a", "b", {"c": None}, 1, 2, 3]
 
-    async def test_one_append_makes_one_batch(self, record_log: RecordLogs) -> None:
+    async def test_one_append_makes_one_batch(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             for size in (1, 3, 2):
@@ -47,14 +48,14 @@ class RecordLogSuite(TrimmingSuite):
                     (4, 5, 2),
                 ]
 
-    async def test_an_empty_partition_begins_and_ends_at_0(self, record_log: RecordLogs) -> None:
+    async def test_an_empty_partition_begins_and_ends_at_0(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             assert await log.offsets(topic, [0, 7]) == {0: Offsets(0, 0, 0), 7: Offsets(0, 0, 0)}
             result = await log.read(topic, 0, 0, 1 << 20, 100)
             assert (list(result.batches), result.log_start_offset, result.log_end_offset) == ([], 0, 0)
 
-    async def test_reading_at_or_behind_the_end_finds_nothing(self, record_log: RecordLogs) -> None:
+    async def test_reading_at_or_behind_the_end_finds_nothing(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "abc")
@@ -63,7 +64,7 @@ class RecordLogSuite(TrimmingSuite):
                     result = await reader.read(topic, 0, offset, 1 << 20, 100)
                     assert (list(result.batches), result.log_end_offset) == ([], 3)
 
-    async def test_the_log_end_of_a_read_covers_its_records(self, record_log: RecordLogs) -> None:
+    async def test_the_log_end_of_a_read_covers_its_records(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "ab")
@@ -73,7 +74,7 @@ class RecordLogSuite(TrimmingSuite):
             assert [b.last_offset for b in result.batches] == [3]
             assert result.log_end_offset == 4
 
-    async def test_partitions_are_separate(self, record_log: RecordLogs) -> None:
+    async def test_partitions_are_separate(self, record_log: PostgresRecordLogs) -> None:
         topic, other = new_topic(), new_topic()
         async with record_log.open() as log:
             for number, (topic_id, partition) in enumerate([(topic, 0), (topic, 1), (other, 0), (topic, 0)]):
@@ -82,7 +83,7 @@ class RecordLogSuite(TrimmingSuite):
             assert await read_all(log, topic, 1) == [1]
             assert await read_all(log, other, 0) == [2]
 
-    async def test_reading_stops_at_a_limit(self, record_log: RecordLogs) -> None:
+    async def test_reading_stops_at_a_limit(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             for number in range(20):
@@ -103,7 +104,7 @@ class RecordLogSuite(TrimmingSuite):
                     assert batches[0].base_offset <= offset
                     assert batches[-1].last_offset == last, (offset, max_bytes, max_records)
 
-    async def test_a_record_larger_than_max_bytes_is_read_alone(self, record_log: RecordLogs) -> None:
+    async def test_a_record_larger_than_max_bytes_is_read_alone(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, ["small"])
@@ -115,14 +116,14 @@ class RecordLogSuite(TrimmingSuite):
                     assert [b.base_offset for b in batches] == [offset]
                 assert await read_all(reader, topic) == ["small", "x" * 6_000_000, "last"]
 
-    async def test_reads_work_with_a_small_cache(self, record_log: RecordLogs) -> None:
+    async def test_reads_work_with_a_small_cache(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open(cache_bytes=10_000) as log:
             values = [f"{number}-{'x' * 500}" for number in range(300)]
             await asyncio.gather(*(append(log, topic, [value]) for value in values))
             assert sorted(map(str, await read_all(log, topic))) == sorted(values)
 
-    async def test_a_cached_read_never_contradicts_the_log(self, record_log: RecordLogs) -> None:
+    async def test_a_cached_read_never_contradicts_the_log(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             assert other.read_cached(topic, 0, 0, 1 << 20, 100) is None
@@ -135,7 +136,7 @@ class RecordLogSuite(TrimmingSuite):
             at_end = other.read_cached(topic, 0, 3, 1 << 20, 100)
             assert at_end is None or (not at_end.batches and at_end.log_end_offset == 3)
 
-    async def test_the_ends_of_many_logs_are_learned_in_one_call(self, record_log: RecordLogs) -> None:
+    async def test_the_ends_of_many_logs_are_learned_in_one_call(self, record_log: PostgresRecordLogs) -> None:
         topics = [new_topic(), new_topic()]
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topics[0], "abc", 1)
@@ -148,7 +149,7 @@ class RecordLogSuite(TrimmingSuite):
 
     # Many writers
 
-    async def test_concurrent_appends_are_dense_and_stored_once(self, record_log: RecordLogs) -> None:
+    async def test_concurrent_appends_are_dense_and_stored_once(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             bases = await asyncio.gather(*(append(log, topic, [[number, 0], [number, 1]]) for number in range(300)))
@@ -158,13 +159,13 @@ class RecordLogSuite(TrimmingSuite):
                 assert values[base : base + 2] == [[number, 0], [number, 1]]
 
     async def test_two_gateways_write_the_same_partitions_without_holes_or_overlaps(
-        self, record_log: RecordLogs
+        self, record_log: PostgresRecordLogs
     ) -> None:
         topic = new_topic()
         async with record_log.open() as first, record_log.open() as second:
             written: dict[int, dict[int, list[object]]] = {0: {}, 1: {}}
 
-            async def write(log: LogUnderTest, name: str) -> None:
+            async def write(log: PostgresRecordLog, name: str) -> None:
                 for number in range(40):
                     partition = number % 2
                     values: list[object] = [[name, number, index] for index in range(1 + number % 3)]
@@ -180,18 +181,18 @@ class RecordLogSuite(TrimmingSuite):
                 assert len({json.dumps(value) for value in expected}) == len(expected)
 
     async def test_appends_of_several_partitions_and_of_single_ones_do_not_conflict(
-        self, record_log: RecordLogs
+        self, record_log: PostgresRecordLogs
     ) -> None:
         assert "atomic_produce" in record_log.capabilities
         topic = new_topic()
         async with record_log.open() as first, record_log.open() as second:
 
-            async def several(log: LogUnderTest, name: str) -> None:
+            async def several(log: PostgresRecordLog, name: str) -> None:
                 for number in range(15):
                     order = (0, 1, 2) if number % 2 else (2, 1, 0)
                     await log.appender.append([batch_of(topic, [[name, number]], partition) for partition in order])
 
-            async def single(log: LogUnderTest, name: str) -> None:
+            async def single(log: PostgresRecordLog, name: str) -> None:
                 for number in range(30):
                     await append(log, topic, [[name, number]], number % 3)
 
@@ -208,7 +209,7 @@ class RecordLogSuite(TrimmingSuite):
                     ]
                 )
 
-    async def test_a_refused_append_of_several_partitions_stores_nothing(self, record_log: RecordLogs) -> None:
+    async def test_a_refused_append_of_several_partitions_stores_nothing(self, record_log: PostgresRecordLogs) -> None:
         topic, gone = new_topic(), new_topic()
         async with record_log.open() as log:
             await append(log, gone, "x")
@@ -218,7 +219,7 @@ class RecordLogSuite(TrimmingSuite):
             assert await log.offsets(topic, [0, 1]) == {0: Offsets(0, 0, 0), 1: Offsets(0, 0, 0)}
             assert await append(log, topic, "z") == 0
 
-    async def test_a_bad_append_does_not_fail_its_neighbours(self, record_log: RecordLogs) -> None:
+    async def test_a_bad_append_does_not_fail_its_neighbours(self, record_log: PostgresRecordLogs) -> None:
         topic, gone = new_topic(), new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, ["first"])
@@ -232,7 +233,7 @@ class RecordLogSuite(TrimmingSuite):
             assert sorted(o for o in outcomes if isinstance(o, int)) == list(range(1, 20))
 
     async def test_a_large_append_of_several_partitions_is_stored_whole_or_not_at_all(
-        self, record_log: RecordLogs
+        self, record_log: PostgresRecordLogs
     ) -> None:
         topic, gone = new_topic(), new_topic()
         large = [f"{number:>40000}" for number in range(10)]
@@ -250,7 +251,7 @@ class RecordLogSuite(TrimmingSuite):
 
     # Idempotency keys
 
-    async def test_a_repeat_with_a_key_gets_the_first_answer(self, record_log: RecordLogs) -> None:
+    async def test_a_repeat_with_a_key_gets_the_first_answer(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "x")
@@ -269,7 +270,7 @@ class RecordLogSuite(TrimmingSuite):
             repeated = await restarted.appender.append([batch_of(topic, "ab")], key_of(topic, "k", b"1"))
             assert repeated.answer == b"[1, 0]"
 
-    async def test_another_request_with_a_used_key_is_refused(self, record_log: RecordLogs) -> None:
+    async def test_another_request_with_a_used_key_is_refused(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await log.appender.append([batch_of(topic, "a")], key_of(topic, "k", b"1"))
@@ -279,7 +280,7 @@ class RecordLogSuite(TrimmingSuite):
                 assert raised.value.status == 422
             assert await read_all(log, topic) == ["a"]
 
-    async def test_a_key_belongs_to_caller_path_and_topic(self, record_log: RecordLogs) -> None:
+    async def test_a_key_belongs_to_caller_path_and_topic(self, record_log: PostgresRecordLogs) -> None:
         topic, other_topic = new_topic(), new_topic()
         async with record_log.open() as log:
             keys = [
@@ -294,7 +295,7 @@ class RecordLogSuite(TrimmingSuite):
             assert len(await read_all(log, topic)) == 4
             assert len(await read_all(log, other_topic)) == 1
 
-    async def test_concurrent_repeats_append_once(self, record_log: RecordLogs) -> None:
+    async def test_concurrent_repeats_append_once(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as first, record_log.open() as second:
             results = await asyncio.gather(
@@ -303,7 +304,7 @@ class RecordLogSuite(TrimmingSuite):
             assert {result.answer for result in results} == {b"[0]"}
             assert await read_all(first, topic) == ["a", "b"]
 
-    async def test_a_refused_append_leaves_its_key_free(self, record_log: RecordLogs) -> None:
+    async def test_a_refused_append_leaves_its_key_free(self, record_log: PostgresRecordLogs) -> None:
         topic, gone = new_topic(), new_topic()
         async with record_log.open() as log:
             await append(log, gone, "x")

@@ -7,7 +7,7 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets, ReadRes
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
-from tests.storage.record_logs import Heard, RecordLogs, append, batch_of, new_topic, read_all
+from tests.storage.record_logs import Heard, PostgresRecordLogs, append, batch_of, new_topic, read_all
 
 NOW_MS = 1_763_640_000_000
 
@@ -15,7 +15,7 @@ NOW_MS = 1_763_640_000_000
 class TrimmingSuite:
     # Offsets by time
 
-    async def test_offsets_are_found_by_timestamp(self, record_log: RecordLogs) -> None:
+    async def test_offsets_are_found_by_timestamp(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             assert await log.offset_for_timestamp(topic, 0, 0) is None
@@ -30,7 +30,7 @@ class TrimmingSuite:
 
     # Trimming
 
-    async def test_delete_records_moves_the_log_start(self, record_log: RecordLogs) -> None:
+    async def test_delete_records_moves_the_log_start(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             await append(log, topic, range(5))
@@ -48,7 +48,7 @@ class TrimmingSuite:
                 await log.delete_records(topic, {0: 11})
             assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
 
-    async def test_an_emptied_partition_continues_its_offsets(self, record_log: RecordLogs) -> None:
+    async def test_an_emptied_partition_continues_its_offsets(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, range(5))
@@ -61,7 +61,7 @@ class TrimmingSuite:
             assert await append(log, topic, ["and"]) == 6
             assert await read_all(log, topic) == ["next", "and"]
 
-    async def test_delete_records_holds_on_every_gateway(self, record_log: RecordLogs) -> None:
+    async def test_delete_records_holds_on_every_gateway(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, range(10))
@@ -79,7 +79,7 @@ class TrimmingSuite:
             await asyncio.wait_for(refused(), 60)
             assert await read_all(other, topic) == list(range(6, 10))
 
-    async def test_retention_by_time(self, record_log: RecordLogs) -> None:
+    async def test_retention_by_time(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             for age_ms in (5000, 3000, 4000, 1000):
@@ -94,7 +94,7 @@ class TrimmingSuite:
             assert (await log.offsets(topic, [0]))[0] == Offsets(8, 8, 8)
             assert await append(log, topic, ["next"]) == 8
 
-    async def test_retention_by_bytes(self, record_log: RecordLogs) -> None:
+    async def test_retention_by_bytes(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             for _ in range(10):
@@ -108,7 +108,7 @@ class TrimmingSuite:
             assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
 
     @pytest.mark.parametrize("limit", [0, 500])
-    async def test_retention_by_bytes_keeps_the_newest_batch(self, record_log: RecordLogs, limit: int) -> None:
+    async def test_retention_by_bytes_keeps_the_newest_batch(self, record_log: PostgresRecordLogs, limit: int) -> None:
         """As Kafka keeps the newest segment: a limit below one batch does not empty the partition."""
         topic = new_topic()
         async with record_log.open() as log:
@@ -120,7 +120,7 @@ class TrimmingSuite:
             await log.apply_retention(topic, range(1), RetentionRule(-1, limit), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(6, 6, 6)
 
-    async def test_retention_applies_to_each_partition(self, record_log: RecordLogs) -> None:
+    async def test_retention_applies_to_each_partition(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log:
             await log.appender.append([batch_of(topic, "a", 0, [NOW_MS - 5000])])
@@ -129,7 +129,7 @@ class TrimmingSuite:
             offsets = await log.offsets(topic, [0, 1, 2])
             assert [offsets[partition].log_start_offset for partition in range(3)] == [1, 0, 0]
 
-    async def test_a_deleted_topic_takes_no_appends_and_has_no_records(self, record_log: RecordLogs) -> None:
+    async def test_a_deleted_topic_takes_no_appends_and_has_no_records(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "ab")
@@ -141,7 +141,7 @@ class TrimmingSuite:
                     with pytest.raises(UnknownTopicOrPartition):
                         await append(writer, topic, "z", partition)
 
-    async def test_a_stale_writer_cannot_write_below_the_end(self, record_log: RecordLogs) -> None:
+    async def test_a_stale_writer_cannot_write_below_the_end(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as stale, record_log.open() as other:
             await append(stale, topic, range(10))
@@ -151,7 +151,7 @@ class TrimmingSuite:
             assert await append(stale, topic, ["late"]) == 60
             assert await read_all(other, topic) == ["late"]
 
-    async def test_a_stale_writer_appends_a_large_record_whole(self, record_log: RecordLogs) -> None:
+    async def test_a_stale_writer_appends_a_large_record_whole(self, record_log: PostgresRecordLogs) -> None:
         """Its record was encoded for another offset before, and is kept in that form alone."""
         topic, large = new_topic(), "x" * 200_000
         async with record_log.open() as stale, record_log.open() as other:
@@ -162,7 +162,7 @@ class TrimmingSuite:
 
     # Watching
 
-    async def test_another_gateways_append_is_noticed(self, record_log: RecordLogs) -> None:
+    async def test_another_gateways_append_is_noticed(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         heard = Heard()
         async with (
@@ -174,7 +174,9 @@ class TrimmingSuite:
                 assert await asyncio.wait_for(heard.changes.get(), 60) == (topic, 3)
                 assert (await reader.read(topic, 3, number, 1 << 20, 100)).log_end_offset == number + 1
 
-    async def test_a_watcher_is_notified_when_a_known_log_end_is_forgotten(self, record_log: RecordLogs) -> None:
+    async def test_a_watcher_is_notified_when_a_known_log_end_is_forgotten(
+        self, record_log: PostgresRecordLogs
+    ) -> None:
         """Another gateway deleted the topic."""
         topic = new_topic()
         heard = Heard()
@@ -186,7 +188,7 @@ class TrimmingSuite:
             assert reader.read_cached(topic, 0, 1, 1, 1) is None
 
     async def test_an_empty_partition_is_queried_once_and_its_first_record_is_noticed(
-        self, record_log: RecordLogs
+        self, record_log: PostgresRecordLogs
     ) -> None:
         topic = new_topic()
         heard = Heard()
@@ -201,7 +203,7 @@ class TrimmingSuite:
             await writer.read(topic, 1, 0, 1 << 20, 100)
             assert await append(writer, topic, "c", 1) == 0
 
-    async def test_reading_the_ends_hides_no_append_from_a_watcher(self, record_log: RecordLogs) -> None:
+    async def test_reading_the_ends_hides_no_append_from_a_watcher(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         heard = Heard()
         async with (
@@ -218,7 +220,7 @@ class TrimmingSuite:
             await reader.read(topic, 0, 2, 1 << 20, 100)
             await asyncio.wait_for(heard.changes.get(), 60)
 
-    async def test_a_moved_log_start_is_noticed(self, record_log: RecordLogs) -> None:
+    async def test_a_moved_log_start_is_noticed(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         heard = Heard()
         async with (
@@ -231,7 +233,7 @@ class TrimmingSuite:
             await writer.delete_records(topic, {0: 2})
             assert await asyncio.wait_for(heard.changes.get(), 60) == (topic, 0)
 
-    async def test_a_local_append_is_reported_at_once(self, record_log: RecordLogs) -> None:
+    async def test_a_local_append_is_reported_at_once(self, record_log: PostgresRecordLogs) -> None:
         topic, heard = new_topic(), Heard()
         async with record_log.open(listener=heard) as log:
             await append(log, topic, "a", 2)
@@ -244,7 +246,9 @@ class TrimmingSuite:
             assert heard.take_changes() == [(topic, 2)]
         assert heard.appends == [(topic, 2, 1, 1), (topic, 0, 1, 1), (topic, 1, 1, 1), (topic, 2, 3, 2)]
 
-    async def test_appends_of_one_commit_are_reported_once_for_each_partition(self, record_log: RecordLogs) -> None:
+    async def test_appends_of_one_commit_are_reported_once_for_each_partition(
+        self, record_log: PostgresRecordLogs
+    ) -> None:
         topic, heard = new_topic(), Heard()
         async with record_log.open(listener=heard) as log:
             await append(log, topic, "a")

@@ -4,11 +4,11 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import Any, Protocol
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.log import Appends, DeadLetterRow, LogListener, PartitionAppend, RecordLog
+from sharequeue_gateway.record_log.log import DeadLetterRow, LogListener, PartitionAppend, RecordLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
@@ -40,28 +40,9 @@ class Heard:
         return [self.changes.get_nowait() for _ in range(self.changes.qsize())]
 
 
-class LogUnderTest(RecordLog, Protocol):
-    """A record log with its way in."""
-
-    @property
-    def appender(self) -> Appends: ...
-
-
-class RecordLogs(Protocol):
-    """One implementation. Two that are open at once stand for two gateways on the same data."""
-
-    capabilities: frozenset[str]
-
-    def open(
-        self,
-        *,
-        cache_bytes: int = 64 << 20,
-        listener: LogListener | None = None,
-        interest: Callable[[], Iterable[TopicIdPartition]] = tuple,
-    ) -> AbstractAsyncContextManager[LogUnderTest]: ...
-
-
 class PostgresRecordLogs:
+    """Two that are open at once stand for two gateways on the same data."""
+
     capabilities = CAPABILITIES
 
     def __init__(self, database_url: str) -> None:
@@ -123,7 +104,7 @@ def batch_of(
     return PartitionAppend(topic_id, partition, tails, max(given))
 
 
-async def append(log: LogUnderTest, topic_id: str, values: Iterable[object], partition: int = 0) -> int:
+async def append(log: PostgresRecordLog, topic_id: str, values: Iterable[object], partition: int = 0) -> int:
     """Append one batch. Returns: its base offset."""
     return (await log.appender.append([batch_of(topic_id, values, partition)])).base_offsets[0]
 

@@ -26,7 +26,8 @@ from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue, PendingLetters
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import SOURCE_HEADER, DeadLetterLog, DeadLetterRow, OffsetOutOfRange, RecordLog
+from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
+from sharequeue_gateway.record_log.log import SOURCE_HEADER, DeadLetterRow, OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import DeadLetter
 

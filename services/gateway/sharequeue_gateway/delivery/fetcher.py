@@ -32,7 +32,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.leader.wake_up import may_acquire, note_left, pass_on
-from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import rotate, split_bytes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
@@ -51,7 +51,7 @@ class Fetcher:
     """Runs fetches over the share-partitions of a leader and the record log."""
 
     def __init__(
-        self, leader: Leader, record_log: RecordLog, repeated: RepeatedFetches, cluster: Cluster, clock: Clock
+        self, leader: Leader, record_log: PostgresRecordLog, repeated: RepeatedFetches, cluster: Cluster, clock: Clock
     ) -> None:
         self._leader = leader
         self._record_log = record_log

@@ -24,14 +24,15 @@ from sharequeue.protocol.shards import CLUSTER
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers import arrow_answer, runs_answer
 from sharequeue_gateway.http.paths import partition_of
-from sharequeue_gateway.record_log.log import Batch, Cut, OffsetOutOfRange, ReadResult, RecordLog
+from sharequeue_gateway.record_log.log import Batch, Cut, OffsetOutOfRange, ReadResult
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 
 class TopicsApi:
     """The handlers of the topic calls."""
 
-    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog) -> None:
+    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: PostgresRecordLog) -> None:
         self._coordinator = coordinator
         self._metadata = metadata
         self._record_log = record_log

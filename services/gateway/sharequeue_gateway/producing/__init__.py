@@ -5,6 +5,6 @@ Decides: how many bytes of produce requests the gateway takes at a time (`admiss
 `arrow_producer`, with Kafka's hash of keys in `partitioner`), and the answer. The HTTP handlers call `Producer.produce`
 and `ArrowProducer.produce`. The record log makes the appends durable and gives them offsets.
 
-    request ─▶ admission ─▶ record_tails ─▶ one append per partition ─▶ record_log.Appends ─▶ offsets ─▶ answer
+    request ─▶ admission ─▶ record_tails ─▶ one append per partition ─▶ record_log.Appender ─▶ offsets ─▶ answer
                  429          422             413, 404                    all or none, durable
 """

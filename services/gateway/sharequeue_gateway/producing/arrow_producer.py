@@ -18,7 +18,8 @@ from sharequeue_gateway.producing.arrow_tails import ArrowRecords, arrow_records
 from sharequeue_gateway.producing.partitioner import key_hashes
 from sharequeue_gateway.producing.producer import LARGE_BYTES, aside, fingerprint_of, lasting, too_large
 from sharequeue_gateway.producing.record_tails import unfit
-from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.appending import Appender
+from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 
 
@@ -28,7 +29,7 @@ class ArrowProducer:
     def __init__(
         self,
         metadata: Metadata,
-        appender: Appends,
+        appender: Appender,
         clock: Clock,
         admission: ProduceAdmission,
         max_request_bytes: int,

@@ -20,7 +20,8 @@ from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.partitioner import key_hashes
 from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
 from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, record_tails, unfit
-from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.appending import Appender
+from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 
 DAY_MS: Final = 86_400_000
@@ -45,7 +46,7 @@ class Prepared(NamedTuple):
 class Producer:
     """Appends the records of produce requests."""
 
-    def __init__(self, metadata: Metadata, appender: Appends, clock: Clock, max_value_depth: int) -> None:
+    def __init__(self, metadata: Metadata, appender: Appender, clock: Clock, max_value_depth: int) -> None:
         self._metadata = metadata
         self._clock = clock
         self._appender = appender

@@ -1,8 +1,8 @@
 """The record log: partitions of record batches on PostgreSQL, with recent batches in memory.
 
 Decides: the stored form of a batch, the order of appends, which batches stay in memory, and when rows are removed.
-Callers use the interfaces of `log`: `Appends` (produce), `RecordLog` (fetches, topics, offsets), `DeadLetterLog` (dead
-letters, redriving). One `LogListener`, given to the constructor, receives every append and every moved end.
+Callers use `appending.Appender` (produce), `log.RecordLog` (reads), `PostgresRecordLog` (topics, ends) and
+`DeadLetterLog` (dead letters, redriving). One `LogListener` receives every append and every moved end.
 
 A batch is one row: flags, record count, end positions, then the records as the JSON that fetches send, joined by commas
 (`record_batch`). A partition ends behind its last batch. One task writes all appends, and gathers while it commits:
@@ -16,7 +16,7 @@ A batch is one row: flags, record count, end positions, then the records as the 
 Rooms: `reading` (memory first, then a statement), `transactions`, `dead_letters`, and `removing` (what leaves the log).
 Each has a page of its own. Beside them:
 
-    postgres                          the assembly: the one implementation of `log`
+    postgres                          the assembly
     appending ──▶ locked_append       the fast path of appends, and the slow one
     store, record_batch               the SQL of batches, and their stored form
     key_store                         the SQL of idempotency keys, and of tables that are kept for some periods

@@ -89,7 +89,12 @@ class Appender:
     async def append(
         self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
     ) -> AppendResult:
-        """See Appends."""
+        """Append to all the partitions or to none; the records are durable when it returns.
+
+        Returns: the base offset of each append.
+        Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): the key belongs to another request;
+            StorageError; RequestTimedOut: the records may have been appended.
+        """
         append_id = store.new_append_id()
         size = sum([sum(map(len, append.tails)) for append in appends])
         transaction_id = appends[0].transaction_id

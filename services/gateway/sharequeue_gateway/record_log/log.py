@@ -1,19 +1,18 @@
-"""The interfaces of the record log: `Appends`, `RecordLog`, `DeadLetterLog`; and `LogListener`, which gets its reports.
+"""The words of the record log: `RecordLog`, from which callers read; `LogListener`, which gets reports; and the types.
 
-`postgres.PostgresRecordLog` is the one implementation. Each implementation passes `tests/storage/record_log_suite.py`,
-where `atomic_produce` and `idempotency_keys` are named capabilities.
+An implementation passes `tests/storage/record_log_suite.py`, where `atomic_produce` and `idempotency_keys` are named
+capabilities. `postgres.PostgresRecordLog` is the one that there is.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.retention_rule import RetentionRule
-from sharequeue_gateway.record_log.stored_batch import PackedBatch, StoredBatch
+from sharequeue_gateway.record_log.stored_batch import StoredBatch
 
 MOST_PARTITIONS: Final = 1000
 """The most partitions of one append. Each is locked until its commit, and PostgreSQL has room for some thousand
@@ -162,20 +161,6 @@ class LogListener(Protocol):
         """The log end is not followed any more: later changes may not be reported."""
 
 
-class Appends(Protocol):
-    """Appends to the log."""
-
-    async def append(
-        self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
-    ) -> AppendResult:
-        """Append to all the partitions or to none; the records are durable when it returns.
-
-        Returns: the base offset of each append.
-        Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): the key belongs to another request;
-            StorageError; RequestTimedOut: the records may have been appended.
-        """
-
-
 class Removed(NamedTuple):
     """A log start that moved. `unfinished`: by group, how many of the removed offsets it had not finished."""
 
@@ -186,117 +171,20 @@ class Removed(NamedTuple):
 
 
 class RecordLog(Protocol):
-    """Reads and trims partitions. Each coroutine may raise StorageError."""
+    """Reads partitions: what each form of the log has. Each coroutine may raise StorageError."""
 
     def read_cached(
-        self,
-        topic_id: str,
-        partition: int,
-        offset: int,
-        max_bytes: int,
-        max_records: int,
-        committed: bool = False,
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
     ) -> ReadResult[RecordBatch] | None:
         """As `read`, from memory alone; None if the batch is not in memory. Raises: OffsetOutOfRange."""
 
     async def read(
-        self,
-        topic_id: str,
-        partition: int,
-        offset: int,
-        max_bytes: int,
-        max_records: int,
-        committed: bool = False,
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
     ) -> ReadResult[RecordBatch]:
         """Batches from the one that holds `offset` (or the next one) until the limits are met; at least one.
 
-        `committed`: end at the last stable offset.
-
-        Raises: OffsetOutOfRange: `offset` lies below the log start.
+        `committed`: end at the last stable offset. Raises: OffsetOutOfRange: `offset` lies below the log start.
         """
-
-    async def read_packed(
-        self,
-        topic_id: str,
-        partition: int,
-        offset: int,
-        max_bytes: int,
-        max_records: int,
-        committed: bool = False,
-    ) -> ReadResult[RecordBatch | PackedBatch]:
-        """As `read`. Compressed batches that lie within the limits as a whole stay compressed."""
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
         """The bounds of partitions, read from the database."""
-
-    async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
-        """Learn the ends of partitions with one query, so that `read` makes none for each empty partition."""
-
-    async def look(self, places: Iterable[TopicIdPartition]) -> None:
-        """Learn the ends of partitions, with every append at any gateway before this call. Calls share queries."""
-
-    def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        """Another gateway reports the log end after its append."""
-
-    async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset with a timestamp at or after `timestamp_ms`, or None."""
-
-    async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
-        """Move log starts of a topic up, a bounded number in one transaction. After a failure some may have moved.
-
-        Args:
-            before: partitions, each with its new log start (-1: the end).
-        Returns: the log start of each partition.
-        Raises: OffsetOutOfRange.
-        """
-
-    async def delete_topic(self, topic_id: str, partitions: int) -> None:
-        """Refuse further appends and remove all records. A repeat succeeds."""
-
-    async def apply_retention(
-        self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int
-    ) -> list[Removed]:
-        """Move log starts of these partitions up until the rule holds. Returns: those that moved."""
-
-
-class DeadLetterLog(Protocol):
-    """Dead letters. A repeated write adds no second copy. Each method may raise StorageError."""
-
-    async def append(
-        self,
-        topic_id: str,
-        partition: int,
-        rows: Sequence[DeadLetterRow],
-        *,
-        leader_epoch: int | None = None,
-        for_group: str | None = None,
-    ) -> int:
-        """Append dead letters to their topic, or redriven ones to the topic of their record.
-
-        Args:
-            leader_epoch: of the writer, whose rows are all of one share-partition. It fences earlier leaders. None: the
-                rows are redriven, and parked ones are removed from the parking table.
-            for_group: as in PartitionAppend.
-        Returns: how many were new.
-        Raises: NotLeaderOrFollower: a later leader has written dead letters, so none is appended;
-        UnknownTopicOrPartition.
-        """
-
-    async def written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
-        """Those of the keys whose dead letters were appended before."""
-
-    async def forget(self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]) -> None:
-        """The records of these ranges stay ARCHIVED: remove the keys of their dead letters, those of earlier epochs
-        too."""
-
-    async def park(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
-        """Keep dead letters of one share-partition that their topic refuses, each once. Raises: NotLeaderOrFollower."""
-
-    async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
-        """How many dead letters of a group are parked, by the partition of their records."""
-
-    async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
-        """The parked dead letters of a group, in order. `after`: begin behind this one."""
-
-    async def open_counts(self, group_id: str) -> Mapping[TopicIdPartition, int]:
-        """How many dead letters of a group were neither redriven nor removed, by the partition of their records."""

@@ -15,7 +15,7 @@ from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.dead_letters.dead_letter_log import PostgresDeadLetterLog
+from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import (
     MOST_PARTITIONS,
@@ -62,10 +62,7 @@ _timestamps: Final = msgspec.json.Decoder(list[_Timestamped])
 
 
 class PostgresRecordLog:
-    """See RecordLog. `run` must be running.
-
-    `appender`: see Appends. `dead_letters`: see DeadLetterLog. `transactions`: see PostgresTransactions.
-    """
+    """A RecordLog; besides, it trims. `run` must be running. Each coroutine may raise StorageError."""
 
     def __init__(
         self,
@@ -83,7 +80,7 @@ class PostgresRecordLog:
         self.ending = ending = Ending(database, self._known, deadline_s)
         locked_append = LockedAppend(database, self._known, ending, deadline_s)
         self.appender = Appender(database, self._known, locked_append, deadline_s)
-        self.dead_letters = PostgresDeadLetterLog(database, locked_append, deadline_s)
+        self.dead_letters = DeadLetterLog(database, locked_append, deadline_s)
         self.transactions = PostgresTransactions(database, ending)
         self.settlements = Settlements(database.query)
         self._retaining = Retaining(database.query)
@@ -99,13 +96,7 @@ class PostgresRecordLog:
     # Read
 
     async def read(
-        self,
-        topic_id: str,
-        partition: int,
-        offset: int,
-        max_bytes: int,
-        max_records: int,
-        committed: bool = False,
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
     ) -> ReadResult[RecordBatch]:
         place = (topic_id, partition)
         end = offset
@@ -122,16 +113,13 @@ class PostgresRecordLog:
         return await self._result(place, offset, end, batches, max_bytes, max_records, committed)
 
     async def read_packed(
-        self,
-        topic_id: str,
-        partition: int,
-        offset: int,
-        max_bytes: int,
-        max_records: int,
-        committed: bool = False,
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
     ) -> ReadResult[RecordBatch | PackedBatch]:
-        """Does not put batches into memory, because a reader of the log reads each batch once. So each page of a
-        read_committed reader that has batches of transactions asks the log for their outcomes."""
+        """As `read`. Compressed batches that lie within the limits as a whole stay compressed.
+
+        Does not put batches into memory, because a reader of the log reads each batch once. So each page of a
+        read_committed reader that has batches of transactions asks the log for their outcomes.
+        """
         place = (topic_id, partition)
         end = offset
         if not self._knows_ends(place):
@@ -207,15 +195,18 @@ class PostgresRecordLog:
         return answer
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
+        """Learn the ends of partitions with one query, so that `read` makes none for each empty partition."""
         unknown = [place for place in places if not self._knows_ends(place)]
         if unknown:
             await self._read_ends(unknown)
 
     def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+        """Another gateway reports the log end after its append."""
         if self._cache.partition((topic_id, partition)) is not None:
             self._known.learn((topic_id, partition), -1, log_end_offset)
 
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset with a timestamp at or after `timestamp_ms`, or None."""
         bounds = (await self.database.query(store.bounds, [(topic_id, partition)])).get((topic_id, partition))
         if bounds is None:
             return None
@@ -234,6 +225,12 @@ class PostgresRecordLog:
     # Trim
 
     async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Move log starts of a topic up, TRIMMED_AT_ONCE in one transaction. After a failure some may have moved.
+
+        `before`: partitions, each with its new log start (-1: the end).
+
+        Returns: the log start of each partition. Raises: OffsetOutOfRange.
+        """
         log_starts: dict[int, int] = {}
         wanted = sorted(before.items())
         for start in range(0, len(wanted), TRIMMED_AT_ONCE):
@@ -246,6 +243,7 @@ class PostgresRecordLog:
         return log_starts
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
+        """Refuse further appends and remove all records. A repeat succeeds."""
         for first in range(0, partitions, MOST_PARTITIONS):
             part = range(first, min(first + MOST_PARTITIONS, partitions))
             await self.database.query(trimming.delete_partitions, topic_id, part)
@@ -255,6 +253,7 @@ class PostgresRecordLog:
     async def apply_retention(
         self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int
     ) -> list[Removed]:
+        """Move log starts of these partitions up until the rule holds. Returns: those that moved."""
         removed = await self._retaining.sweep(topic_id, partitions, rule, now_ms)
         for partition, log_start_offset, log_end_offset, _ in removed:
             self._cache.set_ends((topic_id, partition), log_start_offset, log_end_offset)
@@ -296,6 +295,7 @@ class PostgresRecordLog:
                 self._known.learn(place, log_start_offset, log_end_offset, stable)
 
     async def look(self, places: Iterable[TopicIdPartition]) -> None:
+        """Learn the ends of partitions, with every append at any gateway before this call. Calls share queries."""
         self._to_look_at.update(places)
         if self._next_look is None:
             self._next_look = asyncio.create_task(self._look(), context=contextvars.Context())

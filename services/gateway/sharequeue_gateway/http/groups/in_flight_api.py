@@ -32,7 +32,8 @@ from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import DeadLetterLog, Parked
+from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
+from sharequeue_gateway.record_log.log import Parked
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.bounds import limited_by
 from sharequeue_gateway.share_partition.runs import Hold

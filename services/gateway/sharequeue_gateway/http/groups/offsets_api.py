@@ -23,7 +23,8 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, Holding, ShareGroupOffsets
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.record_log.log import DeadLetterLog, Offsets, RecordLog
+from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
+from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 

@@ -19,10 +19,10 @@ from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, Redri
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
+from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import (
     SOURCE_HEADER,
     DeadLetterKey,
-    DeadLetterLog,
     DeadLetterRow,
     OffsetOutOfRange,
     ParkedDeadLetter,

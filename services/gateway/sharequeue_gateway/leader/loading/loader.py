@@ -30,7 +30,7 @@ from sharequeue_gateway.leader.loading.paged_state import restored_from_pages
 from sharequeue_gateway.leader.loading.start_offsets import StartOffsets
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Begun, Readers
 from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded, RestoredLock
 from sharequeue_gateway.share_partition.runs import LeftLocks
@@ -61,7 +61,7 @@ class Loader:
         clock: Clock,
         metadata: Metadata,
         share_coordinator: ShareStateClient,
-        record_log: RecordLog,
+        record_log: PostgresRecordLog,
         readers: Readers,
         lock_timers: LockTimers,
         take_from_former: Take,

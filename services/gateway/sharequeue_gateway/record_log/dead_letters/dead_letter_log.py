@@ -98,8 +98,11 @@ async def _unpark(connection: Connection, keys: Sequence[DeadLetterKey]) -> Coun
     return Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows)
 
 
-class PostgresDeadLetterLog:
-    """See DeadLetterLog. `locked_append`: writes the records in the transaction that stores their keys."""
+class DeadLetterLog:
+    """Dead letters. A repeated write adds no second copy. Each method may raise StorageError.
+
+    `locked_append`: writes the records in the transaction that stores their keys.
+    """
 
     def __init__(self, database: LogDatabase, locked_append: LockedAppend, deadline_s: float) -> None:
         self._database = database
@@ -115,6 +118,16 @@ class PostgresDeadLetterLog:
         leader_epoch: int | None = None,
         for_group: str | None = None,
     ) -> int:
+        """Append dead letters to their topic, or redriven ones to the topic of their record.
+
+        Args:
+            leader_epoch: of the writer, whose rows are all of one share-partition. It fences earlier leaders. None: the
+                rows are redriven, and parked ones are removed from the parking table.
+            for_group: as in PartitionAppend.
+        Returns: how many were new.
+        Raises: NotLeaderOrFollower: a later leader has written dead letters, so none is appended;
+        UnknownTopicOrPartition.
+        """
         try:
             async with (
                 self._database.connections.lend(self._deadline_s) as connection,
@@ -146,6 +159,7 @@ class PostgresDeadLetterLog:
         return len(wanted)
 
     async def written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
+        """Those of the keys whose dead letters were appended before."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """SELECT k.group_id, k.topic_id, k.partition, k.state_epoch, k.record_offset, k.delivery_count
@@ -158,6 +172,7 @@ class PostgresDeadLetterLog:
         return {_key_of(row) for row in rows}
 
     async def forget(self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]) -> None:
+        """The records of these ranges stay ARCHIVED: remove the keys of their dead letters, and of earlier epochs."""
         async with self._database.connection() as connection:
             await connection.execute(
                 """DELETE FROM log.dead_letter_keys USING unnest($5::bigint[], $6::bigint[]) AS r(first_offset, last_offset)
@@ -170,6 +185,7 @@ class PostgresDeadLetterLog:
             )
 
     async def park(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
+        """Keep dead letters of one share-partition that their topic refuses, each once. Raises: NotLeaderOrFollower."""
         async with self._database.connection() as connection, connection.transaction():
             source = rows[0].source
             await lead(connection, source, leader_epoch)
@@ -189,6 +205,7 @@ class PostgresDeadLetterLog:
             await open_dead_letters.add(connection, source, len(new))
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
+        """How many dead letters of a group are parked, by the partition of their records."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """SELECT topic_id, partition, count(*),
@@ -201,6 +218,7 @@ class PostgresDeadLetterLog:
         return {(str(row[0]), row[1]): Parked(row[2], row[3]) for row in rows}
 
     async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
+        """The parked dead letters of a group, in order. `after`: begin behind this one."""
         behind = (_NO_UUID, -1, -1, -1) if after is None else (*after.source[1:], after.offset, after.delivery_count)
         async with self._database.connection() as connection:
             rows = await connection.fetch(
@@ -216,5 +234,6 @@ class PostgresDeadLetterLog:
         ]
 
     async def open_counts(self, group_id: str) -> Mapping[TopicIdPartition, int]:
+        """How many dead letters of a group were neither redriven nor removed, by the partition of their records."""
         async with self._database.connection() as connection:
             return await open_dead_letters.counts_of(connection, group_id)

@@ -196,15 +196,8 @@ class BatchCache:
                 self.bytes -= self._order.pop((*place, base_offset))
 
     def read_cached(
-        self,
-        topic_id: str,
-        partition: int,
-        offset: int,
-        max_bytes: int,
-        max_records: int,
-        committed: bool = False,
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
     ) -> ReadResult[RecordBatch] | None:
-        """See `RecordLog.read_cached`."""
         place = (topic_id, partition)
         known = self._partitions.get(place)
         if known is None:

@@ -19,7 +19,7 @@ class Trimmed(NamedTuple):
 
 
 async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[int, int]]) -> list[Trimmed]:
-    """See RecordLog.delete_records. All of these partitions, or none."""
+    """Move log starts up. All of these partitions, or none. Raises: OffsetOutOfRange."""
     places = [(topic_id, partition) for partition, _ in before]
     trimmed = []
     async with connection.transaction():
