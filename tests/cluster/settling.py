@@ -165,7 +165,7 @@ class Held(Consumed):
     async def _decide(self, commit: bool) -> None:
         database = await LogDatabase.open(self.log_url, connections=2)
         try:
-            ending = Ending(database, KnownLog(BatchCache(1 << 20), Heard()), 10.0)
+            ending = Ending(database, KnownLog(BatchCache(1 << 20), Heard()), 10.0, lambda *_: None)
             settling = Settling(b"the test", self.settlements) if commit else None
             ended = await ending.end(self.transaction, COMMIT if commit else ABORT, settling=settling)
             assert ended is not None

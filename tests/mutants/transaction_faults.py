@@ -104,7 +104,7 @@ MUTANTS = [
     ),
     *gateway(
         "record_log/transactions/transaction_sizes",
-        ("bytes are bounded", "        if total > self.most_bytes:\n", "        if False:\n"),
+        ("bytes are bounded", "        if total > self._most_bytes:\n", "        if False:\n"),
         ("bytes are added up", "self._bytes.get(transaction_id, 0) + size", "size"),
         (
             "the transactions that are counted are bounded",

@@ -10,10 +10,14 @@ from typing import Any
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import DeadLetterRow, LogListener, PartitionAppend, RecordLog
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, TransactionOptions
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 
 CAPABILITIES = frozenset({"atomic_produce", "idempotency_keys"})
+
+
+NO_SWEEP = TransactionOptions(sweep_s=1e6)
 
 
 class Heard:
@@ -57,10 +61,17 @@ class PostgresRecordLogs:
         listener: LogListener | None = None,
         interest: Callable[[], Iterable[TopicIdPartition]] = tuple,
         connections: int = 8,
+        transactions: TransactionOptions = DEFAULTS,
     ) -> AsyncIterator[PostgresRecordLog]:
         """`interest`: the partitions that somebody waits for."""
         database = await LogDatabase.open(self.database_url, connections=connections)
-        log = PostgresRecordLog(database, listener or Heard(), cache_bytes=cache_bytes, deadline_s=deadline_s)
+        log = PostgresRecordLog(
+            database,
+            listener or Heard(),
+            cache_bytes=cache_bytes,
+            deadline_s=deadline_s,
+            transactions=transactions,
+        )
         loops = asyncio.create_task(log.run(interest))
         try:
             yield log

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, TransactionOptions
 
 from sharequeue.protocol.errors import ApiError, TransactionalIdNotFound
 from tests.storage.database import session
@@ -83,11 +83,13 @@ async def leave_open(
         name = database_url.rpartition("/")[2].partition("?")[0]
         await admin.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")  # a crash is not the test
         logs = [
-            await stack.enter_async_context(PostgresRecordLogs(database_url).open(connections=4))
+            await stack.enter_async_context(
+                PostgresRecordLogs(database_url).open(
+                    connections=4, transactions=TransactionOptions(sweep_s=0.1 * gateways)
+                )
+            )
             for _ in range(gateways)
         ]
-        for log in logs:
-            log.transactions.sweep_s = 0.1 * gateways
 
         async def begun(count: int, kept_s: int) -> int:
             for log in logs:

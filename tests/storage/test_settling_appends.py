@@ -14,7 +14,7 @@ from sharequeue_gateway.record_log.transactions.transactions import NewTransacti
 from sharequeue.protocol.errors import InvalidTxnState
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session, waiting_for_a_lock
-from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all
+from tests.storage.record_logs import NO_SWEEP, PostgresRecordLogs, append, batch_of, new_topic, read_all
 
 
 async def begin(log: PostgresRecordLog, timeout_ms: int = 60_000) -> str:
@@ -60,8 +60,8 @@ async def test_partitions_without_any_append_are_made(database: str) -> None:
 async def test_a_time_that_passes_before_the_partition_is_free_settles_nothing(database: str) -> None:
     """Whether its time has passed is decided under all locks."""
     topic = new_topic()
-    async with session(database) as holder, session(database) as admin, PostgresRecordLogs(database).open() as log:
-        log.transactions.sweep_s = 1e6
+    opened = PostgresRecordLogs(database).open(transactions=NO_SWEEP)
+    async with session(database) as holder, session(database) as admin, opened as log:
         await append(log, topic, "ab")
         async with holder.transaction():
             await store.lock(holder, [(topic, 0)])

@@ -33,7 +33,7 @@ from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import AcknowledgeType, AcquireMode
 from tests.core.restored import load
 from tests.storage.database import session
-from tests.storage.record_logs import PostgresRecordLogs, batch_of, new_topic
+from tests.storage.record_logs import NO_SWEEP, PostgresRecordLogs, batch_of, new_topic
 
 GATEWAYS, PARTITIONS = 3, 2
 GROUPS = {"all": ShareGroupConfig(), "booked": ShareGroupConfig(read_committed=True)}
@@ -109,9 +109,8 @@ class Stores:
             self.logs.append(await self._log(number))
 
     async def _log(self, number: int) -> PostgresRecordLog:
-        opened = PostgresRecordLogs(self.database_url).open(connections=2)
+        opened = PostgresRecordLogs(self.database_url).open(connections=2, transactions=NO_SWEEP)
         log: PostgresRecordLog = await self._open[number].enter_async_context(opened)
-        log.transactions.sweep_s = 1e6
         return log
 
     async def crash(self, number: int) -> None:

@@ -26,21 +26,22 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     State,
     Wish,
 )
-from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, TransactionOptions
 
 from sharequeue.protocol.errors import ApiError, TooLarge, UnknownTopicOrPartition
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import Heard, PostgresRecordLogs, batch_of, new_topic, tail
+from tests.storage.record_logs import NO_SWEEP, Heard, PostgresRecordLogs, batch_of, new_topic, tail
 
 MINUTE_MS = 60_000
 
 
 @asynccontextmanager
-async def opened(database_url: str, **options: Any) -> AsyncIterator[PostgresRecordLog]:
+async def opened(
+    database_url: str, *, transactions: TransactionOptions = NO_SWEEP, **options: Any
+) -> AsyncIterator[PostgresRecordLog]:
     """A record log that does not sweep by itself."""
-    async with PostgresRecordLogs(database_url).open(**options) as log:
-        log.transactions.sweep_s = 1e6
+    async with PostgresRecordLogs(database_url).open(transactions=transactions, **options) as log:
         yield log
 
 
@@ -469,8 +470,7 @@ async def test_appends_that_share_a_commit_keep_to_the_thousand_partitions(datab
 
 async def test_a_transaction_has_bounded_bytes(database_url: str) -> None:
     topic = new_topic()
-    async with opened(database_url) as log:
-        log.appender.transaction_sizes.most_bytes = 200
+    async with opened(database_url, transactions=NO_SWEEP._replace(most_bytes=200)) as log:
         transaction = await begin(log)
         await produce(log, transaction, topic, 0, 1)
         with pytest.raises(ApiError, match="max_transaction_bytes") as refused:
@@ -482,8 +482,7 @@ async def test_a_transaction_has_bounded_bytes(database_url: str) -> None:
 async def test_an_append_that_appended_nothing_has_no_bytes(database_url: str) -> None:
     """Refused by either path, or a repeat that is answered as the first one was."""
     topic, gone = new_topic(), new_topic()
-    async with opened(database_url) as log:
-        log.appender.transaction_sizes.most_bytes = 3 * len(tail("x"))
+    async with opened(database_url, transactions=NO_SWEEP._replace(most_bytes=3 * len(tail("x")))) as log:
         await produce(log, None, gone)
         await log.delete_topic(gone, 1)
         transaction = await begin(log)
@@ -546,9 +545,11 @@ async def test_a_sweep_sees_what_is_open_and_ends_are_counted_once(database_url:
     topic = new_topic()
     ends: list[tuple[State, Reason]] = []
     forgotten: list[int] = []
-    async with session(database_url) as admin, opened(database_url) as log:
-        log.ending.count = lambda transaction, seconds: ends.append((transaction.state, transaction.reason))
-        log.transactions.count_forgotten = forgotten.append
+    options = NO_SWEEP._replace(
+        count_end=lambda transaction, seconds: ends.append((transaction.state, transaction.reason)),
+        count_forgotten=forgotten.append,
+    )
+    async with session(database_url) as admin, opened(database_url, transactions=options) as log:
         await log.transactions.sweep()
         assert log.transactions.open_now == (0, None, None, 0, 0)
         oldest = await begin(log, transactional_id="billing")

@@ -87,6 +87,7 @@ from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers
+from sharequeue_gateway.record_log.transactions.transactions import TransactionOptions
 from sharequeue_gateway.retention.heartbeats import Heartbeats
 from sharequeue_gateway.retention.housekeeping import Housekeeping
 from sharequeue_gateway.retention.sweeps import Retention
@@ -268,11 +269,18 @@ def _leading(base: Base, settings: Settings) -> Leading:
     led, append_news = LedIndex(), AppendNews(base.redis, cluster.me.node_id)
     log_news = LogNews(led=led, activity=activity, cluster=cluster, append_news=append_news, clock=clock)
     record_log = PostgresRecordLog(
-        base.database, log_news, cache_bytes=settings.record_cache_bytes, reading_bytes=settings.max_unsent_bytes
+        base.database,
+        log_news,
+        cache_bytes=settings.record_cache_bytes,
+        reading_bytes=settings.max_unsent_bytes,
+        transactions=TransactionOptions(
+            settings.max_transaction_bytes,
+            settings.max_open_transactions,
+            settings.transaction_sweep_ms / 1000,
+            transaction_metrics.count_end,
+            transaction_metrics.count_forgotten,
+        ),
     )
-    record_log.appender.transaction_sizes.most_bytes = settings.max_transaction_bytes
-    record_log.transactions.most_open = settings.max_open_transactions
-    record_log.transactions.sweep_s = settings.transaction_sweep_ms / 1000
     readers = Readers(base.database.query)
     loader = Loader(
         clock=clock,

@@ -27,16 +27,14 @@ def watch(record_log: PostgresRecordLog) -> None:
     transactions = record_log.transactions
     metrics.OPEN_TRANSACTIONS.set_function(lambda: transactions.open_now.transactions)
     metrics.OLDEST_OPEN_TRANSACTION_SECONDS.set_function(lambda: transactions.open_now.age_ms / 1000)
-    record_log.ending.count = _count_end
-    transactions.count_forgotten = _count_forgotten
 
 
-def _count_end(ended: Transaction, seconds: float) -> None:
+def count_end(ended: Transaction, seconds: float) -> None:
     metrics.TRANSACTIONS_ENDED[_labels(ended.state, ended.reason)].inc()
     metrics.TRANSACTION_END_SECONDS.observe(seconds)
 
 
-def _count_forgotten(count: int) -> None:
+def count_forgotten(count: int) -> None:
     if count:
         metrics.TRANSACTIONS_ENDED[_labels(*TIME_OUT)].inc(count)
 

@@ -73,12 +73,19 @@ Encoded = list[tuple[WaitingAppend, RecordBatch]]
 class Appender:
     """Writes record batches. `run` must be running."""
 
-    def __init__(self, database: LogDatabase, known: KnownLog, locked_append: LockedAppend, deadline_s: float) -> None:
+    def __init__(
+        self,
+        database: LogDatabase,
+        known: KnownLog,
+        locked_append: LockedAppend,
+        deadline_s: float,
+        transaction_sizes: TransactionSizes,
+    ) -> None:
         self._database = database
         self._known = known
         self._locked_append = locked_append
         self._deadline_s = deadline_s
-        self.transaction_sizes = TransactionSizes()
+        self._transaction_sizes = transaction_sizes
         self._gathered: deque[WaitingAppend] = deque()
         self._slow: dict[TopicIdPartition, SlowAppends] = {}
         """The partitions with an append on the slow path."""
@@ -100,7 +107,7 @@ class Appender:
         transaction_id = appends[0].transaction_id
         ended = False
         if transaction_id is not None:
-            self.transaction_sizes.take(transaction_id, size)
+            self._transaction_sizes.take(transaction_id, size)
             ended = self._locked_append.knows_as_ended(transaction_id)
         try:
             if idempotency_key is None and len(appends) == 1 and not ended:
@@ -113,10 +120,10 @@ class Appender:
             result = await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
         except ApiError as error:
             if transaction_id is not None and error.definite:
-                self.transaction_sizes.give_back(transaction_id, size)
+                self._transaction_sizes.give_back(transaction_id, size)
             raise
         if transaction_id is not None and result.repeated:
-            self.transaction_sizes.give_back(transaction_id, size)
+            self._transaction_sizes.give_back(transaction_id, size)
         return result
 
     async def append_and_settle(

@@ -38,7 +38,8 @@ from sharequeue_gateway.record_log.retention_rule import RetentionRule
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.ending import Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settlements
-from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
+from sharequeue_gateway.record_log.transactions.transaction_sizes import TransactionSizes
+from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, PostgresTransactions, TransactionOptions
 
 log = logging.getLogger(__name__)
 
@@ -72,16 +73,18 @@ class PostgresRecordLog:
         cache_bytes: int = 64 << 20,
         reading_bytes: int = 256 << 20,
         deadline_s: float = 10.0,
+        transactions: TransactionOptions = DEFAULTS,
     ) -> None:
         self.database = database
         self._cache = BatchCache(cache_bytes)
         self._listener = listener
         self._known = KnownLog(self._cache, listener)
-        self.ending = ending = Ending(database, self._known, deadline_s)
+        ending = Ending(database, self._known, deadline_s, transactions.count_end)
         locked_append = LockedAppend(database, self._known, ending, deadline_s)
-        self.appender = Appender(database, self._known, locked_append, deadline_s)
+        sizes = TransactionSizes(transactions.most_bytes)
+        self.appender = Appender(database, self._known, locked_append, deadline_s, sizes)
         self.dead_letters = DeadLetterLog(database, locked_append, deadline_s)
-        self.transactions = PostgresTransactions(database, ending)
+        self.transactions = PostgresTransactions(database, ending, transactions)
         self.settlements = Settlements(database.query)
         self._retaining = Retaining(database.query)
         self.compaction = Compaction(database, self._cache)

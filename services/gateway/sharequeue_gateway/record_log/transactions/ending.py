@@ -97,18 +97,16 @@ class _LargeEnd(Exception):
     """The transaction has many partitions: it needs the turn of large ends."""
 
 
-def _nobody_counts(ended: Transaction, seconds: float) -> None:
-    """The default of `Ending.count`."""
-
-
 class Ending:
     """Ends transactions. Repeats until the outcome is known or the deadline passes.
 
-    `count` is called with each transaction that ended here, and the seconds that its end took. It may be set before the
-    first end. An end whose answer was lost is not counted.
+    `count` is called with each transaction that ended here, and the seconds that its end took. An end whose answer was
+    lost is not counted.
     """
 
-    def __init__(self, database: LogDatabase, known: KnownLog, deadline_s: float) -> None:
+    def __init__(
+        self, database: LogDatabase, known: KnownLog, deadline_s: float, count: Callable[[Transaction, float], None]
+    ) -> None:
         self._database = database
         self._known = known
         self._deadline_s = deadline_s
@@ -117,7 +115,7 @@ class Ending:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._plain: dict[tuple[str, End], asyncio.Task[Transaction | None]] = {}
         """The ends under way that a repeat of the same call may join."""
-        self.count: Callable[[Transaction, float], None] = _nobody_counts
+        self.count = count
 
     async def end(
         self,

@@ -16,18 +16,18 @@ MOST: Final = 10_000
 class TransactionSizes:
     """`most_bytes`: of one transaction."""
 
-    def __init__(self, most_bytes: int = 1 << 30) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
         self._bytes: OrderedDict[str, int] = OrderedDict()
 
     def take(self, transaction_id: str, size: int) -> None:
         """Count an append before it is made. Raises: TooLarge: it is not counted."""
         total = self._bytes.get(transaction_id, 0) + size
-        if total > self.most_bytes:
+        if total > self._most_bytes:
             raise TooLarge(
-                f"transaction {transaction_id} would have {total} bytes; the most is {self.most_bytes}"
+                f"transaction {transaction_id} would have {total} bytes; the most is {self._most_bytes}"
                 " (max_transaction_bytes): use one more transaction",
-                limit=self.most_bytes,
+                limit=self._most_bytes,
             )
         self._bytes[transaction_id] = total
         self._bytes.move_to_end(transaction_id)

@@ -45,10 +45,24 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
 
 log = logging.getLogger(__name__)
 
-MOST_OPEN: Final = 10_000
 SWEPT_AT_ONCE: Final = 1000
 TRIES: Final = 3
 """How often a begin ends an open transaction of the same transactional id before it gives up."""
+
+
+class TransactionOptions(NamedTuple):
+    """`count_end`: called with each transaction that ended here, and the seconds that its end took."""
+
+    most_bytes: int = 1 << 30
+    """Of one transaction at one gateway."""
+    most_open: int = 10_000
+    sweep_s: float = 1.0
+    count_end: Callable[[Transaction, float], None] = lambda transaction, seconds: None
+    count_forgotten: Callable[[int], None] = lambda count: None
+    """Called with how many open transactions a sweep has deleted that wrote nothing."""
+
+
+DEFAULTS: Final = TransactionOptions()
 
 
 class NewTransaction(NamedTuple):
@@ -78,17 +92,16 @@ class BegunTransaction(NamedTuple):
 
 
 class PostgresTransactions:
-    """`run` must be running. `settings` may be changed before it runs."""
+    """`run` must be running."""
 
-    def __init__(self, database: LogDatabase, ending: Ending) -> None:
+    def __init__(self, database: LogDatabase, ending: Ending, options: TransactionOptions) -> None:
         self._database = database
         self._ending = ending
-        self.most_open = MOST_OPEN
-        self.sweep_s = 1.0
+        self._most_open = options.most_open
+        self._sweep_s = options.sweep_s
+        self._count_forgotten = options.count_forgotten
         self.open_now = open_store.OpenNow(0)
         """What the last sweep of this gateway saw open, in the whole service."""
-        self.count_forgotten: Callable[[int], None] = lambda count: None
-        """Called with how many open transactions the sweep has deleted that wrote nothing."""
 
     async def begin(self, wish: NewTransaction) -> BegunTransaction:
         """Begin a transaction.
@@ -154,7 +167,7 @@ class PostgresTransactions:
             epoch,
             wish.principal,
             wish.timeout_ms,
-            self.most_open,
+            self._most_open,
             durable=wish.durable,
         )
         if times is None:
@@ -170,15 +183,15 @@ class PostgresTransactions:
             check_whole(whole_id, whole, past)
             assert whole is not None
             transaction_id = str(uuid.uuid4())
-            times = await transaction_store.begin_part(connection, transaction_id, whole, self.most_open)
+            times = await transaction_store.begin_part(connection, transaction_id, whole, self._most_open)
         if times is None:
             raise self._too_many()
         return BegunTransaction(transaction_id, None, 0, whole.timeout_ms or 0, times[1], None)
 
     def _too_many(self) -> Throttled:
         return Throttled(
-            f"{self.most_open} transactions are open (max_open_transactions); end some, or repeat the request later",
-            limit=self.most_open,
+            f"{self._most_open} transactions are open (max_open_transactions); end some, or repeat the request later",
+            limit=self._most_open,
             retry_after_s=1,
         )
 
@@ -259,7 +272,7 @@ class PostgresTransactions:
     async def run(self) -> None:
         """Sweep again and again. Any number of gateways may. Never returns."""
         while True:
-            await asyncio.sleep(self.sweep_s)
+            await asyncio.sleep(self._sweep_s)
             try:
                 await self.sweep()
             except StorageError as error:
@@ -273,7 +286,7 @@ class PostgresTransactions:
         found = SWEPT_AT_ONCE
         while found >= SWEPT_AT_ONCE:
             found, due, timed_out = await self._database.query(open_store.sweep, SWEPT_AT_ONCE)
-            self.count_forgotten(timed_out)
+            self._count_forgotten(timed_out)
             for transaction_id in due:
                 if not await self._time_out(transaction_id):
                     found = 0  # it is tried again by the next sweep
