@@ -88,8 +88,8 @@ def deadline(log: PostgresRecordLog, seconds: float) -> Iterator[None]:
 
     Those that are to succeed stand outside: on a busy machine they take longer than a short deadline.
     """
-    parts: tuple[Any, ...] = (log.appender, log.appender._locked_append, log.ending)
-    before = log.ending._deadline_s
+    parts: tuple[Any, ...] = (log.appender, log.appender._locked_append, log.transactions._ending)
+    before = log.transactions._ending._deadline_s
     for part in parts:
         part._deadline_s = seconds
     yield
