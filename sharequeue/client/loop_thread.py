@@ -4,11 +4,14 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from sharequeue.client.errors import IllegalState
 
 T = TypeVar("T")
+A = TypeVar("A", bound=AbstractAsyncContextManager[Any])
 
 
 class LoopThread:
@@ -57,3 +60,49 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class OnThread(Generic[A]):
+    """An async object that lives in the loop of a thread."""
+
+    def __init__(self, thread: LoopThread, inner: A) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def __enter__(self) -> Self:
+        self._thread.wait_for(self._inner.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.wait_for(lambda: self._inner.__aexit__(kind, fault, trace))
+
+
+class OwnThread(OnThread[A]):
+    """An async object with a thread of its own, which ends with it."""
+
+    def __init__(self, make: Callable[[], A]) -> None:
+        thread = LoopThread()
+        try:
+            super().__init__(thread, thread.call(make))
+        except BaseException:
+            thread.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(lambda: self._inner.__aexit__(kind, fault, trace))
+
+    def _end(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Close the object, then end the thread. Once it has ended, this does nothing."""
+        if self._thread.stopped:
+            return
+        try:
+            self._thread.wait_for(close)
+        finally:
+            self._thread.stop()

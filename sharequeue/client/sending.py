@@ -55,7 +55,10 @@ class _Batch:
 
 
 class Pending:
-    """A record on its way. Await it for its place. Raises: ApiError: it was not appended, or that is not known."""
+    """A record on its way. Await it for its place. The next `flush` or `close` raises a failure that was never awaited.
+
+    Raises: ApiError: the record was not appended, or that is not known.
+    """
 
     __slots__ = ("_batch", "_index")
 
@@ -136,9 +139,9 @@ class Sender:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Pending:
-        """Hand over one record and return as soon as the buffer has room for it. Await the answer for its place.
+        """Hand over one record and return as soon as the buffer has room for it.
 
-        The next `flush` or `close` raises a failure that was never awaited.
+        Returns: a future of the record's place.
         """
         self._check_open()
         record = encode_record(NewRecord(value, key, headers, partition, timestamp_ms))

@@ -1,29 +1,67 @@
+# Made by `make renew-document` from the classes of `sharequeue.client`; do not edit. docs/sync_client.py makes it.
 """`Producer` and `ShareConsumer` without async, for ordinary code.
 
-Each object owns an event loop in a thread of its own. A method hands its call to the same method of the async object
+Each object owns an async object and the thread of its event loop, which `close` ends. A method calls the same method
 there and waits for the answer. Signatures are those of `sharequeue.client`, and so is what they raise; a call after
 `close` raises IllegalState. Several threads may use one Producer. One thread at a time uses a ShareConsumer.
 """
 
 import concurrent.futures
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from sharequeue import client
 from sharequeue.client.consuming.deliveries import Record
 from sharequeue.client.consuming.settling import CommitCallback, Committed
-from sharequeue.client.loop_thread import LoopThread
-from sharequeue.client.sending import Produced, Sender
+from sharequeue.client.loop_thread import OnThread, OwnThread
+from sharequeue.client.sending import Produced
 from sharequeue.protocol.messages.transactions import EndedTransaction
 from sharequeue.protocol.types import AcquireMode
 
 
-class _Sending:
-    """What a producer and its transactions have."""
+class Producer(OwnThread[client.Producer]):
+    """Produces records to topics.
 
-    _thread: LoopThread
-    _sender: Sender
+    Records that are sent within `linger_ms` of each other, or while a request of their topic is under way, share a
+    request. Each topic has one request under way at a time, so its records keep their order. A request is retried until
+    `deadline_ms` with the same idempotency key, so no retry appends a record twice.
+
+    Args:
+        url: the gateway, e.g. "http://127.0.0.1:8080".
+        linger_ms: how long the first record of a batch waits for others.
+        max_batch_records, max_batch_bytes: a request holds no more; a larger record has a request of its own.
+        max_buffer_bytes: `send` waits while more than this is buffered.
+        deadline_ms: for all tries of a request.
+        transactional_id: a name that the producer keeps over its restarts. Its first transaction aborts an open one of
+            an earlier producer with the same name, and the earlier producer is refused from then on.
+
+    Example:
+        with Producer("http://127.0.0.1:8080") as producer:
+            place = producer.send("orders", {"id": 1}, key="cust-9")   # Produced("orders", 0, 17)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        linger_ms: float = 5,
+        max_batch_records: int = 1000,
+        max_batch_bytes: int = 1024 * 1024,
+        max_buffer_bytes: int = 32 * 1024 * 1024,
+        deadline_ms: float = 30_000,
+        transactional_id: str | None = None,
+    ) -> None:
+        super().__init__(
+            lambda: client.Producer(
+                url,
+                linger_ms=linger_ms,
+                max_batch_records=max_batch_records,
+                max_batch_bytes=max_batch_bytes,
+                max_buffer_bytes=max_buffer_bytes,
+                deadline_ms=deadline_ms,
+                transactional_id=transactional_id,
+            )
+        )
 
     def send(
         self,
@@ -42,7 +80,7 @@ class _Sending:
         Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended.
         """
         return self._thread.wait_for(
-            lambda: self._sender.send(
+            lambda: self._inner.send(
                 topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
             )
         )
@@ -61,12 +99,13 @@ class _Sending:
 
         Returns: a future of the record's place.
         """
-        pending = self._thread.wait_for(
-            lambda: self._sender.send_soon(
-                topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        return self._thread.later(
+            self._thread.wait_for(
+                lambda: self._inner.send_soon(
+                    topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+                )
             )
         )
-        return self._thread.later(pending)
 
     def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:
         """Append many records and return their places when all are durable.
@@ -76,56 +115,11 @@ class _Sending:
                 `max_batch_bytes` of them make one request, which is appended whole or not at all.
         Raises: ApiError: of the first record that was not appended; those of other requests may have been.
         """
-        return self._thread.wait_for(lambda: self._sender.send_many(topic, records))
+        return self._thread.wait_for(lambda: self._inner.send_many(topic, records))
 
     def flush(self) -> None:
-        """Return when no record waits any more. Raises: ApiError: of the first failure that nobody has seen yet."""
-        self._thread.wait_for(self._sender.flush)
-
-
-class Producer(_Sending):
-    """`sharequeue.client.Producer` without async; its docstring explains the arguments.
-
-    Example:
-        with Producer("http://127.0.0.1:8080") as producer:
-            place = producer.send("orders", {"id": 1})
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        linger_ms: float = 5,
-        max_batch_records: int = 1000,
-        max_batch_bytes: int = 1024 * 1024,
-        max_buffer_bytes: int = 32 * 1024 * 1024,
-        deadline_ms: float = 30_000,
-        transactional_id: str | None = None,
-    ) -> None:
-        self._thread = LoopThread()
-        try:
-            self._sender = self._producer = self._thread.call(
-                lambda: client.Producer(
-                    url,
-                    linger_ms=linger_ms,
-                    max_batch_records=max_batch_records,
-                    max_batch_bytes=max_batch_bytes,
-                    max_buffer_bytes=max_buffer_bytes,
-                    deadline_ms=deadline_ms,
-                    transactional_id=transactional_id,
-                )
-            )
-        except BaseException:
-            self._thread.stop()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        """Return when no record waits any more. Raises: ApiError: the first failure that no caller has seen."""
+        self._thread.wait_for(self._inner.flush)
 
     def transaction(self, *, timeout_ms: int = 60_000, note: str | None = None) -> "Transaction":
         """A transaction: `with producer.transaction() as t`. Its records become visible together, or never.
@@ -137,28 +131,27 @@ class Producer(_Sending):
             note: kept by the commit for the next transaction of the same `transactional_id`, as `committed_note`.
         """
         return Transaction(
-            self._thread, self._thread.call(lambda: self._producer.transaction(timeout_ms=timeout_ms, note=note))
+            self._thread, self._thread.call(lambda: self._inner.transaction(timeout_ms=timeout_ms, note=note))
         )
 
     def close(self, *, timeout_ms: float | None = None) -> None:
-        """Flush, close the connections and end the thread. Once closed, this does nothing.
+        """Flush, then close the connections. End transactions before: one that is open then is aborted by its time-out.
 
         Args:
             timeout_ms: give up requests that have no answer by then. Their records fail, with a `definite` error if
                 they were not sent.
         Raises: as `flush`.
         """
-        if self._thread.stopped:
-            return
-        try:
-            self._thread.wait_for(lambda: self._producer.close(timeout_ms=timeout_ms))
-        finally:
-            self._thread.stop()
+        self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
 
-class Transaction(_Sending):
-    """`sharequeue.client.Transaction` without async; its docstring says what becomes of it.
-    `Producer.transaction` makes it.
+class Transaction(OnThread[client.Transaction]):
+    """Records that become visible to `read_committed` groups together, or never. `Producer.transaction` makes it.
+
+    The block of `with` is the transaction. At its end all records are flushed, and the transaction is committed.
+    If the block raises, it is aborted. A failure of `send_soon` is in its future alone. After
+    the block either `outcome` is there, or an ApiError was raised: its `problem` has `state` and `reason`, what became
+    of it. Is it not `definite`, the transaction may have been committed; `describeTransaction` tells.
 
     Example:
         with producer.transaction() as t:
@@ -167,29 +160,83 @@ class Transaction(_Sending):
             t.acknowledge(record)              # of a ShareConsumer or RecordStream: settled by the commit
     """
 
-    def __init__(self, thread: LoopThread, transaction: client.Transaction) -> None:
-        self._thread = thread
-        self._sender = self._transaction = transaction
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Produced:
+        """Append one record and return its place when it is durable.
+
+        Args:
+            value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
+        Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended.
+        """
+        return self._thread.wait_for(
+            lambda: self._inner.send(
+                topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+            )
+        )
+
+    def send_soon(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> "concurrent.futures.Future[Produced]":
+        """Hand over one record and return as soon as the buffer has room for it.
+
+        Returns: a future of the record's place.
+        """
+        return self._thread.later(
+            self._thread.wait_for(
+                lambda: self._inner.send_soon(
+                    topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+                )
+            )
+        )
+
+    def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:
+        """Append many records and return their places when all are durable.
+
+        Args:
+            records: values, or NewRecord where there is more than a value. Up to `max_batch_records` and
+                `max_batch_bytes` of them make one request, which is appended whole or not at all.
+        Raises: ApiError: of the first record that was not appended; those of other requests may have been.
+        """
+        return self._thread.wait_for(lambda: self._inner.send_many(topic, records))
+
+    def flush(self) -> None:
+        """Return when no record waits any more. Raises: ApiError: the first failure that no caller has seen."""
+        self._thread.wait_for(self._inner.flush)
 
     @property
     def transaction_id(self) -> str:
         """Its id, for other calls. Raises: IllegalState: it has not begun."""
-        return self._transaction.transaction_id
+        return self._inner.transaction_id
 
     @property
     def committed_note(self) -> str | None:
         """The note of the last commit with the same transactional id. Raises: IllegalState: it has not begun."""
-        return self._transaction.committed_note
+        return self._inner.committed_note
 
     @property
     def outcome(self) -> EndedTransaction | None:
         """What became of it: when it was committed or aborted. None while it is open, or if that is not known."""
-        return self._transaction.outcome
+        return self._inner.outcome
 
     @property
     def in_doubt(self) -> bool:
         """Whether it may have been committed, or not: the answer to its commit was lost."""
-        return self._transaction.in_doubt
+        return self._inner.in_doubt
 
     def acknowledge(
         self,
@@ -200,27 +247,42 @@ class Transaction(_Sending):
         delay_ms: int | None = None,
         begun: bool = True,
     ) -> None:
-        """Have the commit settle a record that a consumer holds; see `sharequeue.client.Transaction.acknowledge`."""
-        self._transaction.acknowledge(
-            record, type, reason=reason, delay_ms=delay_ms, begun=begun
-        )  # needs no event loop
+        """Have the commit settle a record that a consumer holds; the arguments are ShareConsumer.acknowledge's.
 
-    def __enter__(self) -> Self:
-        self._thread.wait_for(self._transaction.__aenter__)
-        return self
+        The consumer keeps its lock alive until then. If the transaction is aborted, it still holds the record, which
+        needs another outcome. If it does not hold it any more, nothing of the transaction happens, and the end of the
+        block raises an ApiError whose `problem` has `results`.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._thread.wait_for(lambda: self._transaction.__aexit__(kind, fault, trace))
+        Raises: IllegalState: the transaction is not open, or the record has an outcome. ValueError: as there, or renew.
+        """
+        self._inner.acknowledge(record, type, reason=reason, delay_ms=delay_ms, begun=begun)
 
 
-class ShareConsumer:
-    """`sharequeue.client.ShareConsumer` without async; its docstring explains the modes and the arguments.
+class ShareConsumer(OwnThread[client.ShareConsumer]):
+    """Consumes topics as a member of a share group. One thread uses it at a time.
+
+    `acknowledgement="implicit"`: the next poll or commit accepts what the last poll returned. `"explicit"`:
+    `acknowledge` chooses the outcome of every record before the next poll. `"deferred"`: as explicit, but a record may
+    stay without an outcome over many polls, as in a pool of workers. Outcomes travel with the next poll, or with
+    `commit`. `close` releases the records that have none.
+
+    Args:
+        url: the gateway, e.g. "http://127.0.0.1:8080".
+        topics: names. Fetches from all their partitions without joining the group, and waits for topics that do not
+            exist yet. `subscribe` joins the group instead.
+        member_id: 1 to 36 characters; made when None. Two consumers must not share one.
+        max_records, max_bytes, min_bytes, batch_size, acquire_mode: as in fetchRecords, for each poll.
+        lock_duration_ms: how long a record stays locked without a renewal; None: as long as the group's setting says.
+        renew: renew the locks of held records in the background, where the group allows it, as long as the consumer is
+            used at least every `max_poll_interval_ms`.
+        follow_leaders: call the gateway that leads most of what is fetched, once answers name it. That saves a hop, and
+            needs no share session. For consumers that reach every gateway by its own URL.
+        request_timeout_ms: how long the service may be out of reach, or an outcome unknown, before that is an error.
+        max_poll_interval_ms: a consumer that was not used for so long renews no locks and leaves the group.
 
     Example:
         with ShareConsumer("http://127.0.0.1:8080", "billing", ["orders"]) as consumer:
-            for record in consumer:            # asking for the next record accepts this one
+            for record in consumer:      # asking for the next record accepts this one
                 print(record.value)
     """
 
@@ -243,82 +305,74 @@ class ShareConsumer:
         request_timeout_ms: float = 30_000,
         max_poll_interval_ms: float = 300_000,
     ) -> None:
-        self._thread = LoopThread()
-        try:
-            self._consumer = self._thread.call(
-                lambda: client.ShareConsumer(
-                    url,
-                    group,
-                    topics,
-                    member_id=member_id,
-                    acknowledgement=acknowledgement,
-                    max_records=max_records,
-                    max_bytes=max_bytes,
-                    min_bytes=min_bytes,
-                    batch_size=batch_size,
-                    acquire_mode=acquire_mode,
-                    lock_duration_ms=lock_duration_ms,
-                    renew=renew,
-                    follow_leaders=follow_leaders,
-                    request_timeout_ms=request_timeout_ms,
-                    max_poll_interval_ms=max_poll_interval_ms,
-                )
+        super().__init__(
+            lambda: client.ShareConsumer(
+                url,
+                group,
+                topics,
+                member_id=member_id,
+                acknowledgement=acknowledgement,
+                max_records=max_records,
+                max_bytes=max_bytes,
+                min_bytes=min_bytes,
+                batch_size=batch_size,
+                acquire_mode=acquire_mode,
+                lock_duration_ms=lock_duration_ms,
+                renew=renew,
+                follow_leaders=follow_leaders,
+                request_timeout_ms=request_timeout_ms,
+                max_poll_interval_ms=max_poll_interval_ms,
             )
-        except BaseException:
-            self._thread.stop()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._thread.stopped:
-            return
-        try:
-            self._thread.wait_for(lambda: self._consumer.__aexit__(kind, fault, trace))
-        finally:
-            self._thread.stop()
+        )
 
     @property
     def member_id(self) -> str:
         """The id of this member, given or made."""
-        return self._consumer.member_id
+        return self._inner.member_id
 
     @property
     def group(self) -> str:
         """The share group."""
-        return self._consumer.group
+        return self._inner.group
 
     @property
     def subscription(self) -> list[str]:
         """The names of the topics that polls fetch from."""
-        return self._consumer.subscription
+        return self._inner.subscription
 
     @property
     def assignment(self) -> dict[str, list[int]]:
         """The partitions that the group assigned to this member, by topic; empty without `subscribe`."""
-        return self._consumer.assignment
+        return self._inner.assignment
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Join the group for these topics, in place of the earlier ones. Polls then fetch what the group assigns."""
-        self._thread.call(lambda: self._consumer.subscribe(topics))
+        """Join the group for these topics, in place of the earlier ones. Polls then fetch what the group assigns.
+
+        A background task sends heartbeats. A member that the group evicted joins again. A member that was not used for
+        max_poll_interval_ms leaves, and joins again with the next poll. Without topics the member leaves. Held records
+        stay held.
+        """
+        self._thread.call(lambda: self._inner.subscribe(topics))
 
     def poll(self, timeout_ms: float = 10_000) -> list[Record]:
         """Return records as soon as there are any; an empty list when there are none within `timeout_ms`.
+
+        Records that the user renewed come before others. A cancelled poll loses nothing: the next one returns its
+        records.
 
         Raises: IllegalState: in explicit mode, a record of an earlier poll is not acknowledged.
             AcknowledgementError: earlier acknowledgements were not applied; the next poll returns the records of this
                 one.
             ApiError: the service refused, or was out of reach for request_timeout_ms.
         """
-        return self._thread.wait_for(lambda: self._consumer.poll(timeout_ms))
+        return self._thread.wait_for(lambda: self._inner.poll(timeout_ms))
 
     def __iter__(self) -> Iterator[Record]:
-        """Records without end. In implicit mode asking for the next one accepts the one before. Raises: as `poll`."""
-        while True:
-            yield self._thread.wait_for(self._consumer.__anext__)
+        return self
+
+    def __next__(self) -> Record:
+        """The next record; there is always another. In implicit mode this accepts the one before. Raises: as `poll`."""
+        return self._thread.wait_for(self._inner.__anext__)
 
     def acknowledge(
         self,
@@ -340,7 +394,7 @@ class ShareConsumer:
         Raises: IllegalState: implicit mode, or the outcome was sent already. ValueError: no such type, or an option
             that it does not allow.
         """
-        self._consumer.acknowledge(record, type, reason=reason, delay_ms=delay_ms, begun=begun)  # needs no event loop
+        self._inner.acknowledge(record, type, reason=reason, delay_ms=delay_ms, begun=begun)
 
     def commit(self) -> Committed:
         """Settle every chosen outcome; in implicit mode, accept what was handed out. Returns when it is durable.
@@ -349,30 +403,38 @@ class ShareConsumer:
         Raises: AcknowledgementError: some were not applied; the others were. ApiError: the outcome is not known yet;
             commit again, which is safe.
         """
-        return self._thread.wait_for(self._consumer.commit)
+        return self._thread.wait_for(self._inner.commit)
 
     def commit_async(self, callback: CommitCallback | None = None) -> None:
         """As `commit`, in the background. The consumer's own thread calls `callback(committed, error)` at the end.
 
         Without a callback the next poll or `close` raises a failure.
         """
-        self._thread.call(lambda: self._consumer.commit_async(callback))
+        self._thread.call(lambda: self._inner.commit_async(callback))
 
     def close(self) -> None:
-        """Settle what has an outcome, release everything else, close the session and end the thread.
+        """Settle what has an outcome, release everything else, close the session and the connections.
+
+        A delivery whose record was never handed out does not count as an attempt. `close` also releases the records
+        that a cancelled poll or a poll with a lost answer has acquired.
 
         Raises: AcknowledgementError, ApiError: as `commit`; the consumer is closed all the same.
         """
-        if self._thread.stopped:
-            return
-        try:
-            self._thread.wait_for(self._consumer.close)
-        finally:
-            self._thread.stop()
+        self._end(self._inner.close)
 
 
-class RecordStream:
-    """`sharequeue.client.RecordStream` without async; its docstring explains the arguments.
+class RecordStream(OwnThread[client.RecordStream]):
+    """Receives the records of topics as a member of a share group. One thread uses it at a time.
+
+    A lost connection is opened again, and no record comes twice in one delivery. Nothing renews the locks: a record
+    that is held for longer than its lock is delivered again. `close` releases what has no outcome.
+
+    Args:
+        url: the gateway, e.g. "http://127.0.0.1:8080". topics: names of topics that exist.
+        member_id: 1 to 36 characters; made when None. Two streams must not share one.
+        window: the most records that are held at a time. resume_ms: how long the service keeps them for a lost
+            connection.
+        request_timeout_ms: how long the service may be out of reach before that is an error.
 
     Example:
         with RecordStream("http://127.0.0.1:8080", "billing", ["orders"]) as stream:
@@ -392,45 +454,38 @@ class RecordStream:
         resume_ms: int = 5000,
         request_timeout_ms: float = 30_000,
     ) -> None:
-        self._thread = LoopThread()
-        try:
-            self._stream = self._thread.call(
-                lambda: client.RecordStream(
-                    url,
-                    group,
-                    topics,
-                    member_id=member_id,
-                    window=window,
-                    resume_ms=resume_ms,
-                    request_timeout_ms=request_timeout_ms,
-                )
+        super().__init__(
+            lambda: client.RecordStream(
+                url,
+                group,
+                topics,
+                member_id=member_id,
+                window=window,
+                resume_ms=resume_ms,
+                request_timeout_ms=request_timeout_ms,
             )
-        except BaseException:
-            self._thread.stop()
-            raise
+        )
 
     @property
     def member_id(self) -> str:
-        return self._stream.member_id
+        """The id of this member, given or made."""
+        return self._inner.member_id
 
     @property
     def group(self) -> str:
-        return self._stream.group
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        """The share group."""
+        return self._inner.group
 
     def __iter__(self) -> Iterator[Record]:
         return self
 
     def __next__(self) -> Record:
-        """As `RecordStream.__anext__` of the async client."""
-        return self._thread.wait_for(self._stream.__anext__)
+        """The next record; there is always another.
+
+        Raises: ApiError: the service refused, ended the stream for good, or was out of reach for request_timeout_ms.
+            IllegalState: the stream is closed, or another connection of this member has replaced it.
+        """
+        return self._thread.wait_for(self._inner.__anext__)
 
     def acknowledge(
         self,
@@ -441,16 +496,18 @@ class RecordStream:
         delay_ms: int | None = None,
         begun: bool = True,
     ) -> None:
-        """Settle a record, or renew its lock; durable when this returns."""
+        """Settle a record, or renew its lock; durable when this returns. The arguments are ShareConsumer.acknowledge's.
+
+        Raises: AcknowledgementError: it was not applied, for example because the lock had ended. ApiError: the outcome
+            is not known.
+        """
         self._thread.wait_for(
-            lambda: self._stream.acknowledge(record, type, reason=reason, delay_ms=delay_ms, begun=begun)
+            lambda: self._inner.acknowledge(record, type, reason=reason, delay_ms=delay_ms, begun=begun)
         )
 
     def close(self) -> None:
-        """End the stream, and release what has no outcome."""
-        if self._thread.stopped:
-            return
-        try:
-            self._thread.wait_for(self._stream.close)
-        finally:
-            self._thread.stop()
+        """End the stream, and release what has no outcome. What was never handed out is no attempt.
+
+        A stream that was replaced releases nothing: the other connection holds the records.
+        """
+        self._end(self._inner.close)

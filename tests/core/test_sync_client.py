@@ -1,16 +1,27 @@
-"""The client without async is written out by hand: it must have what the async one has."""
+"""The client without async is made from the async one, and has what that has."""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from docs import sync_client
 from sharequeue import client
 from sharequeue.client import sync
 
 OTHER_ANSWERS = {"send_soon", "transaction"}
 """Return something else in place of what would be awaited later, or the class without async."""
+
+
+def test_the_client_without_async_is_up_to_date() -> None:
+    assert sync_client.PATH.read_text() == sync_client.made(), "run python -m docs.sync_client"
+
+
+def test_no_docstring_speaks_of_async() -> None:
+    classes = sync_client.PATH.read_text().partition("\nclass ")[2]
+    assert not re.findall(r"\basync\b|\bawait|event loop", classes)
 
 
 def members(kind: type) -> dict[str, Any]:
@@ -36,4 +47,4 @@ def test_sync_classes_have_the_methods_of_the_async_ones(kind: str) -> None:
             assert signature(written, answer=answer) == signature(member, answer=answer), name
             assert inspect.getdoc(written)
     extra = members(ours).keys() - members(theirs).keys()
-    assert all(isinstance(members(ours)[name], property) for name in extra), extra
+    assert extra <= theirs.__annotations__.keys(), extra

@@ -60,6 +60,11 @@ class RecordStream:
                 await stream.acknowledge(record)
     """
 
+    member_id: str
+    """The id of this member, given or made."""
+    group: str
+    """The share group."""
+
     def __init__(
         self,
         url: str,

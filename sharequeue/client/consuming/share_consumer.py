@@ -62,6 +62,11 @@ class ShareConsumer:
                 print(record.value)
     """
 
+    member_id: str
+    """The id of this member, given or made."""
+    group: str
+    """The share group."""
+
     def __init__(
         self,
         url: str,
@@ -256,7 +261,7 @@ class ShareConsumer:
         return await self._settling.commit(self._take_to_commit())
 
     def commit_async(self, callback: CommitCallback | None = None) -> None:
-        """As `commit`, in the background. `callback(committed, error)` is called at the end.
+        """As `commit`, in the background. The event loop calls `callback(committed, error)` at the end.
 
         Without a callback the next poll or `close` raises a failure.
         """
@@ -274,9 +279,8 @@ class ShareConsumer:
     async def close(self) -> None:
         """Settle what has an outcome, release everything else, close the session and the connections.
 
-        A delivery whose record was never handed out does not count as an attempt.
-
-        It also releases, before it returns, what a cancelled poll or a poll with a lost answer has acquired.
+        A delivery whose record was never handed out does not count as an attempt. `close` also releases the records
+        that a cancelled poll or a poll with a lost answer has acquired.
 
         Raises: AcknowledgementError, ApiError: as `commit`; the consumer is closed all the same.
         """
