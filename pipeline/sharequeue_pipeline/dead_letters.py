@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from sharequeue.protocol.configs import ERROR_HEADER
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import DEFAULT_URL, GatewayOptions
 
 DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
-HEADER: Final = "__dlq.errors."
 REASONS: Final = "array<struct<reason: string, at_ms: bigint>>"
 
 
@@ -92,7 +92,7 @@ def _dead_letter_topic(to: GatewayOptions, group: str) -> str:
 
 
 def _header(name: str) -> Column:
-    return f.col("headers")[HEADER + name]
+    return f.col("headers")[ERROR_HEADER + name]
 
 
 def _given(reason: Column) -> Column:

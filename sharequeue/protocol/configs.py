@@ -27,6 +27,10 @@ SHORTEST_HOLD_MS: Final = 60_000
 """A shorter time would end between two notes that a group is in use."""
 DEAD_LETTER_PREFIX: Final = "dlq."
 """Of the default dead-letter topic of each group."""
+ERROR_HEADER: Final = "__dlq.errors."
+"""Before the names of a dead letter's own headers, which say what became of its record."""
+SOURCE_HEADER: Final = "__dlq.source.header."
+"""Before the names of the source record's headers, in the headers of its dead letter."""
 LONGEST_HOLD_MS: Final = 100 * 365 * 24 * HOUR_MS  # PostgreSQL subtracts it from a time
 
 

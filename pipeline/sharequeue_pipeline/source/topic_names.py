@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from sharequeue.protocol.configs import DEAD_LETTER_PREFIX
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
 
-DEAD_LETTERS: Final = "dlq."
 REFRESH_S: Final = 1.0
 """How old the list of topics may be."""
 
@@ -40,7 +40,7 @@ class TopicNames:
             self._topics = tuple(
                 name
                 for name in gateway.topic_names(first_try=first_try)
-                if fits(name) and not name.startswith(DEAD_LETTERS) and name not in self._except
+                if fits(name) and not name.startswith(DEAD_LETTER_PREFIX) and name not in self._except
             )
             self._at = time.monotonic()
         return self._topics

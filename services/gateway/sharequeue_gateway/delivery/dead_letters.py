@@ -19,6 +19,7 @@ import msgspec
 from sharequeue.clock import Clock
 from sharequeue.log import Tally, fields
 from sharequeue.protocol import codec, nesting
+from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import KEPT_REASONS, OffsetRange, SharePartitionKey
 from sharequeue_gateway import metrics
@@ -27,7 +28,7 @@ from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue, Pending
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
-from sharequeue_gateway.record_log.log import SOURCE_HEADER, DeadLetterRow, OffsetOutOfRange, RecordLog
+from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import DeadLetter
 
@@ -303,15 +304,15 @@ class DeadLetterWriter:
     ) -> DeadLetterRow:
         """Make one dead letter. If it exceeds `limit`, it leaves out what the source record holds."""
         headers = {
-            "__dlq.errors.topic": led.topic_name,
-            "__dlq.errors.partition": str(led.key.partition),
-            "__dlq.errors.offset": str(offset),
-            "__dlq.errors.group": led.key.group_id,
-            "__dlq.errors.delivery.count": str(letter.delivery_count),
-            "__dlq.errors.message": letter.cause,
+            f"{ERROR_HEADER}topic": led.topic_name,
+            f"{ERROR_HEADER}partition": str(led.key.partition),
+            f"{ERROR_HEADER}offset": str(offset),
+            f"{ERROR_HEADER}group": led.key.group_id,
+            f"{ERROR_HEADER}delivery.count": str(letter.delivery_count),
+            f"{ERROR_HEADER}message": letter.cause,
         }
         if letter.reason and str(letter.reason.reason):
-            headers["__dlq.errors.reason"] = str(letter.reason.reason)
+            headers[f"{ERROR_HEADER}reason"] = str(letter.reason.reason)
         history = _history(letter)
         now_ms = self._clock.now_ms()
         tail = _tail(now_ms, source, {**headers, **history, **self._source_headers(source)})
@@ -338,7 +339,7 @@ def _history(letter: DeadLetter) -> dict[str, str]:
     reasons = (*letter.earlier, *(() if letter.reason is None else (letter.reason,)))[-KEPT_REASONS:]
     if not letter.earlier:
         return {}
-    return {"__dlq.errors.reasons": codec.encode(reasons).decode()}
+    return {f"{ERROR_HEADER}reasons": codec.encode(reasons).decode()}
 
 
 def _portions(ranges: Sequence[PendingLetters]) -> list[list[PendingLetters]]:

@@ -70,13 +70,12 @@ class SettleApi:
 
         key = None
         name, retention = call.header("idempotency-key"), call.header("idempotency-retention-ms")
+        long_known = lasting(name, retention)
         if name is not None:
             fingerprint = hashlib.sha256(call.raw).digest()
             topic_id = prepared[0].topic.topic_id
             path = call.exchange.path
-            key = IdempotencyKey("", path, topic_id, name, fingerprint, answer, lasting(name, retention))
-        elif retention is not None:
-            raise InvalidRequest("Idempotency-Retention-Ms needs an Idempotency-Key")
+            key = IdempotencyKey("", path, topic_id, name, fingerprint, answer, long_known)
         wanted = [Wanted(group_id, request.member_id, request.acknowledgements)]
         call.raw = b""  # a large request is not kept until it is durable
         request.produce = []  # its values are views of the request

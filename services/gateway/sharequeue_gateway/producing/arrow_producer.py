@@ -8,7 +8,7 @@ from functools import partial
 from sharequeue.clock import Clock
 from sharequeue.http.answer import JSON, Answer
 from sharequeue.protocol.codec import encode
-from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.errors import TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import ProducedBatches
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -62,9 +62,7 @@ class ArrowProducer:
         timestamp_ms = time.time_ns() // 1_000_000
         if transaction_id is not None:
             check_transaction_id(transaction_id)
-        if idempotency_key is None and retention is not None:
-            raise InvalidRequest("Idempotency-Retention-Ms needs an Idempotency-Key")
-        long_known = idempotency_key is not None and lasting(idempotency_key, retention)
+        long_known = lasting(idempotency_key, retention)
         large = len(body) > LARGE_BYTES
         fingerprint = b""
         if idempotency_key is not None:

@@ -101,6 +101,7 @@ class Producer:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large, transaction_id)
         records, body, raw_value, tails = (), b"", None, []  # a large request is not kept until it is durable
         key = None
+        long_known = lasting(idempotency_key, retention)
         if idempotency_key is not None:
             key = IdempotencyKey(
                 "",
@@ -109,10 +110,8 @@ class Producer:
                 idempotency_key,
                 fingerprint,
                 lambda base_offsets: _answer(base_offsets, appends, places),
-                lasting(idempotency_key, retention),
+                long_known,
             )
-        elif retention is not None:
-            raise InvalidRequest("Idempotency-Retention-Ms needs an Idempotency-Key")
         try:
             result = await self._appender.append(appends, key)
         except UnknownTopicOrPartition:
@@ -301,11 +300,16 @@ def fingerprint_of(body: bytes, raw_value: bytes | None, transaction_id: str | N
     return digest.digest()
 
 
-def lasting(name: str, retention: str | None) -> bool:
+def lasting(name: str | None, retention: str | None) -> bool:
     """Whether an idempotency key must be known for more than a day.
 
-    Raises: InvalidRequest: the key has a wrong length, or its retention is not a number of ms in bounds.
+    Raises: InvalidRequest: the key has a wrong length, or its retention is not a number of ms in bounds; a retention
+        without a key.
     """
+    if name is None:
+        if retention is not None:
+            raise InvalidRequest("Idempotency-Retention-Ms needs an Idempotency-Key")
+        return False
     if not 1 <= len(name) <= MAX_IDEMPOTENCY_KEY_LENGTH:
         raise InvalidRequest(f"an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters")
     retention_ms = DAY_MS if retention is None else whole_number(retention, MAX_IDEMPOTENCY_RETENTION_MS)

@@ -19,10 +19,6 @@ MOST_PARTITIONS: Final = 1000
 locks."""
 
 
-SOURCE_HEADER: Final = "__dlq.source.header."
-"""Before the names of the source record's headers, in the headers of its dead letter."""
-
-
 class OffsetOutOfRange(ApiError):
     """The offset lies outside the log; `log_start_offset` is where the log begins."""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol import nesting
+from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveResult
@@ -21,7 +22,6 @@ from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import (
-    SOURCE_HEADER,
     DeadLetterKey,
     DeadLetterRow,
     OffsetOutOfRange,
@@ -100,7 +100,7 @@ class FoundLetter(NamedTuple):
         return (self.parked, uuid.UUID(source.topic_id), source.partition, offset, delivery_count)
 
     def header(self, name: str) -> str:
-        return self.letter.headers.get(f"__dlq.errors.{name}", "")
+        return self.letter.headers.get(f"{ERROR_HEADER}{name}", "")
 
     def number(self, name: str) -> int:
         number = whole_number(self.header(name), MAX_INT64)
