@@ -10,7 +10,7 @@ from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetches
 from sharequeue_gateway.leader.reports.activity import Activity
-from sharequeue_gateway.record_log.log import RecordLog
+from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
@@ -29,7 +29,7 @@ NO_DATABASE: Any = None
 def fetcher_of(gateway: Parts, log: BatchCache) -> Fetcher:
     """A fetcher over a log that is all in memory. Member m holds its only record."""
     log.set_ends(PLACE, 0, 1)
-    in_memory = cast(RecordLog, log)
+    in_memory = cast(PostgresRecordLog, log)
     gateway.leader.activity = Activity(
         NO_DATABASE, Clock(), gateway.metadata.name_of, flush_ms=60_000, retention_ms=60_000
     )

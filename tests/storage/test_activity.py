@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sharequeue_gateway.leader.reports import activity as activity_module
 from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
-from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTotal
+from sharequeue_gateway.record_log import activity_store
+from sharequeue_gateway.record_log.activity_store import ActivityTotal
 from sharequeue_gateway.record_log.database import LogDatabase
 
 from sharequeue.clock import Clock
@@ -48,11 +49,10 @@ class Counting:
     def __init__(self, query: Callable[..., Any]) -> None:
         self.clock = TurnedClock()
         self.line = Lossy(query)
-        self.log = ActivityLog(self.line)
-        self.activity = Activity(self.log, self.clock, {TOPIC: "orders"}.get, flush_ms=1000, retention_ms=HOUR_MS)
+        self.activity = Activity(self.line, self.clock, {TOPIC: "orders"}.get, flush_ms=1000, retention_ms=HOUR_MS)
 
     async def totals(self) -> list[ActivityTotal]:
-        return await self.log.totals(0, 2**31 - 1, None, None, FIRST, 1000)
+        return await self.line(activity_store.totals, 0, 2**31 - 1, None, None, FIRST, 1000)
 
     async def produced(self) -> dict[int, int]:
         """By hour since the clock's first."""
@@ -95,7 +95,7 @@ async def test_a_late_write_counts_in_its_own_hour(database_url: str) -> None:
         counting.line.loses = None
         await counting.activity.flush()
         assert await counting.produced() == {0: 4, 1: 5}
-        await counting.log.remove_before(counting.clock.ms // HOUR_MS)
+        await counting.line(activity_store.remove_before, counting.clock.ms // HOUR_MS)
         assert await counting.produced() == {1: 5}
 
 

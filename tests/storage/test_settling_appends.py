@@ -8,6 +8,7 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.locked_append import Settles
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.transactions import settlements
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
@@ -29,7 +30,7 @@ async def settle(log: PostgresRecordLog, transaction_id: str, *topics: str) -> A
 
 
 async def unapplied(log: PostgresRecordLog, transaction_id: str) -> int:
-    return len(await log.settlements.of_transaction(transaction_id))
+    return len(await log.database.query(settlements.of_transaction, transaction_id))
 
 
 async def test_it_takes_three_statements_and_their_commit(database: str) -> None:

@@ -15,7 +15,7 @@ from sharequeue_gateway.record_log.locked_append import AppendRequest, LockedApp
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.store import COPIED_BYTES
-from sharequeue_gateway.record_log.transactions import transaction_store
+from sharequeue_gateway.record_log.transactions import ended_store, transaction_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
     COMMIT,
@@ -731,7 +731,7 @@ async def test_a_page_of_ended_ones_looks_at_a_bounded_number(database_url: str)
         )
         found, places = [], [None]
         while True:
-            page = await log.transactions.list_ended(True, "p1", None, 0, places[-1], 100)
+            page = await log.database.query(ended_store.list_ended, True, "p1", None, 0, places[-1], 100)
             found.append([each.transaction_id for each in page.transactions])
             if page.place is None:
                 break
@@ -740,7 +740,7 @@ async def test_a_page_of_ended_ones_looks_at_a_bounded_number(database_url: str)
         seen: list[str] = []
         place = None
         while True:
-            page = await log.transactions.list_ended(True, None, "p", 0, place, 999)
+            page = await log.database.query(ended_store.list_ended, True, None, "p", 0, place, 999)
             seen += [each.transaction_id for each in page.transactions]
             if page.place is None:
                 break

@@ -83,7 +83,6 @@ from sharequeue_gateway.producing import append_metrics, transaction_metrics
 from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
-from sharequeue_gateway.record_log.activity_store import ActivityLog
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers
@@ -140,7 +139,6 @@ class Leading(NamedTuple):
     persister: Persister
     pending: PendingTransactions
     activity: Activity
-    activity_log: ActivityLog
     readers: Readers
     floors: Floors
     backlog: BacklogLook
@@ -258,9 +256,8 @@ async def _connect(settings: Settings) -> Base:
 
 def _leading(base: Base, settings: Settings) -> Leading:
     clock, cluster, epochs = base.clock, base.cluster, base.epochs
-    activity_log = ActivityLog(base.database.query)
     activity = Activity(
-        activity_log,
+        base.database.query,
         clock,
         base.metadata.name_of,
         flush_ms=settings.activity_flush_ms,
@@ -314,9 +311,8 @@ def _leading(base: Base, settings: Settings) -> Leading:
         loads=loads,
         dead_letters=dead_letters,
         persister=persister,
-        pending=PendingTransactions(leader, led, record_log.settlements, base.metadata, cluster, clock),
+        pending=PendingTransactions(leader, led, base.database.query, base.metadata, cluster, clock),
         activity=activity,
-        activity_log=activity_log,
         readers=readers,
         floors=Floors(leader, led, readers, clock, interval_ms=settings.floor_interval_ms),
         backlog=BacklogLook(
@@ -430,7 +426,7 @@ def _apis(
         TransactionsApi(
             record_log.transactions,
             delivering.commits,
-            record_log.settlements,
+            base.database.query,
             metadata,
             settings.transaction_max_timeout_ms,
         ),
@@ -456,7 +452,7 @@ def _apis(
         Redriving(metadata, record_log, record_log.dead_letters),
         group_use,
         ReadersApi(metadata, leading.readers),
-        ActivityApi(leading.activity, leading.activity_log),
+        ActivityApi(leading.activity, base.database.query),
         AuditApi(metadata, base.share_coordinator, base.database),
     )
 

@@ -25,7 +25,8 @@ from sharequeue.protocol.messages.transactions import (
 )
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
-from sharequeue_gateway.record_log.transactions.settlements import Settlements
+from sharequeue_gateway.record_log.store import Query
+from sharequeue_gateway.record_log.transactions import ended_store, open_store, settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
     COMMIT,
@@ -57,13 +58,13 @@ class TransactionsApi:
         self,
         transactions: PostgresTransactions,
         commits: SettledCommits,
-        settlements: Settlements,
+        query: Query,
         metadata: Metadata,
         max_timeout_ms: int,
     ) -> None:
         self._transactions = transactions
         self._commits = commits
-        self._settlements = settlements
+        self._query = query
         self._metadata = metadata
         self._max_timeout_ms = max_timeout_ms
 
@@ -128,13 +129,13 @@ class TransactionsApi:
     async def describe(self, call: Call) -> TransactionDescription:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
-        described = await self._transactions.describe(transaction_id)
-        if described is None:
+        found: Transaction | None = await self._query(transaction_store.find, transaction_id)
+        if found is None:
             end_answer(COMMIT, transaction_id, None)
             raise AssertionError("not reached")
-        found, places = described
+        places = await self._query(transaction_store.places_of, transaction_id)
         known = found.known()
-        unapplied = [] if found.settled is None else await self._settlements.of_transaction(transaction_id)
+        unapplied = [] if found.settled is None else await self._query(settlements.of_transaction, transaction_id)
         blocks, more = await self._blocked(transaction_id) if found.state == State.OPEN else (None, False)
         return TransactionDescription(
             transaction_id=transaction_id,
@@ -170,7 +171,7 @@ class TransactionsApi:
 
     async def _blocked(self, transaction_id: str) -> tuple[list[BlockedSharePartition] | None, bool]:
         """The share-partitions that wait for the end of an open transaction, and whether there may be others."""
-        readers = await self._transactions.groups_behind(transaction_id, MOST_GROUPS + 1)
+        readers = await self._query(open_store.groups_behind, transaction_id, MOST_GROUPS + 1)
         looked_at = readers[:MOST_GROUPS]
         committed = []
         try:
@@ -180,7 +181,7 @@ class TransactionsApi:
                 committed += [group for group, config in zip(some, configs, strict=True) if config.read_committed]
         except ApiError:
             return None, False
-        found = await self._transactions.share_partitions_behind(transaction_id, committed, MOST_BLOCKED + 1)
+        found = await self._query(open_store.share_partitions_behind, transaction_id, committed, MOST_BLOCKED + 1)
         blocks = [
             BlockedSharePartition(
                 group_id=key.group_id,
@@ -198,7 +199,8 @@ class TransactionsApi:
         return await (self._list_open(query, after) if query.state == "open" else self._list_ended(query, after))
 
     async def _list_ended(self, query: ListTransactionsQuery, after: tuple[datetime, str] | None) -> TransactionList:
-        found = await self._transactions.list_ended(
+        found = await self._query(
+            ended_store.list_ended,
             query.state == "committed",
             query.transactional_id,
             query.transactional_id_prefix,
@@ -225,8 +227,13 @@ class TransactionsApi:
         )
 
     async def _list_open(self, query: ListTransactionsQuery, after: tuple[datetime, str] | None) -> TransactionList:
-        found = await self._transactions.list_open(
-            query.transactional_id, query.transactional_id_prefix, query.older_than_ms, after, query.page_size + 1
+        found = await self._query(
+            open_store.list_open,
+            query.transactional_id,
+            query.transactional_id_prefix,
+            query.older_than_ms,
+            after,
+            query.page_size + 1,
         )
         page = found[: query.page_size]
         return TransactionList(

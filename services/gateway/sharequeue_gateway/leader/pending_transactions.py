@@ -32,11 +32,12 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.record_log.store import Query
+from sharequeue_gateway.record_log.transactions import settlements
 from sharequeue_gateway.record_log.transactions.settlements import (
     Decided,
     Pending,
     Settlement,
-    Settlements,
     Unapplied,
     settled_of,
 )
@@ -61,14 +62,14 @@ class PendingTransactions:
         self,
         leader: Leader,
         led_index: LedIndex,
-        settlements: Settlements,
+        query: Query,
         metadata: Metadata,
         cluster: Cluster,
         clock: Clock,
     ) -> None:
         self._leader = leader
         self._led = led_index
-        self._settlements = settlements
+        self._query = query
         self._metadata = metadata
         self._cluster = cluster
         self._clock = clock
@@ -114,7 +115,7 @@ class PendingTransactions:
             left = len(self._applied)
             while left > 0:
                 rows = self._applied[: min(left, ASKED_AT_ONCE)]
-                await self._settlements.applied(rows)
+                await self._query(settlements.remove, rows)
                 del self._applied[: len(rows)]
                 left -= len(rows)
 
@@ -183,7 +184,7 @@ class PendingTransactions:
         if len(heard) == len(asked):
             return heard
         others = [each for each in asked if each[0].key not in committed]
-        decided = await self._settlements.decided([pending for _, pending in others])
+        decided: list[Decided] = await self._query(settlements.decided, [pending for _, pending in others])
         return heard + [(*each, became) for each, became in zip(others, decided, strict=True)]
 
     def _resolve(self, led: LedSharePartition, pending: Pending, settlement: Settlement | None) -> Outcome | None:
@@ -223,7 +224,7 @@ class PendingTransactions:
         and remove those that have no use."""
         after: datetime | None = None
         while True:
-            rows = await self._settlements.unapplied(SWEPT_AFTER_S, after, ASKED_AT_ONCE)
+            rows: list[Unapplied] = await self._query(settlements.unapplied, SWEPT_AFTER_S, after, ASKED_AT_ONCE)
             if after is None:
                 self.oldest_unapplied_s = rows[0].age_s if rows else 0.0
             useless = [
@@ -232,7 +233,7 @@ class PendingTransactions:
                 if self._cluster.leads(row.settlement.key) and await self._useless(row)
             ]
             if useless:
-                await self._settlements.applied(useless)
+                await self._query(settlements.remove, useless)
             if len(rows) < ASKED_AT_ONCE:
                 return
             after = rows[-1].settled_at

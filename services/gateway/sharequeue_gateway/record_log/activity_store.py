@@ -1,12 +1,13 @@
 """The table of activity, beside the record log: counters by hour, group and partition. One function per statement."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
 
-_AT_ONCE: Final = 1000
+AT_ONCE: Final = 1000
+"""Rows of one write."""
 _json: Final = msgspec.json.Encoder().encode
 _counts: Final = msgspec.json.Decoder(list[dict[int, int]]).decode
 _causes: Final = msgspec.json.Decoder(list[dict[str, int]]).decode
@@ -134,24 +135,3 @@ def _summed(histograms: Iterable[Mapping[Any, int]]) -> dict[Any, int]:
         for place, count in histogram.items():
             summed[place] = summed.get(place, 0) + count
     return dict(sorted(summed.items()))
-
-
-class ActivityLog:
-    """The table as the gateway uses it. `query`: runs a function of this module. Every method may raise
-    StorageError."""
-
-    def __init__(self, query: Callable[..., Awaitable[Any]]) -> None:
-        self._query = query
-
-    async def write(self, rows: Sequence[ActivityRow]) -> None:
-        for start in range(0, len(rows), _AT_ONCE):
-            await self._query(write, rows[start : start + _AT_ONCE])
-
-    async def totals(
-        self, first_hour: int, end_hour: int, group_id: str | None, topic: str | None, after: ActivityPlace, limit: int
-    ) -> list[ActivityTotal]:
-        found: list[ActivityTotal] = await self._query(totals, first_hour, end_hour, group_id, topic, after, limit)
-        return found
-
-    async def remove_before(self, hour: int) -> None:
-        await self._query(remove_before, hour)

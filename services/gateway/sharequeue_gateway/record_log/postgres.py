@@ -37,7 +37,6 @@ from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.ending import Ending
-from sharequeue_gateway.record_log.transactions.settlements import Settlements
 from sharequeue_gateway.record_log.transactions.transaction_sizes import TransactionSizes
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, PostgresTransactions, TransactionOptions
 
@@ -85,7 +84,6 @@ class PostgresRecordLog:
         self.appender = Appender(database, self._known, locked_append, deadline_s, sizes)
         self.dead_letters = DeadLetterLog(database, locked_append, deadline_s)
         self.transactions = PostgresTransactions(database, ending, transactions)
-        self.settlements = Settlements(database.query)
         self._retaining = Retaining(database.query)
         self.compaction = Compaction(database, self._cache)
         self.committed_reads = CommittedReads(database.query, self._known)

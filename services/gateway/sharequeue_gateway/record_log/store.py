@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import os
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +15,8 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
+Query = Callable[..., Awaitable[Any]]
+"""Calls a function with a connection and arguments: `LogDatabase.query`."""
 
 END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
   WHERE b.topic_id = p.topic_id AND b.partition = p.partition ORDER BY b.base_offset DESC LIMIT 1), 0))"""

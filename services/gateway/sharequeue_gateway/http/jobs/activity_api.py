@@ -19,7 +19,9 @@ from sharequeue.protocol.messages.reports import (
 from sharequeue.protocol.types import MAX_INT32
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
-from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityTotal
+from sharequeue_gateway.record_log import activity_store
+from sharequeue_gateway.record_log.activity_store import ActivityTotal
+from sharequeue_gateway.record_log.store import Query
 
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST_HOUR: Final = 2**31 - 1
@@ -32,9 +34,9 @@ _place: Final = msgspec.json.Decoder(
 class ActivityApi:
     """The handler of listActivity."""
 
-    def __init__(self, activity: Activity, activity_log: ActivityLog) -> None:
+    def __init__(self, activity: Activity, query: Query) -> None:
         self._activity = activity
-        self._log = activity_log
+        self._query = query
 
     async def list_activity(self, call: Call) -> ActivityReport:
         query: ListActivityQuery = call.request
@@ -44,7 +46,8 @@ class ActivityApi:
         if query.page_token is not None:
             after = place_of(query.page_token, _place, "listActivity")
         await self._activity.flush()
-        found = await self._log.totals(
+        found: list[ActivityTotal] = await self._query(
+            activity_store.totals,
             min(first_hour, _LAST_HOUR),
             min(end_hour, _LAST_HOUR),
             query.group_id,

@@ -17,7 +17,9 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.histogram import BUCKETS, SHORT_MS, bucket_of
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.activity_store import ActivityLog, ActivityRow
+from sharequeue_gateway.record_log import activity_store
+from sharequeue_gateway.record_log.activity_store import ActivityRow
+from sharequeue_gateway.record_log.store import Query
 from sharequeue_gateway.share_partition.batch_times import BatchTimes, TimedBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
 from sharequeue_gateway.share_partition.runs import ACKNOWLEDGED, ARCHIVED, AVAILABLE, REJECTED
@@ -115,14 +117,14 @@ class Activity:
 
     def __init__(
         self,
-        activity_log: ActivityLog,
+        query: Query,
         clock: Clock,
         topic_name: Callable[[str], str | None],
         *,
         flush_ms: int,
         retention_ms: int,
     ) -> None:
-        self._log = activity_log
+        self._query = query
         self._clock = clock
         self._topic_name = topic_name
         self._flush_ms = flush_ms
@@ -221,7 +223,7 @@ class Activity:
             if hour > purged_hour:
                 self._forget_unused()
                 try:
-                    await self._log.remove_before(hour - self._retention_ms // HOUR_MS)
+                    await self._query(activity_store.remove_before, hour - self._retention_ms // HOUR_MS)
                     purged_hour = hour
                 except ApiError as error:
                     log.info("cannot remove old activity", extra=fields(cause=error.detail))
@@ -241,7 +243,8 @@ class Activity:
                     counters.dirty = False
                     counters.totals.used_at_ms = now_ms
                 try:
-                    await self._log.write(rows)
+                    for start in range(0, len(rows), activity_store.AT_ONCE):
+                        await self._query(activity_store.write, rows[start : start + activity_store.AT_ONCE])
                 except ApiError as error:
                     log.warning("cannot write activity now", extra=fields(rows=len(rows), cause=error.detail))
                     for counters in changed.values():

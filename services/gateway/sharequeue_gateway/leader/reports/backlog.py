@@ -10,8 +10,8 @@ old, and counts records that are finished behind an unfinished one. Open dead le
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.log import fields
@@ -25,6 +25,7 @@ from sharequeue_gateway.record_log import backlog_store
 from sharequeue_gateway.record_log.backlog_store import Backlogs
 from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCounts
+from sharequeue_gateway.record_log.store import Query
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class BacklogLook:
 
     def __init__(
         self,
-        query: Callable[..., Awaitable[Any]],
+        query: Query,
         cluster: Cluster,
         clock: Clock,
         metadata: Metadata,

@@ -7,8 +7,7 @@ appends a batch and ending it appends a marker. A partition that meets no transa
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -17,8 +16,7 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import Batch, ReadResult, below_log_start
 from sharequeue_gateway.record_log.reading.cache import below, decided_below
 from sharequeue_gateway.record_log.reading.known_log import KnownLog
-
-Query = Callable[..., Awaitable[Any]]
+from sharequeue_gateway.record_log.store import Query
 
 
 class CommittedReads:

@@ -10,7 +10,7 @@ Locks are taken in one order: the partitions' advisory locks, then rows of `log.
 `log.partitions`. A raise takes no advisory lock and waits for no row.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
@@ -18,6 +18,7 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS
 from sharequeue_gateway.record_log.removing import readers_store
 from sharequeue_gateway.record_log.removing.readers_store import EndingHold, Floor, Hold, Reader
+from sharequeue_gateway.record_log.store import Query
 
 RAISED_AT_ONCE: Final = 5000
 MOST_ENDING: Final = 1000
@@ -79,7 +80,7 @@ class Readers:
     """The rows as the gateway uses them. `query`: runs a function with a connection. Every method may raise
     StorageError."""
 
-    def __init__(self, query: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, query: Query) -> None:
         self._query = query
 
     async def find(self, group_id: str, places: Sequence[TopicIdPartition]) -> Mapping[TopicIdPartition, Reader]:

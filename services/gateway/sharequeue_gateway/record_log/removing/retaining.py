@@ -7,7 +7,7 @@
 No coordinator is asked. Any gateway may sweep any partition: it is the same transaction.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sharequeue_gateway.record_log import store
@@ -15,7 +15,7 @@ from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open
 from sharequeue_gateway.record_log.log import Removed
 from sharequeue_gateway.record_log.removing import readers_store
 from sharequeue_gateway.record_log.retention_rule import Asked, RetentionRule, new_log_start
-from sharequeue_gateway.record_log.store import Bounds
+from sharequeue_gateway.record_log.store import Bounds, Query
 
 
 async def trim(
@@ -50,7 +50,7 @@ async def trim(
 class Retaining:
     """Sweeps of topics. `query`: runs a function with a connection. Every method may raise StorageError."""
 
-    def __init__(self, query: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, query: Query) -> None:
         self._query = query
 
     async def sweep(self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int) -> list[Removed]:

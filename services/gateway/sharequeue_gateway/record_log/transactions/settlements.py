@@ -8,9 +8,9 @@ or T's row here, or neither: then T was aborted, or was committed without these 
 """
 
 import io
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,8 +19,6 @@ from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.store import BOUNDS, Bounds, Connection, bounds_of, lock_keys
 from sharequeue_gateway.record_log.transactions.transaction_rows import MS, ROW, transaction_of
 from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT, State, Transaction
-
-Query = Callable[..., Awaitable[Any]]
 
 BATCHES_OF_A_LINE: Final = 100
 """Batches that are encoded, and decoded, together."""
@@ -110,29 +108,6 @@ LEFT JOIN log.settlements s USING (transaction_id, group_id, topic_id, partition
 """
 
 
-class Settlements:
-    """The rows of settlements. Each coroutine may raise StorageError."""
-
-    def __init__(self, query: Query) -> None:
-        self._query = query
-
-    async def decided(self, pending: Sequence[Pending]) -> list[Decided]:
-        """What became of transactions, in order, all from one snapshot."""
-        return await self._query(_decided, pending)  # type: ignore[no-any-return]
-
-    async def applied(self, rows: Sequence[Pending]) -> None:
-        """The state of these is durable: remove their rows."""
-        await self._query(_remove, rows)
-
-    async def unapplied(self, older_than_s: float, after: datetime | None, most: int) -> list[Unapplied]:
-        """Rows that are older, the oldest first. `after`: only those behind this time."""
-        return await self._query(_unapplied, older_than_s, after, most)  # type: ignore[no-any-return]
-
-    async def of_transaction(self, transaction_id: str) -> list[SharePartitionKey]:
-        """The share-partitions in which a committed transaction is not applied yet."""
-        return await self._query(_of_transaction, transaction_id)  # type: ignore[no-any-return]
-
-
 def _columns(rows: Sequence[Pending]) -> tuple[list[str], list[str], list[str], list[int]]:
     keys = [row.key for row in rows]
     return (
@@ -143,7 +118,8 @@ def _columns(rows: Sequence[Pending]) -> tuple[list[str], list[str], list[str], 
     )
 
 
-async def _decided(connection: Connection, pending: Sequence[Pending]) -> list[Decided]:
+async def decided(connection: Connection, pending: Sequence[Pending]) -> list[Decided]:
+    """What became of transactions, in order, all from one snapshot."""
     rows = await connection.fetch(DECIDED, *_columns(pending))
     return [
         Decided(row[0], None if row[1] is None else Settlement(asked.key, row[1], row[2], row[3]))
@@ -151,8 +127,11 @@ async def _decided(connection: Connection, pending: Sequence[Pending]) -> list[D
     ]
 
 
-async def _remove(connection: Connection, rows: Sequence[Pending]) -> None:
-    """It does not wait for the disk: if PostgreSQL crashes now, the rows are back, and they change nothing."""
+async def remove(connection: Connection, rows: Sequence[Pending]) -> None:
+    """Remove the rows of these, whose state is durable.
+
+    It does not wait for the disk: if PostgreSQL crashes now, the rows are back, and they change nothing.
+    """
     await connection.execute(
         """DELETE FROM log.settlements s USING unnest($1::text[], $2::text[], $3::uuid[], $4::int[])
              AS a(transaction_id, group_id, topic_id, partition)
@@ -162,7 +141,8 @@ async def _remove(connection: Connection, rows: Sequence[Pending]) -> None:
     )
 
 
-async def _unapplied(connection: Connection, older_than_s: float, after: datetime | None, most: int) -> list[Unapplied]:
+async def unapplied(connection: Connection, older_than_s: float, after: datetime | None, most: int) -> list[Unapplied]:
+    """Rows that are older, the oldest first. `after`: only those behind this time."""
     rows = await connection.fetch(
         """SELECT transaction_id, group_id, topic_id, partition, state_epoch, leader_epoch, batches, settled_at,
              extract(epoch FROM clock_timestamp() - settled_at)::float8
@@ -179,7 +159,8 @@ async def _unapplied(connection: Connection, older_than_s: float, after: datetim
     ]
 
 
-async def _of_transaction(connection: Connection, transaction_id: str) -> list[SharePartitionKey]:
+async def of_transaction(connection: Connection, transaction_id: str) -> list[SharePartitionKey]:
+    """The share-partitions in which a committed transaction is not applied yet."""
     rows = await connection.fetch(
         "SELECT group_id, topic_id, partition FROM log.settlements WHERE transaction_id = $1 ORDER BY 1, 2, 3",
         transaction_id,

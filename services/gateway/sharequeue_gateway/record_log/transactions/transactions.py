@@ -8,7 +8,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from sharequeue.log import fields
@@ -19,10 +18,8 @@ from sharequeue.protocol.errors import (
     Throttled,
     TransactionalIdAuthorizationFailed,
 )
-from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.transactions import (
-    ended_store,
     open_store,
     producer_store,
     transaction_store,
@@ -220,52 +217,6 @@ class PostgresTransactions:
     async def find(self, transaction_id: str) -> Transaction | None:
         """What is known of a transaction."""
         return await self._database.query(transaction_store.find, transaction_id)  # type: ignore[no-any-return]
-
-    async def describe(self, transaction_id: str) -> tuple[Transaction, list[tuple[str, int, int]]] | None:
-        """A transaction; and if it is open, topic id, partition and first offset of where it wrote."""
-        found = await self._database.query(transaction_store.find, transaction_id)
-        if found is None:
-            return None
-        return found, await self._database.query(transaction_store.places_of, transaction_id)
-
-    async def groups_behind(self, transaction_id: str, most: int) -> list[str]:
-        """See `open_store.groups_behind`."""
-        return await self._database.query(open_store.groups_behind, transaction_id, most)  # type: ignore[no-any-return]
-
-    async def share_partitions_behind(
-        self, transaction_id: str, groups: Sequence[str], most: int
-    ) -> list[SharePartitionKey]:
-        """See `open_store.share_partitions_behind`."""
-        return await self._database.query(  # type: ignore[no-any-return]
-            open_store.share_partitions_behind, transaction_id, groups, most
-        )
-
-    async def list_open(
-        self,
-        transactional_id: str | None,
-        prefix: str | None,
-        older_than_ms: int,
-        after: tuple[datetime, str] | None,
-        most: int,
-    ) -> list[open_store.OpenTransaction]:
-        """Open transactions, the oldest first; see `open_store.list_open`."""
-        return await self._database.query(  # type: ignore[no-any-return]
-            open_store.list_open, transactional_id, prefix, older_than_ms, after, most
-        )
-
-    async def list_ended(
-        self,
-        committed: bool,
-        transactional_id: str | None,
-        prefix: str | None,
-        older_than_ms: int,
-        after: tuple[datetime, str] | None,
-        most: int,
-    ) -> ended_store.EndedPage:
-        """Committed or aborted transactions, the last one first; see `ended_store.list_ended`."""
-        return await self._database.query(  # type: ignore[no-any-return]
-            ended_store.list_ended, committed, transactional_id, prefix, older_than_ms, after, most
-        )
 
     # Sweep
 
