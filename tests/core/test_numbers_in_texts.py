@@ -7,7 +7,7 @@ import pytest
 import sharequeue_gateway.settings as gateway
 from msgspec import ValidationError
 
-from sharequeue.cli.topics.delete_records import _before
+from sharequeue.cli.topics.administration import _before
 from sharequeue.http.texts import convert_texts
 from sharequeue.ownership.endpoints import check_key
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, duration_ms, validate

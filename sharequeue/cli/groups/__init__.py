@@ -1,4 +1,4 @@
-"""`sharequeue groups`: one file for each command.
+"""`sharequeue groups`: its commands.
 
 list, describe, delete, delete-offsets and reset-offsets take their words and columns from kafka-share-groups.sh, where
 they make sense here.
@@ -7,14 +7,10 @@ they make sense here.
 import click
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.groups.config import config
-from sharequeue.cli.groups.create import create
-from sharequeue.cli.groups.delete import delete
-from sharequeue.cli.groups.delete_offsets import delete_offsets
+from sharequeue.cli.groups.administration import config, create, delete, delete_offsets, offsets
 from sharequeue.cli.groups.describe import describe
 from sharequeue.cli.groups.in_flight import in_flight
 from sharequeue.cli.groups.list_groups import list_all, list_groups
-from sharequeue.cli.groups.offsets import offsets
 from sharequeue.cli.groups.redrive import redrive
 from sharequeue.cli.groups.reset_offsets import reset_offsets
 from sharequeue.cli.output import check_options_behind, json_option, url_option

@@ -1,15 +1,10 @@
-"""`sharequeue topics`: one file for each command."""
+"""`sharequeue topics`: its commands."""
 
 import click
 
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import check_options_behind, json_option, url_option
-from sharequeue.cli.topics.alter import alter
-from sharequeue.cli.topics.create import create
-from sharequeue.cli.topics.delete import delete
-from sharequeue.cli.topics.delete_records import delete_records
-from sharequeue.cli.topics.describe import describe
-from sharequeue.cli.topics.list_topics import list_all, list_topics
+from sharequeue.cli.topics.administration import alter, create, delete, delete_records, describe, list_all, list_topics
 from sharequeue.cli.topics.read import read
 
 

@@ -9,7 +9,7 @@ import click
 from sharequeue.cli.commands import INTERRUPTED
 from sharequeue.cli.output import json_option, outside, run, url_option
 from sharequeue.cli.printing import Printer, stopping
-from sharequeue.cli.topics.topic import name_argument
+from sharequeue.cli.topics.administration import name_argument
 from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis

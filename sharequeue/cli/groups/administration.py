@@ -1,0 +1,180 @@
+"""The commands of `sharequeue groups` that create a group, show and change what is stored of it, and delete it."""
+
+import sys
+from typing import Literal
+
+import click
+import msgspec
+
+from sharequeue.cli.completion import complete_topic
+from sharequeue.cli.groups.choosing import (
+    all_groups_option,
+    force_option,
+    group_argument,
+    groups_argument,
+    named_groups,
+)
+from sharequeue.cli.output import (
+    ask,
+    decode,
+    echo_json,
+    exit_code,
+    explain,
+    json_option,
+    key_values,
+    run,
+    say,
+    show_table,
+    url_option,
+    without_http,
+)
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages.groups import (
+    InUseQuery,
+    ResetOffsetsResult,
+    ResetShareGroupOffsetsRequest,
+    ResetTopic,
+    ShareGroupOffsets,
+)
+
+
+@click.command()
+@group_argument
+@click.option("--topic", "topics", required=True, multiple=True, metavar="TOPIC", help="a topic to read; repeatable")
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="where the group begins",
+)
+@json_option
+@url_option
+@run
+async def create(
+    group: str, topics: tuple[str, ...], start: Literal["earliest", "latest"], as_json: bool, url: str
+) -> None:
+    """Create GROUP at the start or the end of topics, so that retention spares their records for it from now on.
+
+    A group that exists and is not in use is moved there.
+    """
+    request = ResetShareGroupOffsetsRequest(to=start, topics=[ResetTopic(topic=topic) for topic in topics])
+    answer = await ask(url, apis.RESET_SHARE_GROUP_OFFSETS, request, group=group)
+    if as_json:
+        echo_json(answer)
+        return
+    done: ResetOffsetsResult = decode(answer, apis.RESET_SHARE_GROUP_OFFSETS)
+    rows = [(topic.topic, entry.partition, entry.start_offset) for topic in done.topics for entry in topic.partitions]
+    show_table(("topic", "#partition", "#start"), rows)
+
+
+@click.command()
+@group_argument
+@click.option(
+    "--set",
+    "--config",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="e.g. share.record.lock.duration.ms=60000; repeatable",
+)
+@click.option("--reset", multiple=True, metavar="NAME", help="set back to the default; repeatable")
+@json_option
+@url_option
+@run
+async def config(group: str, changes: tuple[str, ...], reset: tuple[str, ...], as_json: bool, url: str) -> None:
+    """Change settings of GROUP, if --set or --reset is given, and show all. The group need not exist yet."""
+    if changes or reset:
+        request = {"config": key_values(changes, "--set"), "reset": list(reset)}
+        answer = await ask(url, apis.UPDATE_SHARE_GROUP_CONFIG, request, group=group)
+    else:
+        answer = await ask(url, apis.GET_SHARE_GROUP_CONFIG, group=group)
+    if as_json:
+        echo_json(answer)
+        return
+    show_table(("setting", "value"), sorted(decode(answer, apis.GET_SHARE_GROUP_CONFIG).items()))
+
+
+@click.command()
+@group_argument
+@json_option
+@url_option
+@run
+async def offsets(group: str, as_json: bool, url: str) -> None:
+    """Show the start offset and the lag of GROUP in each partition."""
+    answer = await ask(url, apis.LIST_SHARE_GROUP_OFFSETS, group=group)
+    if as_json:
+        echo_json(answer)
+        return
+    listed: ShareGroupOffsets = decode(answer, apis.LIST_SHARE_GROUP_OFFSETS)
+    rows = [
+        (
+            topic.topic,
+            partition.partition,
+            *(
+                "unknown" if value < 0 else value
+                for value in (partition.start_offset, partition.log_end_offset, partition.lag)
+            ),
+        )
+        for topic in listed.topics
+        for partition in topic.partitions
+    ]
+    show_table(("topic", "#partition", "#start", "#log end", "#lag"), rows)
+
+
+@click.command("delete-offsets")
+@group_argument
+@click.option(
+    "--topic", "topics", multiple=True, required=True, shell_complete=complete_topic, help="a topic; repeatable"
+)
+@force_option
+@json_option
+@url_option
+@run
+async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_json: bool, url: str) -> None:
+    """Delete the offsets of GROUP in topics. The group must not be in use."""
+    rows = []
+    failed = 0
+    for topic in topics:
+        try:
+            await ask(url, apis.DELETE_SHARE_GROUP_OFFSETS, InUseQuery(force=force), group=group, topic=topic)
+            rows.append((topic, "Successful"))
+        except ApiError as error:
+            if as_json:
+                explain(error, as_json=True)
+            rows.append((topic, f"Error: {without_http(error.detail)}"))
+            failed = max(failed, exit_code(error))
+    if as_json:
+        echo_json(msgspec.json.encode({"deleted": [topic for topic, status in rows if status == "Successful"]}))
+    else:
+        show_table(("TOPIC", "STATUS"), rows)
+    if failed:
+        sys.exit(failed)
+
+
+@click.command()
+@groups_argument
+@all_groups_option
+@force_option
+@json_option
+@url_option
+@run
+async def delete(group: tuple[str, ...], all_groups: bool, force: bool, as_json: bool, url: str) -> None:
+    """Delete groups that are not in use."""
+    failed = 0
+    deleted = []
+    for group_id in await named_groups(url, group, all_groups):
+        try:
+            await ask(url, apis.DELETE_SHARE_GROUP, InUseQuery(force=force), group=group_id)
+        except ApiError as error:
+            failed = max(failed, explain(error, as_json=as_json))
+        else:
+            deleted.append(group_id)
+            if not as_json:
+                say(f"Deletion of share group '{group_id}' was successful.")
+    if as_json:
+        echo_json(msgspec.json.encode({"deleted": deleted}))
+    if failed:
+        sys.exit(failed)

@@ -1,0 +1,183 @@
+"""The commands of `sharequeue topics` that list, show and change topics."""
+
+import sys
+from typing import Final
+
+import click
+import msgspec
+
+from sharequeue.cli.completion import complete_topic
+from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.topics import (
+    CreateTopicRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    ListTopicsQuery,
+    Topic,
+    TopicDescription,
+    TopicList,
+    TopicListing,
+    UpdateTopicRequest,
+)
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, whole_number
+
+name_argument: Final = click.argument("name", shell_complete=complete_topic)
+"""The name of an existing topic."""
+
+
+def show_topic(answer: bytes, what: str, as_json: bool) -> None:
+    """Print a topic that was created or changed. `what`: the verb."""
+    if as_json:
+        echo_json(answer)
+        return
+    topic: Topic = decode(answer, apis.CREATE_TOPIC)
+    plural = "" if topic.partitions == 1 else "s"
+    click.echo(f"{what} {topic.name}: {topic.partitions} partition{plural}, id {topic.topic_id}")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before a deletion. Raises: click.UsageError: stdin is not a terminal; click.Abort: the user said no."""
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("give --yes: stdin is not a terminal, so the command cannot ask")
+    click.confirm(question, abort=True, err=True)
+
+
+@run
+async def list_all(*, as_json: bool, url: str) -> None:
+    listed: list[TopicListing] = []
+    page_token = None
+    while True:
+        answer = await ask(url, apis.LIST_TOPICS, ListTopicsQuery(page_token=page_token))
+        page: TopicList = decode(answer, apis.LIST_TOPICS)
+        listed += page.topics
+        page_token = page.next_page_token
+        if page_token is None:
+            break
+    if as_json:
+        echo_json(msgspec.json.encode({"topics": listed}))
+        return
+    show_table(
+        ("topic", "#partitions", "topic id"), [(topic.name, topic.partitions, topic.topic_id) for topic in listed]
+    )
+
+
+@click.command("list")
+@json_option
+@url_option
+def list_topics(as_json: bool, url: str) -> None:
+    """List topics."""
+    list_all(as_json=as_json, url=url)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--partitions", type=int, default=1, show_default=True)
+@click.option(
+    "--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="e.g. retention.ms=86400000; repeatable"
+)
+@json_option
+@url_option
+@run
+async def create(name: str, partitions: int, configs: tuple[str, ...], as_json: bool, url: str) -> None:
+    """Create the topic NAME."""
+    request = CreateTopicRequest(name=name, partitions=partitions, config=key_values(configs, "--config"))
+    show_topic(await ask(url, apis.CREATE_TOPIC, request), "made", as_json)
+
+
+@click.command()
+@name_argument
+@json_option
+@url_option
+@run
+async def describe(name: str, as_json: bool, url: str) -> None:
+    """Show the partitions and settings of the topic NAME."""
+    answer = await ask(url, apis.DESCRIBE_TOPIC, topic=name)
+    if as_json:
+        echo_json(answer)
+        return
+    topic: TopicDescription = decode(answer, apis.DESCRIBE_TOPIC)
+    show_table(
+        ("#partition", "#log start", "#last stable", "#log end", "#offsets"),
+        [
+            (
+                partition.partition,
+                partition.log_start_offset,
+                partition.last_stable_offset,
+                partition.log_end_offset,
+                partition.log_end_offset - partition.log_start_offset,
+            )
+            for partition in topic.partitions
+        ],
+        title=f"{topic.name}  {topic.topic_id}",
+    )
+    show_table(("setting", "value"), sorted(topic.config.items()))
+
+
+@click.command()
+@name_argument
+@click.option("--partitions", type=int, help="the new number of partitions; it can only grow")
+@click.option("--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="repeatable")
+@click.option("--reset", multiple=True, metavar="NAME", help="set back to the default; repeatable")
+@json_option
+@url_option
+@run
+async def alter(
+    name: str, partitions: int | None, configs: tuple[str, ...], reset: tuple[str, ...], as_json: bool, url: str
+) -> None:
+    """Add partitions to the topic NAME, or change its settings."""
+    if partitions is None and not configs and not reset:
+        raise click.UsageError("give --partitions, --config or --reset")
+    request = UpdateTopicRequest(partitions=partitions, config=key_values(configs, "--config"), reset=list(reset))
+    show_topic(await ask(url, apis.UPDATE_TOPIC, request, topic=name), "changed", as_json)
+
+
+LOG_END: Final = -1
+
+
+@click.command("delete-records")
+@name_argument
+@click.argument("before", metavar="PARTITION:OFFSET...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="do not ask for confirmation")
+@json_option
+@url_option
+@run
+async def delete_records(name: str, before: tuple[str, ...], yes: bool, as_json: bool, url: str) -> None:
+    """Delete the records of topic NAME below an offset: 0:100 below 100 in partition 0, 1:end all of partition 1."""
+    partitions = [_before(text) for text in before]
+    confirm(f"delete records of {name} below {', '.join(before)}?", yes)
+    answer = await ask(url, apis.DELETE_RECORDS, DeleteRecordsRequest(partitions=partitions), topic=name)
+    if as_json:
+        echo_json(answer)
+        return
+    deleted = decode(answer, apis.DELETE_RECORDS)
+    show_table(
+        ("#partition", "#log start"), [(entry.partition, entry.log_start_offset) for entry in deleted.partitions]
+    )
+
+
+def _before(text: str) -> DeleteRecordsPartition:
+    partition, _, offset = text.partition(":")
+    number = whole_number(partition, MAX_INT32)
+    before_offset = LOG_END if offset == "end" else whole_number(offset, MAX_INT64)
+    if number is None or before_offset is None:
+        raise click.UsageError(f"PARTITION:OFFSET is like 0:100 or 0:end, not {text!r}")
+    return DeleteRecordsPartition(partition=number, before_offset=before_offset)
+
+
+@click.command()
+@name_argument
+@click.option("--yes", is_flag=True, help="do not ask for confirmation")
+@json_option
+@url_option
+@run
+async def delete(name: str, yes: bool, as_json: bool, url: str) -> None:
+    """Delete the topic NAME with its records and the state of all groups in it."""
+    confirm(f"delete {name} and all of its records?", yes)
+    await ask(url, apis.DELETE_TOPIC, topic=name)
+    if as_json:
+        echo_json(msgspec.json.encode({"deleted": [name]}))
+    else:
+        say(f"deleted {name}")
