@@ -10,5 +10,5 @@ checks its request, calls the rooms below and makes the answer. Only `gateway` i
     jobs     ──▶ jobs/                                               ──▶ the stored data
     browsers ──▶ pages/                                              ──▶ files of this package and of Swagger UI
 
-`named_partitions` and `paths` read parts of requests, `answers/` has the forms of answers, `readiness` is `/readyz`.
+`named_partitions` reads the partitions of requests, `answers/` has the forms of answers, `readiness` is `/readyz`.
 """

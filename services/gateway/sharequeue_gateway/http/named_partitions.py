@@ -6,9 +6,10 @@ Each name is looked up once, even if a request repeats it a million times.
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import TopicPartitions
-from sharequeue.protocol.types import MAX_ERRORS, MAX_PARTITIONS_NAMED, topic_name_fault
+from sharequeue.protocol.types import MAX_ERRORS, MAX_INT32, MAX_PARTITIONS_NAMED, topic_name_fault, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 
@@ -96,3 +97,12 @@ def _check(count: int) -> None:
             f"{MAX_PARTITIONS_NAMED}, and the others in further requests",
             limit=MAX_PARTITIONS_NAMED,
         )
+
+
+async def partition_of(call: Call, metadata: Metadata) -> tuple[KnownTopic, int]:
+    """The topic and partition in the path. Raises: InvalidRequest: not a number; UnknownTopicOrPartition."""
+    text = call.path["partition"]
+    partition = whole_number(text, MAX_INT32)
+    if partition is None:
+        raise InvalidRequest(f"a partition is a number from 0 to {MAX_INT32}, not {text!r}")
+    return await metadata.topic_with(call.path["topic"], partition), partition

@@ -23,7 +23,7 @@ from sharequeue.protocol.record_runs import Bounds
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers import arrow_answer, runs_answer
-from sharequeue_gateway.http.paths import partition_of
+from sharequeue_gateway.http.named_partitions import partition_of
 from sharequeue_gateway.record_log.log import Batch, Cut, OffsetOutOfRange, ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch

@@ -14,7 +14,7 @@ from sharequeue.protocol.messages.compaction import (
     ReplaceRecordBatchesRequest,
 )
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.paths import partition_of
+from sharequeue_gateway.http.named_partitions import partition_of
 from sharequeue_gateway.record_log.removing.compacting import Compaction, Ranges, Replacement
 
 
