@@ -20,7 +20,8 @@ from pyspark.sql.datasource import (
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions, check_use, sink_options, source_options
-from sharequeue_pipeline.source.schema import check_columns, columns, pinned
+from sharequeue_pipeline.registry.opening import pinned
+from sharequeue_pipeline.source.schema import check_columns, columns
 from sharequeue_pipeline.source.topic_names import TopicNames
 from sharequeue_pipeline.spark_version import FILTERS, STREAM_READS, STREAM_WRITES, reaches
 from sharequeue_pipeline.worker_process import spare_modules

@@ -24,7 +24,8 @@ from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.schema import pinned, value_type
+from sharequeue_pipeline.registry.opening import pinned
+from sharequeue_pipeline.source.schema import value_type
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

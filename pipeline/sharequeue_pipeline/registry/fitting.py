@@ -4,12 +4,7 @@ from typing import Final
 
 from pyspark.sql import types as spark
 
-_WIDER: Final[dict[type[spark.DataType], int]] = {
-    spark.ByteType: 1,
-    spark.ShortType: 2,
-    spark.IntegerType: 3,
-    spark.LongType: 4,
-}
+_WIDER: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
 
 
 def misfit(given: spark.DataType, wanted: spark.DataType, path: str = "value") -> str | None:
@@ -36,8 +31,8 @@ def misfit(given: spark.DataType, wanted: spark.DataType, path: str = "value") -
 def _fits(given: spark.DataType, wanted: spark.DataType) -> bool:
     if isinstance(given, spark.DecimalType) and isinstance(wanted, spark.DecimalType):
         return given.scale <= wanted.scale and given.precision - given.scale <= wanted.precision - wanted.scale
-    if type(given) in _WIDER and type(wanted) in _WIDER:
-        return _WIDER[type(given)] <= _WIDER[type(wanted)]
+    if isinstance(given, _WIDER) and isinstance(wanted, _WIDER):
+        return _WIDER.index(type(given)) <= _WIDER.index(type(wanted))
     if isinstance(given, spark.FloatType) and isinstance(wanted, spark.DoubleType):
         return True
     return type(given) is type(wanted)

@@ -3,15 +3,17 @@
 The parts that read schemas and values are imported when a query has such a format.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql import types as spark
+
+from sharequeue_pipeline.options import REGISTRY_FORMATS, SinkOptions, SourceOptions
 
 if TYPE_CHECKING:
     from sharequeue_pipeline.registry.schema_folder import SchemaFolder
 
-SUFFIXES: Final = {"avro": "avsc", "protobuf": "desc"}
+Options = TypeVar("Options", SourceOptions, SinkOptions)
 
 
 class RegistryValues(Protocol):
@@ -20,14 +22,15 @@ class RegistryValues(Protocol):
     data_type: spark.DataType
 
     def decode(self, value: bytes) -> Any: ...
-    def check(self, given: spark.DataType) -> None: ...
     def encode(self, value: Any) -> bytes: ...
 
 
 @dataclass(frozen=True)
 class SchemaName:
-    """A schema as options name it. `schema`: an id or a subject;
-    `message`: of a Protobuf schema, None for its first."""
+    """A schema as options name it. `schema`: an id or a subject; `message`: of a Protobuf schema, None for its first.
+
+    Methods raise PipelineError: the schema or the subject is missing, or cannot be used.
+    """
 
     value_format: str
     registry: str
@@ -37,14 +40,9 @@ class SchemaName:
     def folder(self) -> "SchemaFolder":
         from sharequeue_pipeline.registry.schema_folder import SchemaFolder  # noqa: PLC0415
 
-        return SchemaFolder(self.registry, SUFFIXES[self.value_format])
-
-    def pinned(self) -> str:
-        """The schema id. Raises: PipelineError: the subject is unknown."""
-        return str(self.folder().resolve(self.schema))
+        return SchemaFolder(self.registry, "avsc" if self.value_format == "avro" else "desc")
 
     def open(self) -> RegistryValues:
-        """Raises: PipelineError: the schema is missing, or cannot be used."""
         schemas = self.folder()
         schema_id = schemas.resolve(self.schema)
         if self.value_format == "avro":
@@ -56,12 +54,16 @@ class SchemaName:
         return ProtobufValues(schemas, schema_id, self.message)
 
 
-def ddl(data_type: spark.DataType) -> str:
-    """A type as DDL; names may be any words."""
-    if isinstance(data_type, spark.StructType):
-        return f"struct<{','.join(f'`{field.name}`:{ddl(field.dataType)}' for field in data_type.fields)}>"
-    if isinstance(data_type, spark.ArrayType):
-        return f"array<{ddl(data_type.elementType)}>"
-    if isinstance(data_type, spark.MapType):
-        return f"map<{ddl(data_type.keyType)},{ddl(data_type.valueType)}>"
-    return data_type.simpleString()
+def registered_schema(options: SourceOptions | SinkOptions) -> SchemaName | None:
+    """The schema of values in the registry; None for formats without one."""
+    if options.value_format not in REGISTRY_FORMATS:
+        return None
+    assert options.schema_registry is not None  # the options were checked
+    assert options.value_schema is not None
+    return SchemaName(options.value_format, options.schema_registry, options.value_schema, options.value_message)
+
+
+def pinned(options: Options) -> Options:
+    """The options with a schema id in place of a subject, so that all tasks have one schema. Raises: PipelineError."""
+    name = registered_schema(options)
+    return options if name is None else replace(options, value_schema=str(name.folder().resolve(name.schema)))

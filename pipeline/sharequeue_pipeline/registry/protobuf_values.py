@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, EncodeError
 from pyspark.sql import types as spark
 
-from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.registry.fitting import misfit
 from sharequeue_pipeline.registry.schema_folder import SchemaFolder
 from sharequeue_pipeline.registry.wire_format import (
     Malformed,
@@ -24,9 +25,16 @@ from sharequeue_pipeline.registry.wire_format import (
     schema_id_of,
 )
 
-TIMESTAMP: Final = "google.protobuf.Timestamp"
-_INT, _LONG = spark.IntegerType(), spark.LongType()
-_UINT64, _STRING = spark.DecimalType(20, 0), spark.StringType()
+_TYPES: Final[Mapping[int, spark.DataType]] = {
+    FieldDescriptor.CPPTYPE_INT32: spark.IntegerType(),
+    FieldDescriptor.CPPTYPE_INT64: spark.LongType(),
+    FieldDescriptor.CPPTYPE_UINT32: spark.LongType(),
+    FieldDescriptor.CPPTYPE_UINT64: spark.DecimalType(20, 0),
+    FieldDescriptor.CPPTYPE_DOUBLE: spark.DoubleType(),
+    FieldDescriptor.CPPTYPE_FLOAT: spark.FloatType(),
+    FieldDescriptor.CPPTYPE_BOOL: spark.BooleanType(),
+    FieldDescriptor.CPPTYPE_STRING: spark.StringType(),
+}
 Convert = Callable[[Any], Any]
 
 
@@ -37,31 +45,27 @@ class ProtobufValues:
     """
 
     def __init__(self, schemas: SchemaFolder, schema_id: int, message: str | None) -> None:
-        self._protobuf = _library()
         self._schemas = schemas
         self._id = schema_id
         self._messages: dict[int, dict[tuple[int, ...], str]] = {}
-        descriptor_set = self._read(schema_id)
-        pool = self._protobuf.descriptor_pool.DescriptorPool()
+        files = self._read(schema_id)
+        pool = descriptor_pool.DescriptorPool()
         try:
-            for file in descriptor_set.file:
+            for file in files:
                 pool.AddSerializedFile(file.SerializeToString())
         except (TypeError, ValueError) as fault:
             raise schemas.fault(schema_id, f"{fault}: protoc must write it with --include_imports") from None
         of_name = {name: indexes for indexes, name in self._messages[schema_id].items()}
-        if not of_name:
-            raise schemas.fault(schema_id, "its .proto file has no message")
-        self._name = message or self._messages[schema_id][0,]
+        self._name = message or next(iter(of_name), "")
         if self._name not in of_name:
             raise schemas.fault(schema_id, f"it has no message {self._name!r}; it has {', '.join(sorted(of_name))}")
         descriptor = pool.FindMessageTypeByName(self._name)
-        self._class: Any = self._protobuf.message_factory.GetMessageClass(descriptor)
+        self._class: Any = message_factory.GetMessageClass(descriptor)
         try:
-            self.data_type: spark.DataType = _struct_type(descriptor, ())
-        except _Unusable as fault:
+            self.data_type, self._to_row = _message(descriptor, ())
+        except ValueError as fault:
             raise schemas.fault(schema_id, fault) from None
-        self._to_row = _reading(descriptor)
-        self._fill = _writing(descriptor)
+        self._decimals = [each.name for each in self.data_type.fields if "decimal" in each.dataType.simpleString()]
         self._header = header(schema_id) + encoded_indexes(of_name[self._name])
 
     def decode(self, value: bytes) -> Any:
@@ -83,50 +87,28 @@ class ProtobufValues:
             if not message.IsInitialized():
                 raise Malformed(f"it lacks required fields of {name}")
             return self._to_row(message)
-        except (self._protobuf.message.DecodeError, UnicodeDecodeError):
+        except (DecodeError, UnicodeDecodeError):
             raise Malformed(f"it does not fit {name} of schema {schema_id}") from None
 
-    def check(self, given: spark.DataType) -> None:
-        """Raises: Misfit: the message cannot hold values of this type."""
-        found = misfit(given, self.data_type)
-        if found is not None:
-            raise Misfit(found)
-
     def encode(self, value: Any) -> bytes:
-        """A value from Arrow's Python objects. Raises: Misfit."""
-        message = self._class()
+        """A value from Arrow's Python objects. Fields that are null stay unset. Raises: Misfit."""
         try:
-            self._fill(message, value)
+            whole = {name: _whole(value[name]) for name in self._decimals if name in value}
+            message = self._class(**{**value, **whole})
             return self._header + bytes(message.SerializeToString(deterministic=True))
-        except (ValueError, TypeError, KeyError, self._protobuf.message.EncodeError) as fault:
+        except (ValueError, TypeError, KeyError, EncodeError) as fault:
             raise Misfit(f"a value does not fit {self._name} of schema {self._id}: {fault}") from None
 
     def _read(self, schema_id: int) -> Any:
-        """The descriptor set of a schema. Its messages are noted by their indexes."""
-        found = self._protobuf.descriptor_pb2.FileDescriptorSet()
+        """The files of a schema, imports first. The messages of the last one are noted by their indexes."""
         try:
-            found.ParseFromString(self._schemas.schema(schema_id))
-        except self._protobuf.message.DecodeError:
+            files = descriptor_pb2.FileDescriptorSet.FromString(self._schemas.schema(schema_id)).file
+        except DecodeError:
             raise self._schemas.fault(schema_id, "it is not a descriptor set of protoc") from None
-        if not found.file:
+        if not files:
             raise self._schemas.fault(schema_id, "it is an empty descriptor set")
-        main = found.file[-1]  # protoc writes imports first
-        self._messages[schema_id] = dict(_messages(main.message_type, main.package, ()))
-        return found
-
-
-def _library() -> Any:
-    try:
-        import google.protobuf  # noqa: PLC0415 - not needed for other formats
-        import google.protobuf.descriptor_pb2  # noqa: PLC0415
-        import google.protobuf.descriptor_pool  # noqa: PLC0415
-        import google.protobuf.message  # noqa: PLC0415
-        import google.protobuf.message_factory  # noqa: PLC0415
-    except ImportError:
-        raise PipelineError(
-            "valueFormat=protobuf needs the package protobuf: pip install 'sharequeue[spark]'"
-        ) from None
-    return google.protobuf
+        self._messages[schema_id] = dict(_messages(files[-1].message_type, files[-1].package, ()))
+        return files
 
 
 def _messages(listed: Any, scope: str, outer: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
@@ -137,66 +119,24 @@ def _messages(listed: Any, scope: str, outer: tuple[int, ...]) -> Iterator[tuple
         yield from _messages(message.nested_type, name, (*outer, index))
 
 
-class _Unusable(Exception):
-    """There is no column for a message."""
+def _message(descriptor: Any, outer: tuple[str, ...]) -> tuple[spark.StructType, Convert]:
+    """The type of a message, and a function that makes of it what Arrow takes.
 
-
-def _struct_type(descriptor: Any, outer: tuple[str, ...]) -> spark.StructType:
-    if descriptor.full_name in outer:
-        raise _Unusable(f"the message {descriptor.full_name} contains itself, which has no type in Spark")
+    `outer`: the messages that it is in. Raises: ValueError: it has no type in Spark.
+    """
+    name = descriptor.full_name
+    if name in outer:
+        raise ValueError(f"the message {name} contains itself, which has no type in Spark")
     if not descriptor.fields:
-        raise _Unusable(f"the message {descriptor.full_name} has no fields")
-    inner = (*outer, descriptor.full_name)
-    return spark.StructType([spark.StructField(field.name, _field_type(field, inner)) for field in descriptor.fields])
-
-
-def _field_type(field: Any, outer: tuple[str, ...]) -> spark.DataType:
-    if _is_map(field):
-        key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
-        return spark.MapType(_single_type(key, outer), _single_type(value, outer))
-    single = _single_type(field, outer)
-    return spark.ArrayType(single) if field.is_repeated else single
-
-
-def _single_type(field: Any, outer: tuple[str, ...]) -> spark.DataType:
-    if field.message_type is not None:
-        if field.message_type.full_name == TIMESTAMP:
-            return spark.TimestampType()
-        return _struct_type(field.message_type, outer)
-    return _TYPES[field.type]
-
-
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
-
-
-_TYPES: Final[Mapping[int, spark.DataType]] = {  # by the numbers of FieldDescriptorProto.Type
-    1: spark.DoubleType(),
-    2: spark.FloatType(),
-    3: _LONG,
-    4: _UINT64,
-    5: _INT,
-    6: _UINT64,  # fixed64
-    7: _LONG,  # fixed32
-    8: spark.BooleanType(),
-    9: _STRING,
-    12: spark.BinaryType(),
-    13: _LONG,  # uint32
-    14: _STRING,  # an enum
-    15: _INT,  # sfixed32
-    16: _LONG,  # sfixed64
-    17: _INT,  # sint32
-    18: _LONG,  # sint64
-}
-_UNSIGNED_64: Final = (4, 6)
-
-
-def _reading(descriptor: Any) -> Convert:
-    """A function from a message to a row."""
-    plan = [
-        (field.name, field.has_presence and not field.is_repeated, _default(field), _field_reading(field))
-        for field in descriptor.fields
-    ]
+        raise ValueError(f"the message {name} has no fields")
+    types, plan = [], []
+    for field in descriptor.fields:
+        data_type, convert = _field(field, (*outer, name))
+        types.append(spark.StructField(field.name, data_type))
+        default = field.default_value if field.has_default_value else None
+        if default is not None and convert is not None:
+            default = convert(default)
+        plan.append((field.name, field.has_presence, default, convert))
 
     def row(message: Any) -> dict[str, Any]:
         found = {}
@@ -208,110 +148,39 @@ def _reading(descriptor: Any) -> Convert:
                 found[name] = given if convert is None else convert(given)
         return found
 
-    return row
+    return spark.StructType(types), row
 
 
-def _default(field: Any) -> Any:
-    """What a field with presence has that is not set: null, unless its .proto file gives a default."""
-    if field.is_repeated or field.message_type is not None or not field.has_default_value:
-        return None
-    convert = _single_reading(field)
-    return field.default_value if convert is None else convert(field.default_value)
-
-
-def _field_reading(field: Any) -> Convert | None:
-    if _is_map(field):
-        convert = _single_reading(field.message_type.fields_by_name["value"])
+def _field(field: Any, outer: tuple[str, ...]) -> tuple[spark.DataType, Convert | None]:
+    """The same for a field. Without a function its value is right as it is."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        entry = field.message_type.fields_by_name
+        key, _ = _single(entry["key"], outer)
+        of, convert = _single(entry["value"], outer)
         if convert is None:
-            return lambda given: sorted(given.items())
-        return lambda given: [(key, convert(given[key])) for key in sorted(given)]
-    single = _single_reading(field)
+            return spark.MapType(key, of), lambda given: sorted(given.items())
+        return spark.MapType(key, of), lambda given: [(key, convert(given[key])) for key in sorted(given)]
+    of, convert = _single(field, outer)
     if not field.is_repeated:
-        return single
-    return list if single is None else lambda given: [single(each) for each in given]
+        return of, convert
+    return spark.ArrayType(of), list if convert is None else lambda given: [convert(each) for each in given]
 
 
-def _single_reading(field: Any) -> Convert | None:
-    """None: the value is right as it is."""
+def _single(field: Any, outer: tuple[str, ...]) -> tuple[spark.DataType, Convert | None]:
+    if field.message_type is not None and field.message_type.full_name == "google.protobuf.Timestamp":
+        return spark.TimestampType(), lambda given: given.seconds * 1_000_000 + given.nanos // 1000
     if field.message_type is not None:
-        return _microseconds if field.message_type.full_name == TIMESTAMP else _reading(field.message_type)
+        return _message(field.message_type, outer)
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-        return lambda number: names.get(number) or str(number)
-    return Decimal if field.type in _UNSIGNED_64 else None
+        return spark.StringType(), lambda number: names.get(number) or str(number)
+    return spark.BinaryType() if field.type == field.TYPE_BYTES else _TYPES[field.cpp_type], None
 
 
-def _microseconds(given: Any) -> int:
-    return int(given.seconds * 1_000_000 + given.nanos // 1000)
-
-
-def _writing(descriptor: Any) -> Callable[[Any, Mapping[str, Any]], None]:
-    """A function that fills a message from a row. Fields that are null stay unset."""
-    plan = {field.name: _field_writing(field) for field in descriptor.fields}
-
-    def fill(message: Any, row: Mapping[str, Any]) -> None:
-        for name, given in row.items():
-            if given is not None:
-                plan[name](message, given)
-
-    return fill
-
-
-def _field_writing(field: Any) -> Callable[[Any, Any], None]:
-    name = field.name
-    if _is_map(field):
-        return _map_writing(name, field.message_type.fields_by_name["value"])
-    if field.message_type is None:
-        convert = _single_writing(field)
-        if not field.is_repeated:
-            return lambda message, given: setattr(message, name, convert(given))
-        return lambda message, given: getattr(message, name).extend(convert(each) for each in given)
-    fill = _message_writing(field.message_type)
-    if field.is_repeated:
-
-        def add(message: Any, given: Any) -> None:
-            for each in given:
-                fill(getattr(message, name).add(), each)
-
-        return add
-
-    def set_one(message: Any, given: Any) -> None:
-        inner = getattr(message, name)
-        inner.SetInParent()
-        fill(inner, given)
-
-    return set_one
-
-
-def _map_writing(name: str, value: Any) -> Callable[[Any, Any], None]:
-    fill = None if value.message_type is None else _message_writing(value.message_type)
-    convert = _single_writing(value)
-
-    def put(message: Any, given: Mapping[Any, Any]) -> None:
-        target = getattr(message, name)
-        for key, each in given.items():
-            if fill is None:
-                target[key] = convert(each)
-            else:
-                fill(target[key], each)
-
-    return put
-
-
-def _message_writing(descriptor: Any) -> Callable[[Any, Any], None]:
-    if descriptor.full_name == TIMESTAMP:
-        return lambda message, given: message.FromDatetime(given)
-    fill = _writing(descriptor)
-
-    def strict(message: Any, given: Any) -> None:
-        if given is None:
-            raise ValueError(f"an element of the type {descriptor.full_name} is null")
-        fill(message, given)
-
-    return strict
-
-
-def _single_writing(field: Any) -> Convert:
-    if field.enum_type is not None:
-        return lambda given: field.enum_type.values_by_name[given].number
-    return int if field.type in _UNSIGNED_64 else lambda given: given
+def _whole(given: Any) -> Any:
+    """The value with whole numbers in place of decimals, which Spark has for `uint64`."""
+    if isinstance(given, dict):
+        return {_whole(name): _whole(each) for name, each in given.items()}
+    if isinstance(given, list):
+        return [_whole(each) for each in given]
+    return int(given) if isinstance(given, Decimal) else given

@@ -22,19 +22,17 @@ LIST_S: Final = 1.0
 
 
 class SchemaFolder:
-    """Schemas of one directory. Methods raise PipelineError."""
+    """Schemas of one format in one directory. Methods raise PipelineError."""
 
     def __init__(self, uri: str, suffix: str, now: Callable[[], float] = time.monotonic) -> None:
-        """`suffix`: of the schema files of one format. `now`: the clock, in seconds."""
-        self.uri = uri
-        self._suffix = suffix
+        """`suffix`: of the schema files. `now`: the clock, in seconds."""
+        self._where, self._suffix, self._now = f"schemaRegistry {uri!r}", suffix, now
         try:
-            self._files, root = fs.FileSystem.from_uri(uri if "://" in uri else os.path.abspath(uri))
+            files, root = fs.FileSystem.from_uri(uri if "://" in uri else os.path.abspath(uri))
         except (OSError, ValueError) as fault:
-            raise PipelineError(f"schemaRegistry {uri!r} cannot be opened: {fault}") from None
-        self._root = root.rstrip("/")
-        self._ids: set[int] = set()
-        self._now = now
+            raise PipelineError(f"{self._where} cannot be opened: {fault}") from None
+        self._files = fs.SubTreeFileSystem(root, files)
+        self._names: set[str] = set()
         self._listed_at = -math.inf
 
     def resolve(self, name: str) -> int:
@@ -44,57 +42,39 @@ class SchemaFolder:
                 raise PipelineError(f"valueSchema {name} is not a schema id: ids are 1 to {MAX_ID}")
             return int(name)
         path = f"subjects/{quote(name, safe='')}.json"
-        text = self._read(path)
-        if text is None:
-            raise PipelineError(f"schemaRegistry {self.uri!r} has no subject {name!r}: {path} is missing")
+        text = self._read(path, f"subject {name!r}")
         try:
             ids = json.loads(text)
         except ValueError:
             ids = None
         if not isinstance(ids, list) or not ids or not all(type(each) is int and 0 < each <= MAX_ID for each in ids):
-            raise PipelineError(
-                f"{path} in schemaRegistry {self.uri!r} must be a list of schema ids, the newest last, as [1, 2]"
-            )
+            raise PipelineError(f"{path} in {self._where} must be a list of schema ids, the newest last, as [1, 2]")
         return int(ids[-1])
 
     def knows(self, schema_id: int) -> bool:
         """Whether there is a schema with this id."""
-        if schema_id not in self._ids and self._now() - self._listed_at >= LIST_S:
+        name = f"{schema_id}.{self._suffix}"
+        if name not in self._names and self._now() - self._listed_at >= LIST_S:
             self._listed_at = self._now()
-            self._ids = self._listed()
-        return schema_id in self._ids
-
-    def _listed(self) -> set[int]:
-        try:
-            listed = self._files.get_file_info(fs.FileSelector(self._root))
-        except (OSError, ValueError) as fault:
-            raise PipelineError(f"schemaRegistry {self.uri!r} cannot be read: {fault}") from None
-        found = set()
-        for info in listed:
-            name, _, suffix = info.base_name.rpartition(".")
-            if suffix == self._suffix and name.isascii() and name.isdigit():
-                found.add(int(name))
-        return found
+            try:
+                self._names = {info.base_name for info in self._files.get_file_info(fs.FileSelector(""))}
+            except (OSError, ValueError) as fault:
+                raise PipelineError(f"{self._where} cannot be read: {fault}") from None
+        return name in self._names
 
     def schema(self, schema_id: int) -> bytes:
         """The text of a schema."""
-        text = self._read(f"{schema_id}.{self._suffix}")
-        if text is None:
-            raise PipelineError(
-                f"schemaRegistry {self.uri!r} has no schema {schema_id}: {schema_id}.{self._suffix} is missing"
-            )
-        return text
+        return self._read(f"{schema_id}.{self._suffix}", f"schema {schema_id}")
 
     def fault(self, schema_id: int, why: Any) -> PipelineError:
         """A schema cannot be used."""
-        return PipelineError(f"{schema_id}.{self._suffix} in schemaRegistry {self.uri!r} cannot be used: {why}")
+        return PipelineError(f"{schema_id}.{self._suffix} in {self._where} cannot be used: {why}")
 
-    def _read(self, path: str) -> bytes | None:
+    def _read(self, path: str, what: str) -> bytes:
         try:
-            with self._files.open_input_stream(f"{self._root}/{path}") as file:
-                found: bytes = file.read()
-                return found
+            with self._files.open_input_stream(path) as file:
+                return bytes(file.read())
         except FileNotFoundError:
-            return None
+            raise PipelineError(f"{self._where} has no {what}: {path} is missing") from None
         except (OSError, ValueError) as fault:
-            raise PipelineError(f"schemaRegistry {self.uri!r} cannot be read: {fault}") from None
+            raise PipelineError(f"{self._where} cannot be read: {fault}") from None

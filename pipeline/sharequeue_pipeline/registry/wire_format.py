@@ -1,4 +1,4 @@
-"""What stands in front of a value: the magic byte, the schema id, and Protobuf's message indexes. Pure.
+"""The bytes in front of a value: the magic byte, the schema id, and Protobuf's message indexes. Pure.
 
 Message indexes say which message of the .proto file a value is: the place of an outer message, of the message in it,
 and so on. They are numbers in zigzag form, their count in front; a single 0 stands for the first message, [0].
@@ -8,7 +8,6 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-MAGIC: Final = 0
 _HEADER: Final = struct.Struct(">bI")
 HEADER_BYTES: Final = _HEADER.size
 MAX_INDEXES: Final = 100
@@ -29,14 +28,14 @@ def schema_id_of(value: bytes) -> int:
     if len(value) < HEADER_BYTES:
         raise Malformed("it has no schema id: a value begins with the byte 0 and 4 bytes of schema id")
     magic, schema_id = _HEADER.unpack_from(value)
-    if magic != MAGIC:
+    if magic != 0:
         raise Malformed(f"it begins with the byte {value[0]}, not with the byte 0 and a schema id")
     return int(schema_id)
 
 
 def header(schema_id: int) -> bytes:
-    """What stands in front of the values of a schema."""
-    return _HEADER.pack(MAGIC, schema_id)
+    """The bytes in front of the values of a schema."""
+    return _HEADER.pack(0, schema_id)
 
 
 def indexes_of(value: bytes) -> tuple[tuple[int, ...], int]:
@@ -57,17 +56,15 @@ def encoded_indexes(indexes: Sequence[int]) -> bytes:
     """The inverse of `indexes_of`."""
     if tuple(indexes) == (0,):
         return b"\0"
-    return b"".join(_encoded(number) for number in (len(indexes), *indexes))
+    return b"".join(map(_encoded, (len(indexes), *indexes)))
 
 
 def _number(value: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    for byte in value[at : at + _MAX_VARINT_BYTES]:
-        at += 1
-        number |= (byte & 0x7F) << shift
+    number = 0
+    for place, byte in enumerate(value[at : at + _MAX_VARINT_BYTES]):
+        number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
-        shift += 7
+            return (number >> 1) ^ -(number & 1), at + place + 1
     raise Malformed("its message indexes are cut off or too long")
 
 

@@ -5,7 +5,6 @@ Columns: value, and optionally key, headers, partition, timestamp and topic.
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
@@ -15,8 +14,9 @@ from msgspec import UNSET
 from pyspark.sql import types as spark
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.options import REGISTRY_FORMATS, SinkOptions
-from sharequeue_pipeline.registry.opening import SchemaName
+from sharequeue_pipeline.options import SinkOptions
+from sharequeue_pipeline.registry.fitting import misfit
+from sharequeue_pipeline.registry.opening import RegistryValues, registered_schema
 from sharequeue_pipeline.registry.wire_format import Misfit
 from sharequeue_pipeline.sink.digests import digest_of
 
@@ -94,8 +94,9 @@ class Rows:
         self._as_bytes = self._value_format not in ("string", "json")
         self._made: Callable[[Any], Any] | None = None
         """Makes of a value what the encoder takes. None: it takes the value."""
-        if self._value_format in REGISTRY_FORMATS:
-            self._made = _registered(options, self._value_format, value_type)
+        name = registered_schema(options)
+        if name is not None:
+            self._made = _registered(name.open(), name.value_format, value_type)
         elif self._value_format == "binary" and isinstance(value_type, spark.StringType):
             self._made = str.encode
         elif self._value_format == "json" and isinstance(value_type, _TEXT):
@@ -166,29 +167,11 @@ def _format_of(value_type: spark.DataType) -> str:
     return "string" if isinstance(value_type, spark.StringType) else "json"
 
 
-def _schema(options: SinkOptions, value_format: str) -> SchemaName:
-    assert options.schema_registry is not None  # the options were checked
-    assert options.value_schema is not None
-    return SchemaName(value_format, options.schema_registry, options.value_schema, options.value_message)
-
-
-def pinned(options: SinkOptions) -> SinkOptions:
-    """The options with a schema id in place of a subject, so that all tasks write with one schema.
-
-    Raises: PipelineError: the registry has no such subject.
-    """
-    if options.value_format not in REGISTRY_FORMATS:
-        return options
-    return replace(options, value_schema=_schema(options, options.value_format).pinned())
-
-
-def _registered(options: SinkOptions, value_format: str, value_type: spark.DataType) -> Callable[[Any], bytes]:
+def _registered(values: RegistryValues, value_format: str, value_type: spark.DataType) -> Callable[[Any], bytes]:
     """Encodes values with a schema of the registry. Raises: PipelineError: the column does not fit the schema."""
-    values = _schema(options, value_format).open()
-    try:
-        values.check(value_type)
-    except Misfit as fault:
-        raise PipelineError(f"valueFormat={value_format}: the column {fault}") from None
+    why = misfit(value_type, values.data_type)
+    if why is not None:
+        raise PipelineError(f"valueFormat={value_format}: the column {why}")
 
     def encode(value: Any) -> bytes:
         try:

@@ -18,9 +18,10 @@ from sharequeue_pipeline.ahead import in_order
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
+from sharequeue_pipeline.registry.opening import pinned
 from sharequeue_pipeline.sink import columns
 from sharequeue_pipeline.sink.attempts import Attempt, Chunk
-from sharequeue_pipeline.sink.rows import Rows, pinned
+from sharequeue_pipeline.sink.rows import Rows
 from sharequeue_pipeline.sink.rows import chunks as json_chunks
 from sharequeue_pipeline.sink.transactions import MAX_TASKS, WriteTransaction, begin, is_committed, remember
 from sharequeue_pipeline.worker_process import spare_modules

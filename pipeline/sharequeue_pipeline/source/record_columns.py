@@ -12,10 +12,9 @@ from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.registry.opening import RegistryValues
+from sharequeue_pipeline.registry.opening import RegistryValues, registered_schema
 from sharequeue_pipeline.registry.wire_format import Malformed as MalformedValue
 from sharequeue_pipeline.source.json_values import Decoded, JsonValues
-from sharequeue_pipeline.source.schema import registered_schema
 
 Malformed = dict[int, str]
 """What does not fit its schema, by the place of the record in its batch."""

@@ -1,7 +1,6 @@
 """The columns of the source, and the types of values in them."""
 
 import re
-from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Final, TypedDict
@@ -10,8 +9,8 @@ import msgspec
 from pyspark.sql import types as spark
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.options import REGISTRY_FORMATS, SourceOptions
-from sharequeue_pipeline.registry.opening import SchemaName, ddl
+from sharequeue_pipeline.options import SourceOptions
+from sharequeue_pipeline.registry.opening import registered_schema
 from sharequeue_pipeline.source import value_ddl
 
 _WHOLE_TYPE: Final = re.compile(r"\s*(?:(?:struct|array|map)\s*<.*>|[a-z]+(?:\s*\([\d\s,]*\))?)\s*", re.I | re.S)
@@ -33,22 +32,15 @@ def value_type(options: SourceOptions) -> str:
     return given if whole else f"struct<{given}>"
 
 
-def registered_schema(options: SourceOptions) -> SchemaName | None:
-    """The schema of values in the registry; None for formats without one."""
-    if options.value_format not in REGISTRY_FORMATS:
-        return None
-    assert options.schema_registry is not None  # the options were checked
-    assert options.value_schema is not None
-    return SchemaName(options.value_format, options.schema_registry, options.value_schema, options.value_message)
-
-
-def pinned(options: SourceOptions) -> SourceOptions:
-    """The options with a schema id in place of a subject, so that all tasks of a read have the same columns.
-
-    Raises: PipelineError: the registry has no such subject.
-    """
-    registered = registered_schema(options)
-    return options if registered is None else replace(options, value_schema=registered.pinned())
+def ddl(data_type: spark.DataType) -> str:
+    """A type as DDL; names may be any words."""
+    if isinstance(data_type, spark.StructType):
+        return f"struct<{','.join(f'`{field.name}`:{ddl(field.dataType)}' for field in data_type.fields)}>"
+    if isinstance(data_type, spark.ArrayType):
+        return f"array<{ddl(data_type.elementType)}>"
+    if isinstance(data_type, spark.MapType):
+        return f"map<{ddl(data_type.keyType)},{ddl(data_type.valueType)}>"
+    return data_type.simpleString()
 
 
 def columns(options: SourceOptions) -> str:
