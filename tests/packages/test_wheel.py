@@ -82,7 +82,7 @@ def test_help_needs_no_extra(plain: Environment) -> None:
         (("up", "--postgres-url", "postgresql://h", "--redis-url", "redis://h"), "server"),
         (("migrate", "--url", "postgresql://h"), "server"),
         (("pipeline",), "spark"),
-        (("pipeline", "audit"), "spark"),
+        (("pipeline", "archive"), "spark"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
