@@ -22,6 +22,7 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
+MAX_WRITE_ID: Final = 64
 Offsets = dict[str, dict[int, int]]
 """Offsets by topic and partition."""
 
@@ -41,10 +42,20 @@ class GatewayOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOptions:
-    """What to read, and how; see docs/pipeline.md. `starting`, `ending`: a word or offsets, with `mode=log`."""
+class ValueOptions:
+    """The options that source and sink have. `value_format`: None chooses by the type of the sink's column."""
 
     gateway: GatewayOptions
+    value_format: str | None = None
+    value_schema: str | None = None
+    schema_registry: str | None = None
+    value_message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(ValueOptions):
+    """What to read, and how; see docs/pipeline.md. `starting`, `ending`: a word or offsets, with `mode=log`."""
+
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     mode: str | None = None
@@ -61,9 +72,6 @@ class SourceOptions:
     on_error: str = "release"
     key_format: str = "binary"
     value_format: str = "binary"
-    value_schema: str | None = None
-    schema_registry: str | None = None
-    value_message: str | None = None
     on_malformed: str = "null"
     starting: str | Offsets = EARLIEST
     ending: str | Offsets = LATEST
@@ -74,18 +82,10 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkOptions:
-    """How to write; see docs/pipeline.md. `value_format`: None chooses by the type of the column.
+class SinkOptions(ValueOptions):
+    """How to write; see docs/pipeline.md. `checkpoint`: Spark's own option checkpointLocation, if the writer has it."""
 
-    `checkpoint`: Spark's own option checkpointLocation, if the writer has it.
-    """
-
-    gateway: GatewayOptions
     topic: str | None = None
-    value_format: str | None = None
-    value_schema: str | None = None
-    schema_registry: str | None = None
-    value_message: str | None = None
     write_id: str | None = None
     max_request_bytes: int = 4 * 1024 * 1024
     max_request_records: int = 5000
@@ -99,6 +99,15 @@ def _text(text: str) -> str:
     if not text.strip():
         raise ValueError("is empty")
     return text.strip()
+
+
+def _short(most: int) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if len(_text(text)) > most:
+            raise ValueError(f"must have at most {most} characters")
+        return text.strip()
+
+    return read
 
 
 def _url(text: str) -> str:
@@ -170,19 +179,22 @@ def _whole(value: str | int) -> int:
     return int(value)
 
 
+def _by_partition(text: str, wanted: str) -> Offsets:
+    """Whole numbers from JSON, by topic and partition. Raises: ValueError."""
+    try:
+        return {
+            topic: {_whole(partition): _whole(number) for partition, number in partitions.items()}
+            for topic, partitions in json.loads(text).items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(f"must be {wanted}, not {text!r}") from None
+
+
 def _offsets(word: str) -> Callable[[str], str | Offsets]:
     def read(text: str) -> str | Offsets:
         if text.lower() in (EARLIEST, LATEST):
             return text.lower()
-        try:
-            given = {
-                topic: {_whole(partition): _whole(offset) for partition, offset in partitions.items()}
-                for topic, partitions in json.loads(text).items()
-            }
-        except (ValueError, AttributeError, TypeError):
-            raise ValueError(
-                f'must be {EARLIEST}, {LATEST} or like {{"orders":{{"0":17}}}} (default {word}), not {text!r}'
-            ) from None
+        given = _by_partition(text, f'{EARLIEST}, {LATEST} or like {{"orders":{{"0":17}}}} (default {word})')
         for topic, partitions in given.items():
             for partition, offset in partitions.items():
                 if offset < EARLIEST_OFFSET:
@@ -196,16 +208,11 @@ def _offsets(word: str) -> Callable[[str], str | Offsets]:
 
 def _times(text: str) -> Offsets:
     """A time in ms for each partition."""
-    try:
-        given = {
-            topic: {_whole(partition): _whole(time) for partition, time in partitions.items()}
-            for topic, partitions in json.loads(text).items()
-        }
-        if all(time >= 0 for found in given.values() for time in found.values()):
-            return given
-    except (ValueError, AttributeError, TypeError):
-        pass
-    raise ValueError(f'must be times in ms like {{"orders":{{"0":1700000000000}}}}, not {text!r}')
+    wanted = 'times in ms like {"orders":{"0":1700000000000}}'
+    given = _by_partition(text, wanted)
+    if any(time < 0 for found in given.values() for time in found.values()):
+        raise ValueError(f"must be {wanted}, not {text!r}")
+    return given
 
 
 Reader = Callable[[str], Any]
@@ -213,6 +220,12 @@ GATEWAY: Final[Mapping[str, tuple[str, Reader]]] = {
     "url": ("url", _url),
     "token": ("token", _text),
     "timeoutMs": ("timeout_ms", _number(1, 24 * 3_600_000)),
+}
+VALUES: Final[Mapping[str, tuple[str, Reader]]] = {
+    "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
+    "valueSchema": ("value_schema", _text),
+    "schemaRegistry": ("schema_registry", _text),
+    "valueMessage": ("value_message", _text),
 }
 SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "topics": ("topics", _names),
@@ -230,10 +243,7 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "lockRenew": ("lock_renew", _flag),
     "onError": ("on_error", _choice("release", "reject")),
     "keyFormat": ("key_format", _choice("binary", "string")),
-    "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
-    "valueSchema": ("value_schema", _text),
-    "schemaRegistry": ("schema_registry", _text),
-    "valueMessage": ("value_message", _text),
+    **VALUES,
     "onMalformed": ("on_malformed", _choice("reject", "null", "fail")),
     "startingOffsets": ("starting", _offsets(EARLIEST)),
     "endingOffsets": ("ending", _offsets(LATEST)),
@@ -246,15 +256,12 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
 }
 SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "topic": ("topic", _text),
-    "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
-    "valueSchema": ("value_schema", _text),
-    "schemaRegistry": ("schema_registry", _text),
-    "valueMessage": ("value_message", _text),
-    "writeId": ("write_id", _text),
+    **VALUES,
+    "writeId": ("write_id", _short(MAX_WRITE_ID)),
     "maxRequestBytes": ("max_request_bytes", _number(1, 8 * 1024 * 1024)),
     "maxRequestRecords": ("max_request_records", _number(1, MAX_RECORDS)),
     "transactional": ("transactional", _flag),
-    "transactionalId": ("transactional_id", _text),
+    "transactionalId": ("transactional_id", _short(MAX_NAME_LENGTH)),
     "transactionTimeoutMs": ("transaction_timeout_ms", _number(1, 24 * 3_600_000)),
 }
 KAFKA: Final[Mapping[str, str]] = {
@@ -274,7 +281,6 @@ KAFKA: Final[Mapping[str, str]] = {
     "kafkaconsumer.polltimeoutms": "timeoutMs is the time for all tries of a call",
 }
 """What takes the place of an option of Spark's Kafka source or sink, by its name in small letters."""
-MAX_WRITE_ID: Final = 64
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 
@@ -375,16 +381,8 @@ def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of a sink. Raises: PipelineError: one is unknown or wrong."""
     values, gateway = _read(options, SINK)
-    if len(values.get("write_id", "")) > MAX_WRITE_ID:
-        raise PipelineError(f"writeId must have at most {MAX_WRITE_ID} characters")
-    if len(values.get("transactional_id", "")) > MAX_NAME_LENGTH:
-        raise PipelineError(f"transactionalId must have at most {MAX_NAME_LENGTH} characters")
-    transactional = values.get("transactional", False)
-    for attribute, name in (
-        ("transactional_id", "transactionalId"),
-        ("transaction_timeout_ms", "transactionTimeoutMs"),
-    ):
-        if attribute in values and not transactional:
+    for name in ("transactionalId", "transactionTimeoutMs"):
+        if SINK[name][0] in values and not values.get("transactional"):
             raise PipelineError(f"{name} needs transactional=true")
     _check_value_schema(values, values.get("topic"))
     if "value_schema" in values and values.get("value_format") not in REGISTRY_FORMATS:

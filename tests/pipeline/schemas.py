@@ -8,6 +8,8 @@ from typing import Any
 
 import fastavro
 from google.protobuf import descriptor_pb2, timestamp_pb2
+from sharequeue_pipeline.options import GatewayOptions, ValueOptions
+from sharequeue_pipeline.registry.opening import RegistryValues, registry_values
 
 FIRST: dict[str, Any] = {
     "type": "record",
@@ -48,6 +50,21 @@ def write(directory: Path) -> Path:
     (directory / "subjects" / "orders-value.json").write_text("[1, 2]")
     (directory / "subjects" / "shop.Order.json").write_text("[7, 8]")
     return directory
+
+
+def opened(registry: Path | str, value_format: str, schema: str, message: str | None = None) -> RegistryValues:
+    """The values of a schema, which `schema` names by its id or a subject."""
+    found = registry_values(
+        ValueOptions(
+            gateway=GatewayOptions(),
+            value_format=value_format,
+            value_schema=schema,
+            schema_registry=str(registry),
+            value_message=message,
+        )
+    )
+    assert found is not None
+    return found
 
 
 def avro(schema_id: int, schema: Any, value: Any) -> bytes:

@@ -147,8 +147,11 @@ def test_sink_options_are_parsed() -> None:
     [
         ({"topics": "out"}, "there is no option 'topics'"),
         ({"maxRequestBytes": "100000000"}, "the option maxRequestBytes must be a whole number from 1 to 8388608"),
-        ({"writeId": "x" * 65}, "writeId must have at most 64 characters"),
-        ({"transactional": "true", "transactionalId": "x" * 250}, "transactionalId must have at most 249 characters"),
+        ({"writeId": "x" * 65}, "the option writeId must have at most 64 characters"),
+        (
+            {"transactional": "true", "transactionalId": "x" * 250},
+            "the option transactionalId must have at most 249 characters",
+        ),
         ({"transactionalId": "x"}, "transactionalId needs transactional=true"),
         ({"transactional": "false", "transactionTimeoutMs": "1"}, "transactionTimeoutMs needs transactional=true"),
         (

@@ -16,7 +16,7 @@ from pyspark.sql import types as spark
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import sink_options, source_options
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.registry.opening import SchemaName, pinned
+from sharequeue_pipeline.registry.opening import pinned
 from sharequeue_pipeline.registry.schema_folder import SchemaFolder
 from sharequeue_pipeline.sink.rows import Rows
 from sharequeue_pipeline.source.record_columns import RecordColumns
@@ -34,17 +34,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return schemas.write(tmp_path_factory.mktemp("registry") / "schemas")
 
 
-def name_of(registry: Path, value_format: str, schema: str, message: str | None = None) -> SchemaName:
-    return SchemaName(value_format, str(registry), schema, message)
-
-
 def read(
     registry: Path, value_format: str, *values: bytes | None, schema: str = "orders-value", **options: str
 ) -> tuple[list[Any], dict[str, str]]:
     """The column `value`, and why values were rejected, by offset from 10 on."""
     given = {"topics": "t", "group": "g", "valueFormat": value_format, "schemaRegistry": str(registry)}
     made = source_options({**given, "valueSchema": schema, "onMalformed": "reject", **options})
-    data_type = name_of(registry, value_format, schema, options.get("valueMessage")).open().data_type
+    data_type = schemas.opened(registry, value_format, schema, options.get("valueMessage")).data_type
     columns = RecordColumns(made, schema_of(data_type))
     records = batch_of(['"value":null' if value is None else raw(value) for value in values])
     found = columns.batch(Range("t", 3, 10, 99, 2), records).to_pydict()
@@ -178,7 +174,7 @@ def test_avro_types_are_those_of_from_avro(tmp_path: Path) -> None:
     }
     fields = [{"name": name, "type": kind} for name, (kind, _) in kinds.items()]
     (tmp_path / "3.avsc").write_text(json.dumps({"type": "record", "name": "All", "fields": fields}))
-    found = name_of(tmp_path, "avro", "3").open().data_type
+    found = schemas.opened(tmp_path, "avro", "3").data_type
     assert ddl(found) == f"struct<{','.join(f'`{name}`:{of}' for name, (_, of) in kinds.items())}>"
 
 
@@ -201,9 +197,48 @@ def test_avro_types_are_those_of_from_avro(tmp_path: Path) -> None:
 def test_an_avro_schema_without_a_column_is_one_line(tmp_path: Path, schema: str, why: str) -> None:
     (tmp_path / "3.avsc").write_text(schema)
     with pytest.raises(PipelineError, match=r"^3\.avsc in schemaRegistry '.*' cannot be used: ") as refused:
-        name_of(tmp_path, "avro", "3").open()
+        schemas.opened(tmp_path, "avro", "3")
     assert why in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+INNER = {
+    "type": "record",
+    "name": "In",
+    "fields": [
+        {"name": "raw", "type": "bytes", "default": "\u00fe"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "default", "value"),
+    [
+        ("string", "\u00e9", "\u00e9"),
+        (["null", {"type": "int", "logicalType": "date"}], 3, datetime.date(1970, 1, 4)),
+        ({"type": "fixed", "name": "F", "size": 1}, "\u00ff", b"\xff"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
+            "\u0001\u0000",
+            Decimal("2.56"),
+        ),
+        ({"type": "map", "values": "bytes"}, {"a": "\u00ff"}, {"a": b"\xff"}),
+        ({"type": "array", "items": INNER}, [{}], [{"raw": b"\xfe", "note": None}]),
+        (INNER, {"note": "n"}, None),
+    ],
+)
+def test_a_default_is_what_a_value_would_be(tmp_path: Path, schema: Any, default: Any, value: Any) -> None:
+    first = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
+    (tmp_path / "1.avsc").write_text(json.dumps(first))
+    fields = [{"name": "id", "type": "int"}, {"name": "new", "type": schema, "default": default}]
+    (tmp_path / "2.avsc").write_text(json.dumps({**first, "fields": fields}))
+    if value is None:
+        with pytest.raises(PipelineError, match=r"the default .* has a value of a union in it"):
+            schemas.opened(tmp_path, "avro", "2")
+        return
+    found = schemas.opened(tmp_path, "avro", "2").decode(schemas.avro(1, first, {"id": 1}))
+    assert found == {"id": 1, "new": value}
 
 
 def test_a_schema_that_may_take_any_time_is_refused_for_values_too(registry: Path, tmp_path: Path) -> None:
@@ -220,7 +255,7 @@ def test_a_schema_that_may_take_any_time_is_refused_for_values_too(registry: Pat
 
 def order(registry: Path, **fields: Any) -> bytes:
     """A value of the newest Order, written by the sink."""
-    data_type = name_of(registry, "protobuf", "8", "shop.Order").open().data_type
+    data_type = schemas.opened(registry, "protobuf", "8", "shop.Order").data_type
     assert isinstance(data_type, spark.StructType)
     given = spark.StructType([data_type[name] for name in fields])
     options = {"topic": "t", "valueFormat": "protobuf", "schemaRegistry": str(registry), "valueSchema": "shop.Order"}
@@ -330,7 +365,7 @@ def test_a_protobuf_schema_that_cannot_be_used_is_one_line(tmp_path: Path) -> No
         ("5", None, "it is an empty descriptor set"),
     ):
         with pytest.raises(PipelineError, match=why):
-            name_of(home, "protobuf", schema_id, message).open()
+            schemas.opened(home, "protobuf", schema_id, message)
 
 
 # Options, subjects, and the reader's columns
@@ -375,14 +410,14 @@ def test_a_subject_or_id_that_is_not_there_is_one_line(tmp_path: Path, schema: s
     (home / "subjects" / "broken.json").write_text('[1, "2"]')
     (home / "subjects" / "empty.json").write_text("[]")
     with pytest.raises(PipelineError, match=why):
-        name_of(home, "avro", schema).open()
+        schemas.opened(home, "avro", schema)
 
 
 def test_a_registry_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="has no subject 'orders-value'"):
-        name_of(tmp_path / "nowhere", "avro", "orders-value").open()
+        schemas.opened(tmp_path / "nowhere", "avro", "orders-value")
     with pytest.raises(PipelineError, match=r"schemaRegistry 'what://x' cannot be opened"):
-        SchemaName("avro", "what://x", "1", None).open()
+        schemas.opened("what://x", "avro", "1")
 
 
 def test_an_id_that_is_added_while_a_task_runs_is_found_within_a_second(tmp_path: Path) -> None:
@@ -405,7 +440,7 @@ def test_a_read_keeps_the_schema_that_its_columns_come_from(tmp_path: Path) -> N
     home = schemas.write(tmp_path / "schemas")
     (home / "subjects" / "orders-value.json").write_text("[1]")
     options = source_options({"topics": "orders", "valueFormat": "avro", "schemaRegistry": str(home)})
-    first = name_of(home, "avro", "1").open().data_type
+    first = schemas.opened(home, "avro", "1").data_type
     at_load = pinned(options)
     assert at_load.value_schema == "1"
     (home / "subjects" / "orders-value.json").write_text("[1, 2]")

@@ -18,7 +18,6 @@ import sharequeue_pipeline
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import _parse_datatype_string
-from sharequeue_pipeline.registry.opening import SchemaName
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
@@ -97,5 +96,5 @@ def test_a_schema_is_copied_from_a_registry_server(tmp_path: Path, code: str) ->
     with registry_server() as url:
         command = code.replace("$REGISTRY", url).replace("/tmp/schemas", str(tmp_path))
         subprocess.run(["bash", "-eo", "pipefail", "-c", command], check=True, timeout=300)
-    assert SchemaName("avro", str(tmp_path), "1", None).open().data_type
+    assert schemas.opened(tmp_path, "avro", "1").data_type
     assert json.loads((tmp_path / "1.avsc").read_text()) == schemas.FIRST

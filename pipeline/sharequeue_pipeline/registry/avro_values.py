@@ -124,7 +124,10 @@ def _default(given: Any, schema: Any) -> Any:
     if isinstance(schema, list):
         schema = next(each for each in schema if each != "null")
     record = {"type": "record", "name": "default", "fields": [{"name": "of", "type": schema}]}
-    found: Any = next(fastavro.json_reader(io.StringIO(json.dumps({"of": given})), record))
+    try:
+        found: Any = next(fastavro.json_reader(io.StringIO(json.dumps({"of": given})), record))
+    except AttributeError:  # the library wants the name of a type there, as in an Avro file in JSON
+        raise ValueError(f"the default {json.dumps(given)} has a value of a union in it") from None
     return found["of"]
 
 

@@ -3,17 +3,17 @@
 The parts that read schemas and values are imported when a query has such a format.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql import types as spark
 
-from sharequeue_pipeline.options import REGISTRY_FORMATS, SinkOptions, SourceOptions
+from sharequeue_pipeline.options import REGISTRY_FORMATS, ValueOptions
 
 if TYPE_CHECKING:
     from sharequeue_pipeline.registry.schema_folder import SchemaFolder
 
-Options = TypeVar("Options", SourceOptions, SinkOptions)
+Options = TypeVar("Options", bound=ValueOptions)
 
 
 class RegistryValues(Protocol):
@@ -25,45 +25,34 @@ class RegistryValues(Protocol):
     def encode(self, value: Any) -> bytes: ...
 
 
-@dataclass(frozen=True)
-class SchemaName:
-    """A schema as options name it. `schema`: an id or a subject; `message`: of a Protobuf schema, None for its first.
+def registry_values(options: ValueOptions) -> RegistryValues | None:
+    """The values of the options' schema; None for formats without one.
 
-    Methods raise PipelineError: the schema or the subject is missing, or cannot be used.
+    Raises: PipelineError: the schema is missing, or cannot be used.
     """
-
-    value_format: str
-    registry: str
-    schema: str
-    message: str | None
-
-    def folder(self) -> "SchemaFolder":
-        from sharequeue_pipeline.registry.schema_folder import SchemaFolder  # noqa: PLC0415
-
-        return SchemaFolder(self.registry, "avsc" if self.value_format == "avro" else "desc")
-
-    def open(self) -> RegistryValues:
-        schemas = self.folder()
-        schema_id = schemas.resolve(self.schema)
-        if self.value_format == "avro":
-            from sharequeue_pipeline.registry.avro_values import AvroValues  # noqa: PLC0415
-
-            return AvroValues(schemas, schema_id)
-        from sharequeue_pipeline.registry.protobuf_values import ProtobufValues  # noqa: PLC0415
-
-        return ProtobufValues(schemas, schema_id, self.message)
-
-
-def registered_schema(options: SourceOptions | SinkOptions) -> SchemaName | None:
-    """The schema of values in the registry; None for formats without one."""
     if options.value_format not in REGISTRY_FORMATS:
         return None
-    assert options.schema_registry is not None  # the options were checked
-    assert options.value_schema is not None
-    return SchemaName(options.value_format, options.schema_registry, options.value_schema, options.value_message)
+    schemas, schema_id = _schema(options)
+    if options.value_format == "avro":
+        from sharequeue_pipeline.registry.avro_values import AvroValues  # noqa: PLC0415
+
+        return AvroValues(schemas, schema_id)
+    from sharequeue_pipeline.registry.protobuf_values import ProtobufValues  # noqa: PLC0415
+
+    return ProtobufValues(schemas, schema_id, options.value_message)
 
 
 def pinned(options: Options) -> Options:
     """The options with a schema id in place of a subject, so that all tasks have one schema. Raises: PipelineError."""
-    name = registered_schema(options)
-    return options if name is None else replace(options, value_schema=str(name.folder().resolve(name.schema)))
+    if options.value_format not in REGISTRY_FORMATS:
+        return options
+    return replace(options, value_schema=str(_schema(options)[1]))
+
+
+def _schema(options: ValueOptions) -> tuple["SchemaFolder", int]:
+    from sharequeue_pipeline.registry.schema_folder import SchemaFolder  # noqa: PLC0415
+
+    assert options.schema_registry is not None  # the options were checked
+    assert options.value_schema is not None
+    folder = SchemaFolder(options.schema_registry, "avsc" if options.value_format == "avro" else "desc")
+    return folder, folder.resolve(options.value_schema)

@@ -62,10 +62,11 @@ class ProtobufValues:
         descriptor = pool.FindMessageTypeByName(self._name)
         self._class: Any = message_factory.GetMessageClass(descriptor)
         try:
-            self.data_type, self._to_row = _message(descriptor, ())
+            columns, self._to_row = _message(descriptor, ())
         except ValueError as fault:
             raise schemas.fault(schema_id, fault) from None
-        self._decimals = [each.name for each in self.data_type.fields if "decimal" in each.dataType.simpleString()]
+        self.data_type: spark.DataType = columns
+        self._decimals = [each.name for each in columns if "decimal" in each.dataType.simpleString()]
         self._header = header(schema_id) + encoded_indexes(of_name[self._name])
 
     def decode(self, value: bytes) -> Any:

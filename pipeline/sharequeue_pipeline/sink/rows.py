@@ -16,7 +16,7 @@ from pyspark.sql import types as spark
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SinkOptions
 from sharequeue_pipeline.registry.fitting import misfit
-from sharequeue_pipeline.registry.opening import RegistryValues, registered_schema
+from sharequeue_pipeline.registry.opening import RegistryValues, registry_values
 from sharequeue_pipeline.registry.wire_format import Misfit
 from sharequeue_pipeline.sink.digests import digest_of
 
@@ -94,9 +94,9 @@ class Rows:
         self._as_bytes = self._value_format not in ("string", "json")
         self._made: Callable[[Any], Any] | None = None
         """Makes of a value what the encoder takes. None: it takes the value."""
-        name = registered_schema(options)
-        if name is not None:
-            self._made = _registered(name.open(), name.value_format, value_type)
+        registered = registry_values(options)
+        if registered is not None:
+            self._made = _registered(registered, self._value_format, value_type)
         elif self._value_format == "binary" and isinstance(value_type, spark.StringType):
             self._made = str.encode
         elif self._value_format == "json" and isinstance(value_type, _TEXT):

@@ -12,7 +12,7 @@ from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.registry.opening import RegistryValues, registered_schema
+from sharequeue_pipeline.registry.opening import RegistryValues, registry_values
 from sharequeue_pipeline.registry.wire_format import Malformed as MalformedValue
 from sharequeue_pipeline.source.json_values import Decoded, JsonValues
 
@@ -45,9 +45,9 @@ class RecordColumns:
         arrow_type = self._schema.field("value").type
         if options.value_format == "json":
             return _JsonColumn(schema["value"].dataType, arrow_type, self._malformed)
-        registered = registered_schema(options)
+        registered = registry_values(options)
         if registered is not None:
-            return _RegistryColumn(registered.open(), arrow_type, self._malformed)
+            return _RegistryColumn(registered, arrow_type, self._malformed)
         return _as_strings if options.value_format == "string" else lambda values, _: values
 
     def batch(self, entry: Range, records: Any) -> Any:

@@ -10,7 +10,7 @@ from pyspark.sql import types as spark
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
-from sharequeue_pipeline.registry.opening import registered_schema
+from sharequeue_pipeline.registry.opening import registry_values
 from sharequeue_pipeline.source import value_ddl
 
 _WHOLE_TYPE: Final = re.compile(r"\s*(?:(?:struct|array|map)\s*<.*>|[a-z]+(?:\s*\([\d\s,]*\))?)\s*", re.I | re.S)
@@ -21,9 +21,9 @@ COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "
 
 def value_type(options: SourceOptions) -> str:
     """The type of values as DDL. Raises: PipelineError: `valueSchema` cannot be read."""
-    registered = registered_schema(options)
-    if registered is not None:
-        return ddl(registered.open().data_type)
+    values = registry_values(options)
+    if values is not None:
+        return ddl(values.data_type)
     given = options.value_schema
     if given is None:
         return options.value_format
@@ -57,8 +57,8 @@ def check_columns(schema: spark.StructType, options: SourceOptions) -> None:
         raise PipelineError(
             f"the columns are {', '.join(COLUMNS)}: leave out .schema(…), and use valueFormat=json with valueSchema"
         )
-    registered = registered_schema(options)
-    if registered is not None and ddl(registered.open().data_type) != ddl(schema["value"].dataType):
+    values = registry_values(options)
+    if values is not None and ddl(values.data_type) != ddl(schema["value"].dataType):
         raise PipelineError(
             "the columns of valueSchema have changed since load(): load() again, or name a schema id in place of a subject"
         )
