@@ -18,7 +18,7 @@ from pyspark.sql import types as spark
 from sharequeue_pipeline.registry.schema_folder import SchemaFolder
 from sharequeue_pipeline.registry.wire_format import HEADER_BYTES, Malformed, Misfit, header, schema_id_of
 
-_PRIMITIVES: Final[Mapping[str, spark.DataType]] = {
+_SIMPLE: Final[Mapping[str, spark.DataType]] = {
     "boolean": spark.BooleanType(),
     "int": spark.IntegerType(),
     "long": spark.LongType(),
@@ -26,6 +26,8 @@ _PRIMITIVES: Final[Mapping[str, spark.DataType]] = {
     "double": spark.DoubleType(),
     "string": spark.StringType(),
     "bytes": spark.BinaryType(),
+    "fixed": spark.BinaryType(),
+    "enum": spark.StringType(),
 }
 _LOGICAL: Final[Mapping[tuple[Any, Any], spark.DataType]] = {
     ("int", "date"): spark.DateType(),
@@ -33,11 +35,6 @@ _LOGICAL: Final[Mapping[tuple[Any, Any], spark.DataType]] = {
     ("long", "timestamp-micros"): spark.TimestampType(),
     ("long", "local-timestamp-millis"): spark.TimestampNTZType(),
     ("long", "local-timestamp-micros"): spark.TimestampNTZType(),
-}
-_NAMED: Final[Mapping[Any, spark.DataType]] = {"enum": spark.StringType(), "fixed": spark.BinaryType()}
-_JOINED: Final[Mapping[frozenset[Any], spark.DataType]] = {
-    frozenset({spark.IntegerType, spark.LongType}): spark.LongType(),
-    frozenset({spark.FloatType, spark.DoubleType}): spark.DoubleType(),
 }
 MAX_PRECISION: Final = 38
 
@@ -138,24 +135,19 @@ def _type(schema: Any, path: str, without: list[str]) -> spark.DataType:
     Raises: ValueError: a few bytes may take any time or any depth to read.
     """
     if isinstance(schema, list):
-        return _union_type([_type(each, path, without) for each in schema if each != "null"], path, without)
+        members = [_type(each, path, without) for each in schema if each != "null"]
+        if len(members) == 1:
+            return members[0]
+        without.append(f"{path} is a union of several types, which has no type in Spark")
+        return spark.StringType()
     if isinstance(schema, dict):
         return _parts_type(schema, path, without)
     if schema == "null":
         without.append(f"{path} is of the type null, which has no type in Spark")
         return spark.NullType()
-    if schema not in _PRIMITIVES:
+    if schema not in _SIMPLE:
         raise ValueError(f"the type {schema!r} contains itself")
-    return _PRIMITIVES[schema]
-
-
-def _union_type(members: list[spark.DataType], path: str, without: list[str]) -> spark.DataType:
-    if len(members) == 1:
-        return members[0]
-    joined = _JOINED.get(frozenset(map(type, members)))
-    if joined is None:
-        without.append(f"{path} is a union of several types, which has no type in Spark")
-    return joined or spark.StringType()
+    return _SIMPLE[schema]
 
 
 def _parts_type(schema: dict[str, Any], path: str, without: list[str]) -> spark.DataType:
@@ -181,7 +173,7 @@ def _parts_type(schema: dict[str, Any], path: str, without: list[str]) -> spark.
                 )
             return spark.DecimalType(schema["precision"], schema.get("scale", 0))
         case kind, logical:
-            return _LOGICAL.get((kind, logical)) or _NAMED.get(kind) or _type(kind, path, without)
+            return _LOGICAL.get((kind, logical)) or _type(kind, path, without)
 
 
 def _takes_no_bytes(of: spark.DataType) -> bool:
