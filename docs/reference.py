@@ -23,7 +23,7 @@ import sharequeue_share_coordinator.metrics
 import sharequeue_share_coordinator.settings
 from prometheus_client.metrics import MetricWrapperBase
 from sharequeue_gateway.leader.reports import backlog, led_metrics, queue_series
-from sharequeue_gateway.producing import append_metrics, transaction_metrics
+from sharequeue_gateway.producing import log_metrics
 
 import sharequeue.http.application.endpoint
 import sharequeue.http.problems
@@ -252,8 +252,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
                 *led_metrics.FAMILIES,
                 *backlog.FAMILIES,
                 *queue_series.FAMILIES,
-                *transaction_metrics.FAMILIES,
-                *append_metrics.FAMILIES,
+                *log_metrics.FAMILIES,
             ],
         ),
         "group coordinator metrics": lambda: metrics([sharequeue_coordinator.metrics]),

@@ -79,7 +79,7 @@ from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.reports.backlog import BacklogLook
 from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.producing import append_metrics, transaction_metrics
+from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
@@ -184,7 +184,7 @@ async def prepare(settings: Settings) -> Service:
     fetcher, sessions, hand_over = delivering.fetcher, delivering.sessions, delivering.hand_over
     metrics.STREAMS.set_function(delivering.streams.count)
     led_metrics.watch(leader.all, lambda: fetcher.fetches.count, dead_letters.records)
-    transaction_metrics.watch(record_log)
+    log_metrics.watch(record_log)
     metrics.PENDING_RECORDS.set_function(leading.pending.records)
     metrics.OLDEST_PENDING_SECONDS.set_function(leading.pending.oldest_s)
     metrics.OLDEST_UNAPPLIED_SECONDS.set_function(lambda: leading.pending.oldest_unapplied_s)
@@ -274,8 +274,8 @@ def _leading(base: Base, settings: Settings) -> Leading:
             settings.max_transaction_bytes,
             settings.max_open_transactions,
             settings.transaction_sweep_ms / 1000,
-            transaction_metrics.count_end,
-            transaction_metrics.count_forgotten,
+            log_metrics.count_end,
+            log_metrics.count_forgotten,
         ),
     )
     readers = Readers(base.database.query)
@@ -382,8 +382,7 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     now_ms = base.clock.now_ms
     queues = QueueSeries(leading.activity.totals, base.metadata.name_of, members.count, now_ms, most_pairs=most_pairs)
     yield from led_metrics.series(leading.leader.all, now_ms)
-    yield from transaction_metrics.series(leading.record_log)
-    yield from append_metrics.series(base.database.compression)
+    yield from log_metrics.series(leading.record_log)
     yield from queues.series()
     yield from leading.backlog.series()
 

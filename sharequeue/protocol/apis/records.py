@@ -12,8 +12,8 @@ from sharequeue.protocol.messages.records import (
     ProduceResponse,
     ReadRecordsQuery,
     RecordPage,
+    StreamQuery,
 )
-from sharequeue.protocol.messages.streams import StreamQuery
 
 _SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
 _IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours gets the first answer again")

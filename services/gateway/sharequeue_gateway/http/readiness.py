@@ -26,7 +26,7 @@ from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.producing import transaction_metrics
+from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
 
@@ -106,7 +106,7 @@ class ReadinessCheck:
 
     def _told(self) -> dict[str, str]:
         """Facts worth knowing that stop no call, and so do not change the status."""
-        stuck = transaction_metrics.told(self._transactions.open_now)
+        stuck = log_metrics.told(self._transactions.open_now)
         return {} if stuck is None else {"transactions": stuck}
 
     async def _others_do_better(self, missing: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from sharequeue.http.answer import Answer, Stream
 from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest, OriginNotAllowed
-from sharequeue.protocol.messages.streams import StreamQuery
+from sharequeue.protocol.messages.records import StreamQuery
 from sharequeue.protocol.types import MAX_TOPICS_NAMED
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers.event_stream import EVENT_STREAM, HEADERS, HEARTBEAT, event_bytes, parse_event_id

@@ -1,7 +1,7 @@
 """What `/readyz` tells of open transactions."""
 
 import pytest
-from sharequeue_gateway.producing.transaction_metrics import told
+from sharequeue_gateway.producing.log_metrics import told
 from sharequeue_gateway.record_log.transactions.open_store import OpenNow
 
 

@@ -1,5 +1,7 @@
-"""Metrics of transactions, and what `/readyz` tells of them. The record log knows the numbers;
-it imports no metrics."""
+"""Metrics of the record log: transactions, bytes of appended batches, and what `/readyz` tells of open transactions.
+
+The record log knows the numbers; it imports no metrics.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,7 +18,17 @@ QUESTIONS: Final = Family(
     "Statements that asked the log for the last stable offset of a partition and the transactions aborted there. Groups "
     "whose topics meet no transaction add none.",
 )
-FAMILIES: Final = (QUESTIONS,)
+APPENDED: Final = Family(
+    "sharequeue_appended_batch_bytes_total",
+    "counter",
+    "Bytes of the record batches that this gateway appended, before compression.",
+)
+STORED: Final = Family(
+    "sharequeue_stored_batch_bytes_total",
+    "counter",
+    "Bytes of the same batches in PostgreSQL. The ratio of both counters is what compression saves.",
+)
+FAMILIES: Final = (QUESTIONS, APPENDED, STORED)
 """As docs/metrics.md lists them."""
 TOLD_FROM_MS: Final = 60_000
 """`/readyz` names an open transaction of this age. The default time-out has ended a younger one."""
@@ -47,8 +59,14 @@ def series(record_log: PostgresRecordLog) -> Iterator[str]:
     """The metrics that prometheus_client does not keep, as lines of text."""
     yield from metrics.TRANSACTIONS_ENDED.lines()
     yield from metrics.RECORDS_SETTLED.lines()
-    yield QUESTIONS.head
-    yield QUESTIONS.line(record_log.committed_reads.questions)
+    compression = record_log.database.compression
+    for family, number in (
+        (QUESTIONS, record_log.committed_reads.questions),
+        (APPENDED, compression.appended_bytes),
+        (STORED, compression.stored_bytes),
+    ):
+        yield family.head
+        yield family.line(number)
 
 
 def told(now: OpenNow) -> str | None:
