@@ -255,7 +255,7 @@ async def _connect(settings: Settings) -> Base:
 
 
 def _leading(base: Base, settings: Settings) -> Leading:
-    clock, cluster, epochs = base.clock, base.cluster, base.epochs
+    clock, cluster = base.clock, base.cluster
     activity = Activity(
         base.database.query,
         clock,
@@ -288,7 +288,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
         lock_timers=base.lock_timers,
         take_from_former=base.routing.gateways.take_from_former,
         take_from_others=base.routing.gateways.take_from_others,
-        epochs=epochs,
+        epochs=base.epochs,
     )
     persister = Persister(base.share_coordinator, deadline_ms=settings.state_write_deadline_ms)
     dead_letters = DeadLetterQueue()
@@ -298,11 +298,12 @@ def _leading(base: Base, settings: Settings) -> Leading:
         dead_letters,
         clock=clock,
         cluster=cluster,
-        epochs=epochs,
+        epochs=base.epochs,
         max_share_partitions=settings.max_share_partitions,
     )
-    locks = LockRecorder(base.lock_timers, loads, cluster, clock)
-    leader = Leader(loads, locks, persister, dead_letters, activity, clock)
+    leader = Leader(
+        loads, LockRecorder(base.lock_timers, loads, cluster, clock), persister, dead_letters, activity, clock
+    )
     return Leading(
         record_log=record_log,
         append_news=append_news,
