@@ -26,6 +26,7 @@ from sharequeue.stack.migrate import upgrade
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
+from tests.examples import examples
 from tests.http.calls import Gateway
 from tests.warm_start import WarmStart
 
@@ -46,6 +47,7 @@ hypothesis.settings.register_profile(
     deadline=None,  # on a busy machine a slow example is not a failure
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     derandomize="SOAK" not in os.environ,  # the same examples in each run
+    max_examples=examples(100),
 )
 hypothesis.settings.load_profile("tests")
 TEMPLATE = "migrated"

@@ -254,6 +254,16 @@ async def _connect(settings: Settings) -> Base:
     )
 
 
+def _transaction_options(settings: Settings) -> TransactionOptions:
+    return TransactionOptions(
+        settings.max_transaction_bytes,
+        settings.max_open_transactions,
+        settings.transaction_sweep_ms / 1000,
+        log_metrics.count_end,
+        log_metrics.count_forgotten,
+    )
+
+
 def _leading(base: Base, settings: Settings) -> Leading:
     clock, cluster = base.clock, base.cluster
     activity = Activity(
@@ -270,13 +280,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
         log_news,
         cache_bytes=settings.record_cache_bytes,
         reading_bytes=settings.max_unsent_bytes,
-        transactions=TransactionOptions(
-            settings.max_transaction_bytes,
-            settings.max_open_transactions,
-            settings.transaction_sweep_ms / 1000,
-            log_metrics.count_end,
-            log_metrics.count_forgotten,
-        ),
+        transactions=_transaction_options(settings),
     )
     readers = Readers(base.database.query)
     loader = Loader(
