@@ -33,16 +33,19 @@ up: .venv/up-installed ## Run the whole stack on this machine: http://127.0.0.1:
 TEST = tests/pipeline/test_smoke.py tests/system/test_readme.py tests/system/test_up.py::test_data_and_locks_survive_every_kind_of_end \
 	tests/cluster/test_any_gateway.py::test_each_record_goes_to_one_of_the_clients_of_all_gateways \
 	tests/cluster/test_hand_over.py::test_holders_settle_their_records_when_their_leader_is_gone \
-	tests/http tests/storage tests/shell tests/core tests/shown $(faults:%=--ignore=%)
-# Shards of `make test-all`: each runs alone.
+	tests/http tests/storage tests/shell tests/core tests/shown $(slow:%=--ignore=%)
+# Shards of `make test-all`: each runs alone. `slow`: the modules of the quick folders that take longest.
 pipeline = tests/pipeline
 processes = tests/system tests/packages tests/traces
 cluster = tests/cluster tests/chaos
 hostile = tests/hostile
-faults = $(addprefix tests/storage/test_,large_ends.py large_snapshots.py many_begins.py many_locks.py paged_reads.py \
-	readers_interleaved.py silent_postgres.py transaction_model.py transaction_races.py) \
-	$(addprefix tests/http/test_,client_losses.py coordinators.py group_faults.py limits.py readers.py state_faults.py)
-SHARDS ?= pipeline processes cluster hostile faults
+slow = $(addprefix tests/storage/test_,large_ends.py large_snapshots.py many_begins.py many_locks.py migrations.py paged_reads.py query_plans.py \
+	readers_interleaved.py redis_away.py retaining.py share_state_faults.py silent_postgres.py transaction_model.py transaction_parts.py \
+	transaction_plans.py transaction_races.py transactions.py wide_topics.py) \
+	$(addprefix tests/http/test_,backlog_metrics.py client_losses.py client_membership.py coordinators.py fair_turns.py group_faults.py \
+	isolation_levels.py limits.py metrics.py other_systems.py readers.py state_faults.py wide_topics.py) \
+	$(addprefix tests/http/cli/test_,consuming.py producing.py transactions.py)
+SHARDS ?= pipeline processes cluster hostile slow
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean

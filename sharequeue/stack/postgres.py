@@ -37,16 +37,12 @@ class Postgres(Process):
     """The major version of every server that this program starts."""
 
     def __init__(
-        self,
-        data_dir: Path,
-        port: int = 0,
-        inherited: Sequence[int] = (),
-        *,
-        temporary: bool = False,
+        self, data_dir: Path, port: int = 0, inherited: Sequence[int] = (), *, temporary: bool = False
     ) -> None:
         """
         Args:
             temporary: after a kill of this program the next start removes data outside of `data_dir`.
+        Raises: EmbeddedError: another major version made the data.
         """
         data_dir = data_dir.absolute()
         make_private(data_dir)
@@ -57,12 +53,17 @@ class Postgres(Process):
         if self._user is not None:
             self._shelter = Shelter(self._user)
             home = self._shelter.data(home, temporary)
+        self.home = home.resolve()
+        self._check_version()
+        if self._user is not None:
             others = [str(Path(program).with_name("initdb")) for program in programs]
             root = self._shelter.programs(PACKAGE, [*programs, *others])
             self._inherited += tuple(self._shelter.locks)
             remove_leftovers()
-        self.home = home.resolve()
-        self._versions = {_major_of(root / program): (root / program).parent for program in programs}
+        versions = {_major_of(root / program): (root / program).parent for program in programs}
+        if self.major not in versions:
+            raise EmbeddedError(f"the package {PACKAGE} has no PostgreSQL {self.major}: install 'sharequeue[up]' again")
+        self._programs = versions[self.major]
 
     @property
     def url(self) -> str:
@@ -78,7 +79,6 @@ class Postgres(Process):
         if not (self.home / "PG_VERSION").exists():
             self._make_cluster()
         self._check_owner()
-        self._check_version()
         self._forget_stale_process()
         settings = {
             "listen_addresses": "127.0.0.1",
@@ -96,7 +96,7 @@ class Postgres(Process):
             "log_min_messages": "warning",
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        self._spawn([str(self._programs(self.major) / "postgres"), "-D", str(self.home), *options], signal.SIGINT)
+        self._spawn([str(self._programs / "postgres"), "-D", str(self.home), *options], signal.SIGINT)
 
     def wait(self) -> str:
         """Wait until it takes connections. Returns: the database's URL. Raises: EmbeddedError: it does not start."""
@@ -124,38 +124,19 @@ class Postgres(Process):
             if os.readlink(f"/proc/{process}/cwd") != str(self.home):
                 file.unlink()
 
-    def _programs(self, major: int) -> Path:
-        """Where the programs of a version are. Raises: EmbeddedError."""
-        if major not in self._versions:
-            others = " and ".join(map(str, sorted(self._versions)))
-            raise EmbeddedError(
-                f"PostgreSQL {major} is needed for {self.home}, and the package {PACKAGE} has {others}: install a version"
-                " of the package that has it, or give another --data-dir"
-            )
-        return self._versions[major]
-
     def _check_version(self) -> None:
-        """Raises: EmbeddedError: another version of PostgreSQL made the data."""
-        made_by = (self.home / "PG_VERSION").read_text().strip()
-        if made_by != str(self.major):
+        """Raises: EmbeddedError: another major version made the data."""
+        file = self.home / "PG_VERSION"
+        if file.exists() and (made_by := file.read_text().strip()) != str(self.major):
             raise EmbeddedError(
-                f"PostgreSQL {made_by} made the data in {self.home}, and this version of sharequeue has PostgreSQL"
-                f" {self.major}: remove the data, or give another --data-dir"
+                f"PostgreSQL {made_by} made the data in {self.home}, and this version of sharequeue has PostgreSQL {self.major}:"
+                " remove the data, or give another --data-dir"
             )
 
     def _make_cluster(self) -> None:
         """Make the cluster in a folder beside its place, then rename it,
         so that no half-made cluster is ever started."""
         _write_secret(self._password_file, secrets.token_hex(24))
-        partial = self._initialise()
-        programs = self._programs(self.major)
-        self._run(
-            programs / "postgres", "--single", "-D", str(partial), "postgres", text=b"CREATE DATABASE sharequeue\n"
-        )
-        partial.rename(self.home)
-
-    def _initialise(self) -> Path:
-        """Make an empty cluster beside the cluster's place. Returns: its folder."""
         partial = self.home.with_name("postgresql.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(mode=0o700)
@@ -165,19 +146,19 @@ class Postgres(Process):
             if self._user is not None:
                 shutil.chown(partial, self._user)
                 shutil.chown(secret, self._user)
-            options = ["-U", "sharequeue", "-E", "UTF8", "--locale=C", "--auth=scram-sha-256", "--no-instructions"]
-            options.append("--data-checksums")
-            self._run(self._programs(self.major) / "initdb", "-D", str(partial), f"--pwfile={secret}", *options)
+            options = ["-U", "sharequeue", "-E", "UTF8", "--locale=C", "--auth=scram-sha-256", "--data-checksums"]
+            self._run("initdb", "-D", str(partial), f"--pwfile={secret}", "--no-instructions", *options)
         finally:
             secret.unlink()
-        return partial
+        self._run("postgres", "--single", "-D", str(partial), "postgres", text=b"CREATE DATABASE sharequeue\n")
+        partial.rename(self.home)
 
-    def _run(self, program: Path, *arguments: str, text: bytes = b"") -> None:
+    def _run(self, program: str, *arguments: str, text: bytes = b"") -> None:
         """Run a program to its end. Raises: EmbeddedError."""
         with (
             signals_held() as let_through,
             subprocess.Popen(
-                [program, *arguments],
+                [self._programs / program, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -195,7 +176,7 @@ class Postgres(Process):
                 process.kill()
                 raise
         if process.returncode:
-            raise EmbeddedError(f"{program.name} failed: {printed[-2000:]}{complaints}")
+            raise EmbeddedError(f"{program} failed: {printed[-2000:]}{complaints}")
 
     def _accepts(self) -> bool:
         """Whether its postmaster.pid says ready. Line 1 of that file is the process id, line 8 the state."""

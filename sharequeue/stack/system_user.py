@@ -37,8 +37,6 @@ TEMPORARY: Final = "temporary"
 UNFINISHED: Final = (".partial", ".removed")
 """Suffixes of folders that are being made or removed. Under HOME's lock every such folder is a leftover."""
 COPY: Final = re.compile(r"wheel-[0-9a-f]{16}")
-EARLIER_COPY: Final = re.compile(r"postgresql-[0-9a-f]{16}(\.(?P<process>\d+))?")
-"""Copies made by versions without locks; the process id is of an unfinished copy."""
 NOT_RUN: Final = (".py", ".pyc", ".pyi", ".h")
 
 
@@ -198,8 +196,6 @@ def _is_left(folder: Path) -> bool:
     """Whether a folder of HOME is a leftover. The caller holds the lock of HOME."""
     if folder.suffix in UNFINISHED:
         return True
-    if earlier := EARLIER_COPY.fullmatch(folder.name):
-        return not (earlier["process"] and Path(f"/proc/{earlier['process']}").exists()) and not _is_run_from(folder)
     try:
         lock = (folder / "lock").open()
     except FileNotFoundError:
@@ -215,15 +211,6 @@ def _is_left(folder: Path) -> bool:
     link = Path(note.removeprefix("data of "))
     has_data = any(file.parent.suffix not in UNFINISHED for file in folder.glob("*/PG_VERSION"))
     return not has_data and not (link.is_symlink() and link.resolve().parent == folder)
-
-
-def _is_run_from(folder: Path) -> bool:
-    """Whether any process runs a program of this folder."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if folder in Path(os.readlink(process / "exe")).parents:
-                return True
-    return False
 
 
 @contextlib.contextmanager
