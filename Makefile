@@ -55,7 +55,7 @@ test: install ## What a newcomer runs: the rules, the HTTP contract, the stores,
 
 test-all: $(addprefix test-,$(SHARDS)) ## All other tests, shard after shard; `make test-all SHARDS=cluster` runs one
 
-test-pipeline: WORKERS = 2
+test-pipeline: WORKERS = 3
 $(addprefix test-,$(SHARDS)): test-%: install
 	$(PYTEST) $($*)
 

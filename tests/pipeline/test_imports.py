@@ -22,9 +22,10 @@ WITHOUT_SERVER = """
 import sys
 from importlib.metadata import requires
 from packaging.requirements import Requirement
-for each in map(Requirement, requires("sharequeue")):
-    if each.marker is not None and each.marker.evaluate({"extra": "server"}):
-        sys.modules[each.name.replace("-", "_")] = None
+wanted = [each for each in map(Requirement, requires("sharequeue")) if each.marker is not None]
+server, spark = ({each.name for each in wanted if each.marker.evaluate({"extra": of})} for of in ("server", "spark"))
+for name in server - spark:
+    sys.modules[name.replace("-", "_")] = None
 import sharequeue_pipeline.record_answers, sharequeue_pipeline.sink.stream_writer
 import sharequeue_pipeline.source.group_stream, sharequeue_pipeline.source.record_columns
 """
