@@ -101,7 +101,8 @@ class Producer:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large, transaction_id)
         records, body, raw_value, tails = (), b"", None, []  # a large request is not kept until it is durable
         key = None
-        long_known = lasting(idempotency_key, retention)
+        has_key = idempotency_key is not None or retention is not None
+        long_known = has_key and lasting(idempotency_key, retention)
         if idempotency_key is not None:
             key = IdempotencyKey(
                 "",
