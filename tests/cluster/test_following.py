@@ -34,7 +34,7 @@ def led(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> Led:
     leader = cluster.leader_of(name, make_topic(clients[0], name, 1), 0)
     asked = next(gateway for gateway in cluster.gateways if gateway is not leader)
     with httpx.Client(base_url=asked.url, timeout=30) as client:
-        config = {"config": {"share.record.lock.duration.ms": LOCK_MS}}
+        config = {"config": {"share.record.lock.duration.ms": str(LOCK_MS)}}
         assert client.patch(f"/v1/share-groups/{name}/config", json=config).status_code == 200
         produce(client, name, 0, 100)
     return Led(name, leader, asked)
