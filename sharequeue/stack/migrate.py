@@ -54,6 +54,9 @@ async def upgrade_async(database_url: str, chains: Sequence[str] = CHAINS) -> li
     engine = create_async_engine("postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(database_url))
     upgraded = []
     try:
+        async with engine.connect() as connection:
+            for chain in chains:  # all of them, before the first one is changed
+                await connection.run_sync(_check_revision, chain)
         for chain in chains:
             async with engine.connect() as connection:
                 upgraded.append(await connection.run_sync(_upgrade, chain))
@@ -62,29 +65,30 @@ async def upgrade_async(database_url: str, chains: Sequence[str] = CHAINS) -> li
     return upgraded
 
 
-def _upgrade(connection: Connection, chain: str) -> Upgraded:
-    """Raises: UnknownSchema."""
+def _config(chain: str) -> Config:
     config = Config()
     config.set_main_option("script_location", str(scripts()))
     config.set_main_option("version_locations", str(scripts() / chain / "versions"))
     config.set_main_option("path_separator", "os")
-    script = ScriptDirectory.from_config(config)
-    _check_revision(connection, chain, {revision.revision for revision in script.walk_revisions()})
+    return config
+
+
+def _upgrade(connection: Connection, chain: str) -> Upgraded:
+    config = _config(chain)
     applied: list[MigrationInfo] = []  # under the lock of env.py: what another runner applied is not among it
     config.attributes.update(connection=connection, chain=chain, applied=applied)
     command.upgrade(config, "head")
-    head = script.get_current_head()
+    head = ScriptDirectory.from_config(config).get_current_head()
     if not applied:
         return Upgraded(chain, head, head)
     return Upgraded(chain, next(iter(applied[0].source_revision_ids), None), head)
 
 
-def _check_revision(connection: Connection, chain: str, known: set[str]) -> None:
-    context = MigrationContext.configure(
-        connection, opts={"version_table": "schema_version", "version_table_schema": chain}
-    )
-    found = context.get_current_heads()
-    connection.rollback()
+def _check_revision(connection: Connection, chain: str) -> None:
+    """Raises: UnknownSchema."""
+    options = {"version_table": "schema_version", "version_table_schema": chain}
+    found = MigrationContext.configure(connection, opts=options).get_current_heads()
+    known = {script.revision for script in ScriptDirectory.from_config(_config(chain)).walk_revisions()}
     if unknown := set(found) - known:
         raise UnknownSchema(
             f"another version of sharequeue made the schema {chain} (revision {', '.join(unknown)!r}), and data from before"

@@ -110,7 +110,8 @@ async def test_a_failed_revision_leaves_nothing(empty_database: str) -> None:
 async def test_schemas_of_another_version_are_refused_and_not_changed(
     empty_database: str, chain: str, revision: str
 ) -> None:
-    """Those of a development version had numbers; those of a later version have names that this one does not know."""
+    """Those of a development version had numbers; those of a later version have names that this one does not know.
+    No schema is made before the refusal, not that of another chain either."""
     for statement in (
         f"CREATE SCHEMA {chain}",
         f"CREATE TABLE {chain}.schema_version (version_num varchar(32) PRIMARY KEY)",
@@ -119,7 +120,7 @@ async def test_schemas_of_another_version_are_refused_and_not_changed(
         await query(empty_database, statement)
     before = await tables(empty_database)
     with pytest.raises(StoreError, match=f"made the schema {chain} .*'{revision}'.*use an empty database") as refused:
-        await asyncio.to_thread(migrate, empty_database, [chain])
+        await asyncio.to_thread(migrate, empty_database)
     assert "\n" not in str(refused.value)
     assert await tables(empty_database) == before
 
