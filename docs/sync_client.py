@@ -41,7 +41,7 @@ ANSWERS: Final = {
     "Pending": ('"concurrent.futures.Future[Produced]"', "self._thread.later({})"),
     "Transaction": ('"Transaction"', "Transaction(self._thread, {})"),
 }
-"""Types of answers that become others: what stands in their place, and how it is made."""
+"""Types of answers that differ without async: the type in their place, and the code that makes it."""
 WORDS: Final = (
     ("async with", "with"),
     ("async for ", "for "),
@@ -51,7 +51,7 @@ WORDS: Final = (
     (" Call it inside the event loop.", ""),
     ("The event loop calls", "The consumer's own thread calls"),
 )
-"""What docstrings say of async, and what they say without."""
+"""Words of async docstrings, and their replacements."""
 
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -11,7 +11,7 @@ Json = dict[str, Any]
 LONG_MS = 30_000
 """The longest wait that a fetch may ask for."""
 HANG_S = 60
-"""What takes longer has hung."""
+"""A longer wait is a hang."""
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 CLOCKS_APART_MS = 200
 """A gateway reads the wall clock at its start alone."""

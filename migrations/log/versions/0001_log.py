@@ -76,8 +76,9 @@ def _idempotency_keys() -> None:
 
 
 def _dead_letters() -> None:
-    """Which records have a dead letter; which dead letters could not be written; who may write them; which of them are
-    open, that is neither redriven nor removed; and the records that open ones without a copy point to."""
+    """`dead_letter_keys`: records that have a dead letter. `parked_dead_letters`: letters that their topic refuses.
+    `dead_letter_writers`: the last leader epoch that wrote letters of a share-partition. A letter is open until it is
+    redriven or removed. `dead_letter_sources`: records that open letters without a copy point to."""
     execute("""
         CREATE TABLE log.dead_letter_keys (
             group_id text NOT NULL,
@@ -159,7 +160,7 @@ def _readers() -> None:
 
 
 def _activity() -> None:
-    """What happened by hour, group and partition."""
+    """Counts of events by hour, group and partition."""
     op.execute("""
         CREATE TABLE log.activity (
             hour int NOT NULL,

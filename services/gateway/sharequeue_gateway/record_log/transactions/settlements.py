@@ -119,7 +119,7 @@ def _columns(rows: Sequence[Pending]) -> tuple[list[str], list[str], list[str], 
 
 
 async def decided(connection: Connection, pending: Sequence[Pending]) -> list[Decided]:
-    """What became of transactions, in order, all from one snapshot."""
+    """Read the outcomes of transactions, in order, all from one snapshot."""
     rows = await connection.fetch(DECIDED, *_columns(pending))
     return [
         Decided(row[0], None if row[1] is None else Settlement(asked.key, row[1], row[2], row[3]))
