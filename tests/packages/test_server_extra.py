@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.packages import wheels
 from tests.packages.wheels import Environment
 from tests.system.test_pages import DOCS
@@ -14,6 +16,7 @@ from tests.system.test_readme import blocks
 SHOWN = "/opt/sharequeue"
 
 
+@pytest.mark.soak
 def test_the_commands_of_the_page_install_the_three_services(tmp_path: Path) -> None:
     wheel = wheels.build(tmp_path)
     wanted = wheels.with_dependencies(str(item).partition(";")[0] for item in wheels.requirements(wheel, "server"))

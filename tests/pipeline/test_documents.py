@@ -45,6 +45,7 @@ def empty(tmp_path: Path) -> Path:
     return tmp_path / "empty"
 
 
+@pytest.mark.soak
 def test_five_minutes_from_an_empty_directory(empty: Path, spark_home: Path) -> None:
     """Every line runs as written, with another port, and the libraries that are installed here."""
     text = DOCUMENT.read_text().split("\n## In five minutes\n")[1].split("\n## ")[0]

@@ -104,6 +104,7 @@ main()
 """The command line, in a Python that cannot import what `sharequeue[spark]` does not install."""
 
 
+@pytest.mark.soak
 def test_the_extra_spark_installs_all_that_an_ingest_of_ndjson_needs(
     jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path
 ) -> None:

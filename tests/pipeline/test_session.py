@@ -122,6 +122,7 @@ def test_an_older_spark_is_refused_in_one_line() -> None:
         check("3.5.9")
 
 
+@pytest.mark.soak
 def test_a_session_uses_unix_sockets_unless_it_is_told_otherwise() -> None:
     """A program of its own for each: Java reads the setting when it starts."""
     setting = "spark.python.unix.domain.socket.enabled"

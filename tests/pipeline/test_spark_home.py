@@ -31,6 +31,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+@pytest.mark.soak
 def test_workers_import_the_installed_pyspark(plain: pytest.MonkeyPatch) -> None:
     done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.splitlines() == [pyspark.__file__, "None"]

@@ -383,10 +383,7 @@ async def test_a_missing_part_is_damage_that_is_named(database_url: str) -> None
 
 
 async def test_a_large_load_stops_no_loop(database_url: str) -> None:
-    """250,000 batches. What is left is work of C code that cannot be interrupted.
-
-    CPU is measured between two turns of the loop: on a busy machine other processes stop it for longer.
-    """
+    """250,000 batches. No turn of the loop has more than a third of the CPU time of the whole load."""
     key = new_key()
     async with running(database_url) as coordinator:
         await coordinator.init(key, 9)
@@ -404,11 +401,13 @@ async def test_a_large_load_stops_no_loop(database_url: str) -> None:
 
     async with running(database_url) as again:
         watching = asyncio.create_task(watch())
+        before = time.thread_time()
         state = await again.state(key)
+        whole = time.thread_time() - before
         watching.cancel()
         assert state is not None
         assert len(state.batches) == 250_000
-        assert longest < 0.5
+        assert longest < whole / 3
 
         one = PartitionState(
             partition=0, state_epoch=9, leader_epoch=9, state_batches=[StateBatch(200_000, 200_000, 2, 1)]
