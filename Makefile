@@ -53,9 +53,10 @@ PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: install ## What a newcomer runs: the rules, the HTTP contract, the stores, and one path each through Spark, processes and a cluster
 	$(PYTEST) $(TEST)
 
-test-all: $(addprefix test-,$(SHARDS)) ## All other tests, shard after shard; `make test-all SHARDS=cluster` runs one
+test-all: install ## All other tests, two shards at a time; `make test-all SHARDS=cluster` runs one
+	$(MAKE) --jobs 2 --keep-going $(addprefix test-,$(SHARDS))
 
-test-pipeline: WORKERS = 3
+test-pipeline: WORKERS = 2
 $(addprefix test-,$(SHARDS)): test-%: install
 	$(PYTEST) $($*)
 
