@@ -17,8 +17,13 @@ def test_any_gateway_answers_with_a_deep_value(stack: Stack, clients: list[httpx
     for partition in range(PARTITIONS):
         append_behind(database_url, topic_id, 0, TOO_DEEP, b"1", partition=partition)
     for number, client in enumerate(clients):
-        body = {"topics": [name], "max_records": 2 * PARTITIONS, "max_wait_ms": 0, "member_id": "m1"}
-        answer = client.post(f"/v1/share-groups/{name}-{number}/fetch", json=body)
-        assert answer.status_code == 200, answer.text
-        assert answer.content.count(TOO_DEEP) == answer.content.count(b'"value":1}') == PARTITIONS
-        assert b'"errors":[]' in answer.content
+        body = {"topics": [name], "max_records": 2 * PARTITIONS, "max_wait_ms": 5000, "member_id": "m1"}
+        deep = flat = 0
+        for _ in range(PARTITIONS):  # what is not loaded yet comes with a later answer
+            answer = client.post(f"/v1/share-groups/{name}-{number}/fetch", json=body)
+            assert answer.status_code == 200, answer.text
+            deep += answer.content.count(TOO_DEEP)
+            flat += answer.content.count(b'"value":1}')
+            if flat == PARTITIONS:
+                break
+        assert deep == flat == PARTITIONS

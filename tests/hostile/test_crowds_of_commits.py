@@ -212,7 +212,11 @@ def test_ends_that_wait_are_bounded(stack: Stack, port: int, own_gateway: Gatewa
             loop.run_until_complete(connection.execute("COMMIT"))
             assert told([line.answer("POST") for line in lines[:AT_ONCE]]) == {(200, "committed"): AT_ONCE}
             waited = told([line.answer("POST") for line in lines[AT_ONCE:MOST_UNDER_WAY]])
-            assert waited.keys() <= {(404, "TRANSACTIONAL_ID_NOT_FOUND"), (503, "KAFKA_STORAGE_ERROR")}, waited
+            assert waited.keys() <= {
+                (404, "TRANSACTIONAL_ID_NOT_FOUND"),
+                (503, "KAFKA_STORAGE_ERROR"),
+                (503, "REQUEST_TIMED_OUT"),
+            }, waited
     finally:
         loop.run_until_complete(connection.close())
         loop.close()
