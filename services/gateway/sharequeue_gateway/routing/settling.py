@@ -15,6 +15,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from sharequeue import background
 from sharequeue.clock import Clock
 from sharequeue.protocol.codec import encode
@@ -99,7 +101,7 @@ class Settler:
     def check(self, wanted: Sequence[Wanted]) -> set[Place]:
         """Check what can be checked before. Returns: the share-partitions.
 
-        Raises: TooLarge; InvalidRequest (422): with Kafka's defaults.
+        Raises: TooLarge; InvalidRequest (422): with Kafka's defaults, or a renewal.
         """
         if self._metadata.kafka_defaults:
             raise InvalidRequest(
@@ -114,6 +116,8 @@ class Settler:
         places: set[Place] = set()
         for each in wanted:
             for item in each.acknowledgements:
+                if item.type == "renew" or (item.types is not msgspec.UNSET and b'"renew"' in bytes(item.types)):
+                    raise InvalidRequest("a transaction does not renew locks: send renew to acknowledge")
                 places.add((each.group_id, item.topic, item.partition))
                 if len(places) > MOST_SHARE_PARTITIONS:
                     raise TooLarge(
