@@ -264,15 +264,13 @@ def test_rn_005_a_group_may_forbid_renewal(gateway: Gateway, name: str) -> None:
     assert expiry_ms(gateway, name) == before_ms
 
 
-def test_rn_009_renewals_of_a_refused_atomic_call_stay(gateway: Gateway, name: str) -> None:
+def test_rn_009_a_refused_atomic_call_renews_nothing(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name)
     before_ms = expiry_ms(gateway, name)
-    while time.time() * 1000 < before_ms - 30_000 + CLOCKS_APART_MS:
-        time.sleep(0.005)
     acknowledgements = [acknowledge_range(name, 0, 4, "renew"), acknowledge_range(name, 20, 25, "accept")]
     assert outcomes(gateway.try_acknowledge(name, acknowledgements, atomic=True)) == [42, 42]
-    assert expiry_ms(gateway, name) > before_ms
+    assert expiry_ms(gateway, name) == before_ms
     assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×1"])
 
 
