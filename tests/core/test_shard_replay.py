@@ -73,10 +73,10 @@ class Model:
         if kind == "initialize":
             if self.exists and state_epoch < self.epoch:
                 return 124
-            if not self.exists or (state_epoch, request.start_offset) != (self.epoch, self.start):
+            if not self.exists or state_epoch > self.epoch or request.start_offset > self.start:
                 self.batches: list[StateBatch] = []
                 self.count = -1 if request.start_offset == -1 else 0
-            self.exists, self.epoch, self.start = True, state_epoch, request.start_offset
+                self.exists, self.epoch, self.start = True, state_epoch, request.start_offset
             return 0
         if not self.exists:
             return 42

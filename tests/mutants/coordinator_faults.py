@@ -195,6 +195,16 @@ MUTANTS = [
             "    return Decision(done(0), row if state is not None else None)\n",
         ),
         (
+            "9.2 a repeated initialisation discards nothing",
+            "request.start_offset <= state.start_offset",
+            "request.start_offset == state.start_offset",
+        ),
+        (
+            "9.2 an initialisation under a higher state epoch replaces the state",
+            "state_epoch == state.state_epoch and request.start_offset",
+            "request.start_offset",
+        ),
+        (
             "9.4 the start offset never goes back",
             "    start_offset = max(request.start_offset, state.start_offset)\n    count",
             "    start_offset = request.start_offset\n    count",

@@ -109,6 +109,8 @@ def form_fault(
 def initialize(state: KeyState | None, request: PartitionState, topic: Decision | None, now_ms: int) -> Decision:
     """Replace the state by one at a start offset, under a state epoch.
 
+    A request under the recorded state epoch whose start offset is not above the present one is a repeat: it changes
+    nothing, also if records were delivered and acknowledged since.
     Args:
         topic: the refusal if the topic does not have this partition; None if it does. So in the functions below.
     """
@@ -117,7 +119,7 @@ def initialize(state: KeyState | None, request: PartitionState, topic: Decision 
         return _old_state(request.partition, state_epoch, state)
     if topic is not None:
         return topic
-    if state is not None and (state.state_epoch, state.start_offset) == (state_epoch, request.start_offset):
+    if state is not None and state_epoch == state.state_epoch and request.start_offset <= state.start_offset:
         return Decision(done(request.partition))
     has_offset = request.start_offset != UNINITIALIZED_START_OFFSET
     row = Row(
