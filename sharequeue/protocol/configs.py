@@ -198,8 +198,9 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             "share.auto.offset.reset",
             "text",
             "earliest",
-            "Where a group begins in a topic it has never read. `by_duration` begins at the log end if no record is "
-            "that new (Kafka looks again at the next fetch).",
+            "Where a group begins in a topic it has never read, in each partition that the topic has then. A partition "
+            "that the topic gets later is read from its first record. `by_duration` begins at the log end if no record "
+            "is that new (Kafka looks again at the next fetch).",
             kafka_default="latest",
             check=_auto_offset_reset_fault,
             form="earliest, latest, by_duration:PnDTnHnMn.nS",

@@ -1,6 +1,6 @@
 """Drives a group as its service does: decide, keep what was decided, initialise behind the answer. A clock to turn."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sharequeue_coordinator.share_group.changes import Changes, GroupSettings
@@ -14,13 +14,6 @@ NOW_MS = 1_763_640_000_000
 class ATopic(NamedTuple):
     topic_id: str
     partitions: int
-
-
-class Asked(NamedTuple):
-    """A request to the share coordinator."""
-
-    state_epoch: int
-    initializations: tuple[Initialization, ...]
 
 
 class Driver:
@@ -37,7 +30,8 @@ class Driver:
             self.create(name, partitions)
         self.group = ShareGroup("g")
         self.share_coordinator = "succeeds"
-        self.asked: list[Asked] = []
+        self.asked: list[tuple[Initialization, ...]] = []
+        """The requests to the share coordinator."""
         self.saved: list[Changes] = []
 
     def create(self, name: str, partitions: int, topic_id: str | None = None) -> None:
@@ -81,11 +75,15 @@ class Driver:
             self.saved.append(changes)
         self.group.apply(changes, self.now_ms)
         if changes.initializations:
-            self.asked.append(Asked(changes.state_epoch, changes.initializations))
+            self.asked.append(changes.initializations)
             if self.share_coordinator == "succeeds":
                 self.apply(self.group.initialized(changes.initializations))
             elif self.share_coordinator == "refuses":
                 self.apply(self.group.initialization_refused(changes.initializations))
+
+    def initialize(self, asked: Mapping[str, Iterable[int]]) -> None:
+        """A fetch that names partitions, by topic id."""
+        self.apply(self.group.initialize(asked, self.topics.values()))
 
     def delete(self, name: str) -> None:
         topic = self.topics.pop(name)

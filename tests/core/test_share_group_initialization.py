@@ -3,8 +3,9 @@
 import pytest
 from sharequeue_coordinator.share_group.changes import Changes
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
+from sharequeue_coordinator.share_group.offsets import alter, delete_offsets
 
-from tests.core.share_group_driver import Asked, Driver
+from tests.core.share_group_driver import Driver
 
 
 def some(*numbers: int) -> frozenset[int]:
@@ -15,9 +16,11 @@ def test_gi_001_a_new_group_initialises_its_subscribed_topics() -> None:
     driver = Driver(topics={"t1": 2, "t2": 2, "t3": 2})
     driver.share_coordinator = "silent"
     driver.heartbeat("M1", 0, ["t1", "t2"])
-    both = (Initialization("id-t1", some(0, 1), -1), Initialization("id-t2", some(0, 1), -1))
-    assert driver.asked == [Asked(2, both)]
-    assert driver.group.topics == {"id-t1": GroupTopic(some(0, 1)), "id-t2": GroupTopic(some(0, 1))}
+    assert driver.asked == [
+        (Initialization("id-t1", some(0, 1), -1, 2), Initialization("id-t2", some(0, 1), -1, 2)),
+    ]
+    both = GroupTopic({0: 2, 1: 2}, first_partitions=2)
+    assert driver.group.topics == {"id-t1": both, "id-t2": both}
     assert driver.saved[-1].topics == driver.group.topics, "persisted with the heartbeat"
 
 
@@ -28,7 +31,7 @@ def test_gi_003_a_grown_topic_and_a_new_one_are_initialised() -> None:
     driver.create("t3", 3)
     driver.heartbeat("M1", 2, ["t1", "t2", "t3"])
     assert driver.asked[1:] == [
-        Asked(3, (Initialization("id-t1", some(2, 3), 0), Initialization("id-t3", some(0, 1, 2), -1)))
+        (Initialization("id-t1", some(2, 3), 0, 3), Initialization("id-t3", some(0, 1, 2), -1, 3))
     ]
 
 
@@ -41,7 +44,8 @@ def test_gi_005_an_unanswered_initialisation_is_retried_after_30_s() -> None:
     assert len(driver.asked) == 1, "it may still be answered"
     driver.turn(1)
     driver.heartbeat("M2", 0, ["t1"])
-    assert driver.asked[1:] == [Asked(3, (Initialization("id-t1", some(0, 1), 0),))]
+    assert driver.asked[1:] == driver.asked[:1], "the same start offset under the same epoch"
+    assert driver.asked[0] == (Initialization("id-t1", some(0, 1), -1, 2),)
     driver.heartbeat("M2", 3)
     assert len(driver.asked) == 2
 
@@ -55,14 +59,60 @@ def test_a_clock_that_is_set_back_does_not_stop_initialisations() -> None:
     assert len(driver.asked) == 2
 
 
-def test_a_retried_initialisation_fences_the_earlier_one() -> None:
-    """The earlier one may arrive after the later one has succeeded, and would discard acknowledgements made since."""
+@pytest.mark.parametrize("first", ["heartbeat", "fetch"])
+@pytest.mark.parametrize("then", ["heartbeat", "fetch"])
+def test_an_unanswered_initialisation_is_repeated_as_it_was(first: str, then: str) -> None:
+    """The share coordinator may have done it: a higher epoch would discard acknowledgements made since."""
     driver = Driver(topics={"t1": 2})
     driver.share_coordinator = "silent"
-    driver.heartbeat("M1", 0, ["t1"])
+    ways = {
+        "heartbeat": lambda: driver.heartbeat("M1", 0, ["t1"]),
+        "fetch": lambda: driver.initialize({"id-t1": [0, 1]}),
+    }
+    ways[first]()
     driver.turn(30_000)
-    driver.heartbeat("M1", 2)
-    assert [asked.state_epoch for asked in driver.asked] == [2, 3]
+    driver.restart()
+    driver.create("t1", 3)
+    driver.turn(30_000)
+    driver.share_coordinator = "succeeds"
+    ways[then]()
+    ways["fetch"]()
+    assert driver.asked[0] == (Initialization("id-t1", some(0, 1), -1, 2),)
+    assert driver.asked[1][0] == driver.asked[0][0]
+    assert driver.asked[1][1:] == ((Initialization("id-t1", some(2), 0, 3),) if then == "heartbeat" else ())
+    assert driver.group.topics["id-t1"].initialized >= some(0, 1)
+
+
+@pytest.mark.parametrize("begin", ["heartbeat", "fetch", "alteration"])
+def test_a_group_begins_alike_in_all_partitions_of_its_first_sight(begin: str) -> None:
+    driver = Driver(topics={"t1": 3})
+    if begin == "heartbeat":
+        driver.share_coordinator = "refuses"
+        driver.heartbeat("M1", 0, ["t1"])
+        driver.share_coordinator = "succeeds"
+    elif begin == "fetch":
+        driver.initialize({"id-t1": [2]})
+    else:
+        driver.apply(alter(driver.group, {"t1": {2: 7}}, driver.topics).changes)
+    driver.create("t1", 5)
+    driver.restart()
+    for partition in (4, 1, 3, 0):
+        driver.initialize({"id-t1": [partition]})
+    starts = {p: one.start_offset for asked in driver.asked[1:] for one in asked for p in one.partitions}
+    assert starts == {0: -1, 1: -1, 3: 0, 4: 0}
+
+
+def test_a_group_begins_again_in_a_topic_whose_offsets_were_deleted() -> None:
+    driver = Driver(topics={"t1": 1})
+    driver.initialize({"id-t1": [0]})
+    driver.create("t1", 3)
+    driver.share_coordinator = "silent"
+    driver.initialize({"id-t1": [1]})
+    driver.apply(delete_offsets(driver.group, ["t1"], driver.topics).changes)
+    driver.initialize({"id-t1": [0, 1, 2]})
+    assert driver.asked[1] == (Initialization("id-t1", some(1), 0, 3),)
+    assert driver.asked[2] == (Initialization("id-t1", some(0, 2), -1, 4), Initialization("id-t1", some(1), -1, 3))
+    assert driver.group.topics["id-t1"].first_partitions == 3
 
 
 def test_gi_007_initialised_topics_are_assigned_in_one_new_epoch() -> None:
@@ -82,7 +132,7 @@ def test_gi_009_a_deleted_topic_is_forgotten() -> None:
     driver.apply(Changes(deleting=some_text("id-t1")))
     for name in ("t1", "t3"):
         driver.delete(name)
-    assert driver.group.topics == {"id-t2": GroupTopic(initialized=some(0))}
+    assert driver.group.topics == {"id-t2": GroupTopic(initialized=some(0), first_partitions=1)}
     assert driver.group.deleting == frozenset()
     assert driver.saved[-1].topics == {"id-t3": None}
     answer = driver.heartbeat("M1", 3)
@@ -98,11 +148,11 @@ def test_a_refused_initialisation_is_retried_at_once() -> None:
     driver = Driver(topics={"t1": 2})
     driver.share_coordinator = "refuses"
     driver.heartbeat("M1", 0, ["t1"])
-    assert driver.group.topics == {}
-    assert driver.saved[-1].topics == {"id-t1": None}
+    assert driver.group.topics == {"id-t1": GroupTopic(first_partitions=2)}
+    assert driver.saved[-1].topics == driver.group.topics
     driver.share_coordinator = "succeeds"
     answer = driver.heartbeat("M1", 2)
-    assert driver.asked == [Asked(2, (Initialization("id-t1", some(0, 1), -1),))] * 2
+    assert driver.asked == [(Initialization("id-t1", some(0, 1), -1, 2),)] * 2
     assert (answer.member_epoch, answer.assignment) == (2, None)
     assert driver.heartbeat("M1", 2).assignment == {"id-t1": some(0, 1)}
 
@@ -115,7 +165,7 @@ def test_only_initialised_partitions_are_assigned() -> None:
     driver.create("t1", 4)
     grown = driver.heartbeat("M1", 3)
     assert (grown.member_epoch, grown.assignment) == (4, None)
-    driver.apply(driver.group.initialized(driver.asked[-1].initializations))
+    driver.apply(driver.group.initialized(driver.asked[-1]))
     answer = driver.heartbeat("M1", 4)
     assert (answer.member_epoch, answer.assignment) == (5, {"id-t1": some(0, 1, 2, 3)})
 
@@ -127,7 +177,7 @@ def test_a_topic_recreated_under_its_name_is_another_topic() -> None:
     driver.create("t1", 2, "another id")
     answer = driver.heartbeat("M1", 3)
     assert (answer.member_epoch, answer.assignment) == (4, {})
-    assert driver.asked[-1].initializations == (Initialization("another id", some(0, 1), -1),)
+    assert driver.asked[-1] == (Initialization("another id", some(0, 1), -1, 4),)
     assert driver.heartbeat("M1", 4).assignment == {"another id": some(0, 1)}
 
 
@@ -137,8 +187,8 @@ def test_a_late_answer_for_a_deleted_topic_changes_nothing() -> None:
     driver.heartbeat("M1", 0, ["t1"])
     driver.delete("t1")
     for changes in (
-        driver.group.initialized(driver.asked[0].initializations),
-        driver.group.initialization_refused(driver.asked[0].initializations),
+        driver.group.initialized(driver.asked[0]),
+        driver.group.initialization_refused(driver.asked[0]),
     ):
         assert changes == Changes()
 
@@ -148,20 +198,20 @@ def test_a_late_refusal_keeps_partitions_initialised_since() -> None:
     driver.share_coordinator = "silent"
     driver.heartbeat("M1", 0, ["t1"])
     driver.share_coordinator = "succeeds"
-    driver.apply(driver.group.initialize({"id-t1": [0, 1]}))
-    driver.apply(driver.group.initialization_refused(driver.asked[0].initializations))
-    assert driver.group.topics == {"id-t1": GroupTopic(initialized=some(0, 1))}
+    driver.initialize({"id-t1": [0, 1]})
+    driver.apply(driver.group.initialization_refused(driver.asked[0]))
+    assert driver.group.topics == {"id-t1": GroupTopic(initialized=some(0, 1), first_partitions=2)}
 
 
 def test_a_group_without_members_initialises_fetched_partitions() -> None:
     driver = Driver(topics={"t1": 2})
-    driver.apply(driver.group.initialize({"id-t1": [0]}))
-    assert driver.asked == [Asked(2, (Initialization("id-t1", some(0), -1),))]
+    driver.initialize({"id-t1": [0]})
+    assert driver.asked == [(Initialization("id-t1", some(0), -1, 2),)]
     assert driver.group.exists
-    driver.apply(driver.group.initialize({"id-t1": [0]}))
+    driver.initialize({"id-t1": [0]})
     assert len(driver.asked) == 1
-    driver.apply(driver.group.initialize({"id-t1": [0, 1]}))
-    assert driver.asked[-1] == Asked(3, (Initialization("id-t1", some(1), 0),))
+    driver.initialize({"id-t1": [0, 1]})
+    assert driver.asked[-1] == (Initialization("id-t1", some(1), -1, 3),)
     answer = driver.heartbeat("M1", 0, ["t1"])
     assert (answer.member_epoch, answer.assignment) == (4, {"id-t1": some(0, 1)})
 
@@ -173,7 +223,7 @@ def test_initialising_a_topic_ends_its_deletion(by: str) -> None:
     if by == "heartbeat":
         driver.heartbeat("M1", 0, ["t1"])
     else:
-        driver.apply(driver.group.initialize({"id-t1": [0]}))
+        driver.initialize({"id-t1": [0]})
     assert driver.group.deleting == some_text("id-other")
 
 
@@ -206,7 +256,7 @@ def test_a_member_that_drops_a_topic_gives_it_up_at_once() -> None:
 
 def test_a_member_gets_no_dropped_topic_from_an_earlier_target() -> None:
     driver = Driver(topics={"t1": 2, "t2": 2}, assignment_interval_ms=5000)
-    driver.apply(driver.group.initialize({"id-t1": [0, 1], "id-t2": [0, 1]}))
+    driver.initialize({"id-t1": [0, 1], "id-t2": [0, 1]})
     driver.heartbeat("A", 0, ["t1", "t2"])
     driver.turn(5000)
     driver.heartbeat("B", 0, ["t1"])

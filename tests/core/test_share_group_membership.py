@@ -234,7 +234,7 @@ def test_hb_023_a_full_request_gets_the_assignment() -> None:
 
 def test_hb_025_assignments_wait_for_the_assignment_interval() -> None:
     driver = Driver(topics={"foo": 6}, assignment_interval_ms=5000)
-    driver.apply(driver.group.initialize({"id-foo": range(6)}))
+    driver.initialize({"id-foo": range(6)})
     before = driver.group.epochs.group_epoch
     first = driver.heartbeat("M1", 0, ["foo"])
     assert (first.member_epoch, first.assignment) == (before + 1, {"id-foo": some(*range(6))})
@@ -288,7 +288,7 @@ def test_hb_029_settings_out_of_bounds_are_clamped() -> None:
 
 def test_hb_031_a_member_of_an_emptied_group_is_assigned_at_once() -> None:
     driver = Driver(topics={"foo": 2}, assignment_interval_ms=5000)
-    driver.apply(driver.group.initialize({"id-foo": range(2)}))
+    driver.initialize({"id-foo": range(2)})
     driver.heartbeat("M1", 0, ["foo"])
     driver.leave("M1")
     epochs = driver.group.epochs
@@ -342,7 +342,7 @@ def test_members_survive_a_restart() -> None:
     assert driver.heartbeat("M1", epoch).assignment is None
     assert driver.assigned("M1", "M2") == before
     assert settle(driver) == epoch
-    assert driver.group.topics == {"id-foo": GroupTopic(initialized=some(0, 1, 2, 3))}
+    assert driver.group.topics == {"id-foo": GroupTopic(initialized=some(0, 1, 2, 3), first_partitions=4)}
 
 
 def test_the_partitions_of_one_member_are_limited() -> None:

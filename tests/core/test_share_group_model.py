@@ -38,6 +38,9 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.answered: dict[str, Mapping[str, frozenset[int]]] = {}
         self.last = Epochs()
         self.created = 0
+        self.first: dict[str, int] = {}
+        """Of each topic that the group has seen: how many partitions it had then."""
+        self.seen = 0
 
     @initialize(interval_ms=st.sampled_from([0, 1000]), max_size=st.sampled_from([2, 4]))
     def start(self, interval_ms: int, max_size: int) -> None:
@@ -113,7 +116,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
     def fetch(self, name: str, partition: int) -> None:
         topic = self.driver.topics.get(name)
         if topic and partition < topic.partitions:
-            self.driver.apply(self.driver.group.initialize({topic.topic_id: [partition]}))
+            self.driver.initialize({topic.topic_id: [partition]})
 
     @rule(ms=st.sampled_from([1, 500, 1000, 9000, 30_000]))
     def turn(self, ms: int) -> None:
@@ -159,6 +162,19 @@ class ShareGroupMachine(RuleBasedStateMachine):
         assert epochs.assignment_epoch >= self.last.assignment_epoch
         assert epochs.assignment_epoch <= epochs.group_epoch
         self.last = epochs
+
+    @invariant()
+    def every_partition_begins_where_first_sight_says(self) -> None:
+        """At −1 if the topic had it then, else at 0, however often the share coordinator is asked."""
+        counts = {topic.topic_id: topic.partitions for topic in self.driver.topics.values()}
+        for asked in self.driver.asked[self.seen :]:
+            for topic_id, partitions, start_offset, state_epoch in asked:
+                first = self.first.setdefault(topic_id, counts[topic_id])
+                for partition in partitions:
+                    assert start_offset == (-1 if partition < first else 0)
+                    unanswered = self.driver.group.topics[topic_id].initializing.get(partition)
+                    assert unanswered in (None, state_epoch)
+        self.seen = len(self.driver.asked)
 
     @invariant()
     def members_have_the_assignment_of_their_last_answer(self) -> None:

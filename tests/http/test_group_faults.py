@@ -107,6 +107,26 @@ def test_gi_001_a_failed_initialisation_succeeds_once_the_share_coordinator_is_b
     wait_until(lambda: member.beat() and member.count == 2, 60)
 
 
+@pytest.mark.parametrize("begin", ["heartbeat", "fetch"])
+def test_gi_005_an_initialisation_that_is_repeated_begins_where_it_would_have_begun(
+    stack: Stack, own_gateway: Gateway, restart: Callable[[str], None], name: str, begin: str
+) -> None:
+    own_gateway.configure(name, share_auto_offset_reset="latest")
+    own_gateway.produce_batches(name, 10)
+    away(stack, "share coordinator")
+    try:
+        if begin == "heartbeat":
+            Member(own_gateway, name, "m1", name).beat()
+        else:
+            assert own_gateway.try_fetch(name, name).status_code == 503
+    finally:
+        back(stack, "share coordinator")
+    restart("group coordinator")
+    assert own_gateway.acquire(name, name) == []
+    own_gateway.produce_batches(name, 1)
+    assert own_gateway.acquire(name, name) == ["10-10×1"]
+
+
 def test_gi_023_gi_025_a_failed_deletion_is_finished_by_the_next_call(
     stack: Stack,
     own_gateway: Gateway,

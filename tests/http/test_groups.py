@@ -204,6 +204,30 @@ def test_rs_005_each_group_has_its_own_reset(gateway: Gateway, name: str) -> Non
     assert [gateway.acquire(group, name) for group in (earliest, latest)] == [["1-1×1"], ["1-1×1"]]
 
 
+def test_latest_begins_alike_in_partitions_that_fetches_name_one_after_another(gateway: Gateway, name: str) -> None:
+    """And a partition that the topic gets later begins at 0."""
+    gateway.configure(name, share_auto_offset_reset="latest")
+    gateway.create_topic(name, 3)
+    for partition in range(3):
+        gateway.produce_batches(name, 10, partition=partition)
+    for partition in (1, 0):
+        assert gateway.acquire(name, topic_partitions=[{"topic": name, "partitions": [partition]}]) == []
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"partitions": 4}))
+    gateway.produce_batches(name, 5, partition=3)
+    assert gateway.acquire(name, name) == ["3:0-4×1"]
+
+
+def test_a_reset_of_one_partition_decides_nothing_for_the_others(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_auto_offset_reset="latest")
+    gateway.create_topic(name, 2)
+    for partition in range(2):
+        gateway.produce_batches(name, 10, partition=partition)
+    topics = [{"topic": name, "partitions": [0]}]
+    good(gateway.http.post(f"/v1/share-groups/{name}/offsets/reset", json={"to": "earliest", "topics": topics}))
+    assert gateway.acquire(name, name) == ["0-9×1"]
+    assert gateway.acquire(name, name) == []
+
+
 def test_rs_007_a_new_partition_of_a_known_topic_begins_at_0(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_auto_offset_reset="latest")
     gateway.create_topic(name)

@@ -55,6 +55,15 @@ def test_settings_have_kafkas_bounds(own_gateway: Gateway, name: str, setting: s
         problem(own_gateway.http.patch(path, json={"config": {setting: str(value)}}), 422, "INVALID_CONFIG", 40)
 
 
+def test_a_group_without_settings_begins_at_the_end_of_every_partition(own_gateway: Gateway, name: str) -> None:
+    own_gateway.create_topic(name, 2)
+    for partition in range(2):
+        own_gateway.produce_batches(name, 10, partition=partition)
+    for partition in range(2):
+        assert own_gateway.acquire(name, topic_partitions=[{"topic": name, "partitions": [partition]}]) == []
+    assert own_gateway.offsets(name) == {(name, 0): (10, 0), (name, 1): (10, 0)}
+
+
 @pytest.fixture
 def group(own_gateway: Gateway, name: str) -> str:
     """A group that begins at the start, with 200 record locks."""

@@ -83,7 +83,13 @@ SCENARIOS = {
         "pending",
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "changes", "shard_replay", "restoring_pages"),
-    GROUP_COORDINATOR: ("assignor", "share_group_membership", "share_group_initialization", "share_group_offsets"),
+    GROUP_COORDINATOR: (
+        "assignor",
+        "share_group",
+        "share_group_membership",
+        "share_group_initialization",
+        "share_group_offsets",
+    ),
     PIPELINE: (
         "bounded_read",
         "transactional_writes",

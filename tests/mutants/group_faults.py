@@ -109,9 +109,9 @@ MUTANTS = [
             "",
         ),
         (
-            "5 a repeated initialisation fences the earlier one",
-            "            or self._repeats(initializations)\n",
-            "",
+            "5 a heartbeat that only repeats initialisations names the epoch of the others",
+            "state_epoch=epochs.group_epoch,\n        )\n\n    def _assigned",
+            "state_epoch=0,\n        )\n\n    def _assigned",
         ),
         (
             "5 an initialisation is not repeated within the retry interval",
@@ -120,8 +120,36 @@ MUTANTS = [
         ),
         (
             "5 a late answer changes nothing",
-            "            still = partitions & self.topics.get(topic_id, GroupTopic()).initializing",
+            "            still = partitions.intersection(self.topics.get(topic_id, GroupTopic()).initializing)",
             "            still = partitions",
+        ),
+    ),
+    *group_coordinator(
+        "share_group/initialization",
+        (
+            "5 a group begins alike in all partitions of its first sight",
+            "grown = 0 < topic.first_partitions <= partition",
+            "grown = topic_id in known",
+        ),
+        (
+            "5 partitions that a topic gets later are read from their start",
+            "grown = 0 < topic.first_partitions <= partition",
+            "grown = False",
+        ),
+        (
+            "5 an unanswered initialisation is repeated under its epoch",
+            "topic.initializing.get(partition) or state_epoch",
+            "state_epoch",
+        ),
+        (
+            "5 the first sight of a topic counts, not a later one",
+            "first_partitions=topic.first_partitions or partition_counts[topic_id]",
+            "first_partitions=partition_counts[topic_id]",
+        ),
+        (
+            "2.8 after its offsets were deleted a group begins in the topic again",
+            "grown = 0 < topic.first_partitions <= partition",
+            "grown = topic != GroupTopic() and topic.first_partitions <= partition",
         ),
     ),
     *group_coordinator(
@@ -158,9 +186,14 @@ MUTANTS = [
             "_replace()",
         ),
         (
+            "2.7 an unanswered alteration is fenced by what follows it",
+            "initialized, start_offset, 0)",
+            "initialized, start_offset, epochs.group_epoch)",
+        ),
+        (
             "2.7 an initialised partition stays so while it is altered",
-            "(altered - group.topics.get(topic_id, GroupTopic()).initialized)",
-            "(altered)",
+            "some - group.topics.get(id_, GroupTopic()).initialized, start_offset, 0",
+            "some, start_offset, 0",
         ),
         (
             "2.8 a deletion that failed begins again",
@@ -169,7 +202,7 @@ MUTANTS = [
         ),
         (
             "2.9 a group is deleted with the partitions that are being initialised",
-            "known.initialized | known.initializing",
+            "known.initialized.union(known.initializing)",
             "known.initialized",
         ),
         (

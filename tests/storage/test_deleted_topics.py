@@ -37,7 +37,7 @@ async def test_other_topics_are_initialised_when_one_is_deleted_during_it(databa
         asked = {topic.topic_id: [0] for topic in (stays, goes)}
         await second.initializer.initialize(group_id, asked)
         group = await second.groups.find(group_id)
-        begun = await second.groups.decide(group, lambda machine: machine.initialize(asked))
+        begun = await second.groups.decide(group, lambda machine: machine.initialize(asked, [stays, goes]))
         await first.topics.delete("goes")
         await second.groups.decide(group, lambda machine: machine.initialized(begun.initializations))
         assert {topic_id: topic.initialized for topic_id, topic in group.machine.topics.items()} == {

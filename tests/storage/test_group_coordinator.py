@@ -10,6 +10,7 @@ from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups import share_states
 from sharequeue_coordinator.metadata.gateways import Gateways
 from sharequeue_coordinator.share_group.heartbeat import Heartbeat
+from sharequeue_coordinator.share_group.initialization import GroupTopic
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import (
@@ -173,7 +174,40 @@ async def test_an_instance_knows_topics_created_at_another(database_url: str, mo
         assert await codes(6) == [15]
         await first.topics.delete("u")
         assert second.metadata.known([], [topic.topic_id]), "the change is not known here yet"
-        assert await codes(0) == [3]
+        assert await codes(1) == [3]
+
+
+@pytest.mark.parametrize("begin", ["fetch", "heartbeat", "reset"])
+async def test_a_group_begins_in_all_partitions_that_there_are(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, begin: str
+) -> None:
+    """The group's instance does not know yet that the topic grew. What it decided stays with the group."""
+    monkeypatch.setattr(share_states, "DEADLINE_S", 0.1)
+    async with AsyncExitStack() as stack:
+        (first, _), (second, ownership) = await two(stack, database_url)
+        group = group_of(ownership)
+        topic = await first.topics.create("t", 1, {})
+        await second.metadata.catch_up()
+        await first.topics.update("t", 3, {}, [])
+        assert second.metadata.by_name["t"].partitions == 1
+        if begin == "fetch":
+            await second.initializer.initialize(group, {topic.topic_id: [0]})
+        elif begin == "heartbeat":
+            await second.members.heartbeat(group, Heartbeat("m", 0, None, frozenset({"t"}), "", ""))
+        else:
+            request = AlterShareGroupOffsetsRequest(
+                topics=[
+                    TopicStartOffsets(topic_id=topic.topic_id, partitions=[StartOffset(partition=0, start_offset=0)])
+                ]
+            )
+            with pytest.raises(CoordinatorNotAvailable):
+                await second.group_admin.alter_offsets(group, request)
+        await first.topics.update("t", 4, {}, [])
+        decided = (await second.groups.find(group)).machine.topics
+        begun = {"fetch": {0: 2}, "heartbeat": {0: 2, 1: 2, 2: 2}, "reset": {0: 0}}[begin]
+        assert decided == {topic.topic_id: GroupTopic(begun, first_partitions=3)}
+        second.groups.drop(await second.groups.find(group))
+        assert (await second.groups.find(group)).machine.topics == decided
 
 
 async def test_settings_that_change_during_a_groups_load_apply(database_url: str) -> None:

@@ -48,7 +48,7 @@ async def test_nobody_joins_a_group_during_its_reset(
         group = await groups.find("g")
         await until(lambda: not group.lock.locked())
         await groups.decide(
-            group, lambda machine: machine.initialized([Initialization(topic.topic_id, frozenset({0}), -1)])
+            group, lambda machine: machine.initialized([Initialization(topic.topic_id, frozenset({0}), -1, 1)])
         )
         monkeypatch.setattr(share_states, "DEADLINE_S", DEADLINE_S)
         setting = asyncio.create_task(changing(coordinator, topic.topic_id))

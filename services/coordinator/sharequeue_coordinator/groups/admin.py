@@ -108,7 +108,7 @@ class GroupAdmin:
         faults: dict[tuple[str, int], ApiError] = {}
         wanted: dict[str, dict[int, int]] = {}
         asked = {topic.topic_id: [entry.partition for entry in topic.partitions] for topic in request.topics}
-        await self._initializer.learn_of(asked)
+        await self._initializer.learn_of((await self._groups.find(group_id)).machine, asked)
         for topic in request.topics:
             for entry in topic.partitions:
                 if self._metadata.has_partition(topic.topic_id, entry.partition):
@@ -135,15 +135,17 @@ class GroupAdmin:
         by_name = {
             row.name: wanted[topic_id] for topic_id in wanted if (row := self._metadata.by_id.get(topic_id)) is not None
         }
-        begun = await self._groups.decide(group, lambda machine: offsets.alter(machine, by_name, self._topics).changes)
-        group_id, state_epoch = group.group_id, begun.state_epoch
+        await self._groups.decide(group, lambda machine: offsets.alter(machine, by_name, self._topics).changes)
+        group_id, state_epoch = group.group_id, group.machine.epochs.group_epoch
         with _indefinite():
             wanted = await self._gateways.change_readers(group_id, "reserve", state_epoch, wanted)
-            faults = await self._states.initialize(group_id, state_epoch, wanted)
-            done = [
-                Initialization(topic_id, frozenset(p for p in partitions if (topic_id, p) not in faults), -1)
+            asked = [
+                Initialization(topic_id, frozenset((partition,)), start_offset, state_epoch)
                 for topic_id, partitions in wanted.items()
+                for partition, start_offset in partitions.items()
             ]
+            faults = await self._states.initialize(group_id, asked)
+            done = [one for one in asked if faults.keys().isdisjoint((one.topic_id, p) for p in one.partitions)]
             await self._groups.decide(group, lambda machine: machine.initialized(done))
         with suppress(ApiError):  # the next leader raises the floors too
             await self._gateways.change_readers(group_id, "raise", state_epoch, _without(wanted, faults))

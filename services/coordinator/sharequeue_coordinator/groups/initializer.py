@@ -16,6 +16,7 @@ from sharequeue_coordinator.groups.share_states import ShareStates, initialized_
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.share_group import initialization
 from sharequeue_coordinator.share_group.changes import Changes
+from sharequeue_coordinator.share_group.machine import ShareGroup
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +40,12 @@ class Initializer:
         """
         machine = (await self._groups.find(group_id)).machine
         existed, had_state = machine.exists, machine.topics_with_state(asked)
-        await self.learn_of(asked)
+        await self.learn_of(machine, asked)
         has = self._metadata.has_partition
         valid = {id_: there for id_, some in asked.items() if (there := [p for p in some if has(id_, p)])}
         machine = (await self._groups.find(group_id)).machine
         failure = None
-        if initialization.missing(machine.topics, valid):
+        if initialization.missing(machine.topics, valid, 0):
             failure = await self._initialize(group_id, valid, existed=existed, had_state=had_state & valid.keys())
         faults: dict[tuple[str, int], ApiError] = {}
         for topic_id, partitions in asked.items():
@@ -55,10 +56,11 @@ class Initializer:
                     faults[topic_id, partition] = failure
         return initialized_topics(asked, faults)
 
-    async def learn_of(self, asked: Mapping[str, Sequence[int]]) -> None:
-        """Catch up with other instances if this one does not know one of these partitions."""
+    async def learn_of(self, machine: ShareGroup, asked: Mapping[str, Sequence[int]]) -> None:
+        """Catch up with other instances if this one does not know one of these partitions. Also if the group begins in
+        one of the topics now: it begins in all partitions that there are."""
         has = self._metadata.has_partition
-        if not all(has(topic_id, max(partitions, default=0)) for topic_id, partitions in asked.items()):
+        if not all(id_ in machine.topics and has(id_, max(some, default=0)) for id_, some in asked.items()):
             await self._metadata.catch_up()
 
     async def _initialize(
@@ -77,22 +79,22 @@ class Initializer:
                 return CoordinatorNotAvailable(
                     f"group {group_id!r}, or its state of a topic, was just deleted; try again"
                 )
-            changes = await self._groups.decide(group, lambda machine: machine.initialize(self._of_known_topics(asked)))
-            return await self._ask(group, changes) if changes.initializations else None
+            by_id = self._metadata.by_id
 
-    def _of_known_topics(self, asked: Mapping[str, Sequence[int]]) -> Mapping[str, Sequence[int]]:
-        return {topic_id: partitions for topic_id, partitions in asked.items() if topic_id in self._metadata.by_id}
+            def event(machine: ShareGroup) -> Changes:
+                there = {topic_id: partitions for topic_id, partitions in asked.items() if topic_id in by_id}
+                return machine.initialize(there, [by_id[topic_id] for topic_id in there])
+
+            changes = await self._groups.decide(group, event)
+            return await self._ask(group, changes) if changes.initializations else None
 
     async def _ask(self, group: OwnedGroup, changes: Changes) -> ApiError | None:
         """The second stage, under the group's `lock`. Returns: why it failed, or may have failed."""
         begun = changes.initializations
-        wanted: dict[str, dict[int, int]] = {}
-        for topic_id, partitions, start_offset in begun:
-            wanted.setdefault(topic_id, {}).update(dict.fromkeys(sorted(partitions), start_offset))
         try:
-            faults = await self._states.initialize(group.group_id, changes.state_epoch, wanted)
+            faults = await self._states.initialize(group.group_id, begun)
         except ApiError as error:
-            return error  # the outcome is unknown: a later request asks again, from offset 0
+            return error  # the outcome is unknown: a later request repeats it
         failure = next(iter(faults.values()), None)
         if failure is None:
             await self._groups.decide(group, lambda machine: machine.initialized(begun))

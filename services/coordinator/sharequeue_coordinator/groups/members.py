@@ -29,8 +29,11 @@ class Members:
 
         Raises: as `ShareGroup.heartbeat`. CoordinatorNotAvailable: an administrator changes the group just now.
         """
-        if not all(name in self._topics for name in request.subscribed_topic_names or ()):
-            await self._metadata.catch_up()
+        if request.subscribed_topic_names:
+            begun = (await self._groups.find(group_id)).machine.topics
+            known = map(self._topics.get, request.subscribed_topic_names)
+            if not all(topic is not None and topic.topic_id in begun for topic in known):
+                await self._metadata.catch_up()
         answers: list[HeartbeatAnswer] = []
 
         def event(machine: ShareGroup) -> Changes:

@@ -14,6 +14,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.cluster import GroupPartitionSummary, InitializedPartition, InitializedTopic
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
+from sharequeue_coordinator.share_group.initialization import Initialization
 
 DEADLINE_S: Final = 8.0
 NOT_SERVED: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
@@ -26,21 +27,16 @@ class ShareStates:
         self._share_coordinators = share_coordinators
 
     async def initialize(
-        self, group_id: str, state_epoch: int, wanted: Mapping[str, Mapping[int, int]]
+        self, group_id: str, initializations: Iterable[Initialization]
     ) -> dict[tuple[str, int], ApiError]:
-        """Initialise partitions at start offsets.
-
-        Args:
-            wanted: the start offset by topic id and partition.
-        Returns: those that were refused, and why. Raises: ApiError: the outcome of some is unknown.
-        """
-        states = {
-            topic_id: [
+        """Initialise partitions. Returns: those that were refused, and why. Raises: ApiError: the outcome of some is
+        unknown."""
+        states: dict[str, list[PartitionState]] = {}
+        for topic_id, partitions, start_offset, state_epoch in initializations:
+            states.setdefault(topic_id, []).extend(
                 PartitionState(partition=partition, state_epoch=state_epoch, start_offset=start_offset)
-                for partition, start_offset in partitions.items()
-            ]
-            for topic_id, partitions in wanted.items()
-        }
+                for partition in sorted(partitions)
+            )
         return await self._change(apis.INITIALIZE_STATE, group_id, states)
 
     async def delete(self, group_id: str, wanted: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], ApiError]:

@@ -61,7 +61,8 @@ async def load(connection: Connection, group_id: str) -> StoredGroup | None:
         if row is None:
             return None
         topics = await connection.fetch(
-            "SELECT topic_id, initializing, initialized, deleting FROM groups.share_group_topics WHERE group_id = $1",
+            """SELECT topic_id, deleting, initializing, initializing_epochs, initialized, first_partitions
+               FROM groups.share_group_topics WHERE group_id = $1""",
             group_id,
         )
         members = await connection.fetch(
@@ -79,8 +80,12 @@ async def load(connection: Connection, group_id: str) -> StoredGroup | None:
         Epochs(*row[2:]),
         [_member(member) for member in members],
         {member_id: _assignment(text) for member_id, text in targets},
-        {str(topic[0]): GroupTopic(frozenset(topic[1]), frozenset(topic[2])) for topic in topics if not topic[3]},
-        frozenset(str(topic[0]) for topic in topics if topic[3]),
+        {
+            str(topic[0]): GroupTopic(dict(zip(topic[2], topic[3], strict=True)), frozenset(topic[4]), topic[5])
+            for topic in topics
+            if not topic[1]
+        },
+        frozenset(str(topic[0]) for topic in topics if topic[1]),
     )
 
 
@@ -207,11 +212,20 @@ async def _save_targets(connection: Connection, group_id: str, target: Mapping[s
 
 async def _save_topics(connection: Connection, group_id: str, topics: Mapping[str, GroupTopic]) -> None:
     await connection.executemany(
-        """INSERT INTO groups.share_group_topics (group_id, topic_id, initializing, initialized)
-           VALUES ($1, $2, $3, $4)
-           ON CONFLICT (group_id, topic_id) DO UPDATE SET initializing = $3, initialized = $4, deleting = false""",
+        """INSERT INTO groups.share_group_topics
+             (group_id, topic_id, initializing, initializing_epochs, initialized, first_partitions)
+           VALUES ($1, $2, $3, $4, $5, $6)
+           ON CONFLICT (group_id, topic_id) DO UPDATE SET initializing = $3, initializing_epochs = $4,
+             initialized = $5, first_partitions = $6, deleting = false""",
         [
-            (group_id, topic_id, sorted(topic.initializing), sorted(topic.initialized))
+            (
+                group_id,
+                topic_id,
+                list(topic.initializing),
+                list(topic.initializing.values()),
+                sorted(topic.initialized),
+                topic.first_partitions,
+            )
             for topic_id, topic in topics.items()
         ],
     )
@@ -227,7 +241,9 @@ async def _save_deleting(connection: Connection, group_id: str, topic_ids: Colle
     await connection.execute(
         """INSERT INTO groups.share_group_topics (group_id, topic_id, deleting)
            SELECT $1, topic_id, true FROM unnest($2::uuid[]) AS t(topic_id)
-           ON CONFLICT (group_id, topic_id) DO UPDATE SET deleting = true, initializing = '{}', initialized = '{}'""",
+           ON CONFLICT (group_id, topic_id) DO UPDATE
+           SET deleting = true, initializing = '{}', initializing_epochs = '{}', initialized = '{}',
+             first_partitions = 0""",
         group_id,
         list(topic_ids),
     )

@@ -1,6 +1,6 @@
 """The parts of a share group, and the changes that an event makes to them: plain data. Source: KIP-932."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
@@ -32,6 +32,11 @@ class ExistingTopic(Protocol):
 
 TopicsByName = Mapping[str, ExistingTopic]
 """Every topic of the cluster, without those that are being deleted."""
+
+
+def partition_counts(topics: Iterable[ExistingTopic]) -> dict[str, int]:
+    """How many partitions each topic has, by topic id."""
+    return {topic.topic_id: topic.partitions for topic in topics}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,8 @@ class Changes:
     target: by member id; empty removes the row. topics: by topic id, None removes the row. deleting: all topics whose
     state is being deleted; None leaves them as they are. deleted: only the epochs of the group stay.
 
-    Not persisted: deadlines: end of session by member id. initializations: to be sent to the share coordinator, with
-    state epoch `state_epoch`, once the rest is persisted.
+    Not persisted: deadlines: end of session by member id. initializations: to be sent to the share coordinator once the
+    rest is persisted.
     """
 
     epochs: Epochs | None = None
@@ -92,7 +97,6 @@ class Changes:
     deleted: bool = False
     deadlines: Mapping[str, int] = field(default_factory=dict)
     initializations: tuple[Initialization, ...] = ()
-    state_epoch: int = 0
 
     @property
     def durable(self) -> bool:

@@ -15,10 +15,12 @@ from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import (
     Changes,
     Epochs,
+    ExistingTopic,
     GroupSettings,
     Member,
     ShareGroupState,
     TopicsByName,
+    partition_counts,
 )
 from sharequeue_coordinator.share_group.heartbeat import (
     JOIN_EPOCH,
@@ -144,16 +146,16 @@ class ShareGroup:
             settings.heartbeat_interval_ms,
             updated.assignment if send_assignment else None,
         )
-        begun = initialization.begin(self.topics, initializations)
+        counts = partition_counts(topics.values() if initializations else ())
+        begun = initialization.begin(self.topics, initializations, counts)
         changes = Changes(
             epochs=None if epochs == self.epochs else epochs,
             members={} if updated == self.members.get(request.member_id) else {request.member_id: updated},
             target=target,
-            topics={topic_id: topic for topic_id, topic in begun.items() if topic != self.topics.get(topic_id)},
+            topics=begun,
             deleting=self._deleting_without(begun),
             deadlines={request.member_id: now_ms + settings.session_timeout_ms},
             initializations=initializations,
-            state_epoch=epochs.group_epoch,
         )
         return HeartbeatDecision(answer, changes)
 
@@ -194,24 +196,22 @@ class ShareGroup:
             id_ for id_ in topic_ids if id_ in self.deleting or self.topics.get(id_, GroupTopic()).initialized
         )
 
-    def initialize(self, asked: Mapping[str, Iterable[int]]) -> Changes:
+    def initialize(self, asked: Mapping[str, Iterable[int]], topics: Iterable[ExistingTopic]) -> Changes:
         """Initialise share-partitions that a fetch names, whether or not the group has members.
 
-        The group epoch rises, so that an earlier request to the share coordinator is fenced if it arrives late.
+        The group epoch rises for those that are not being initialised already.
         Args:
             asked: partitions that exist, by topic id. Those that are initialised are left out.
+            topics: their topics.
         """
-        initializations = tuple(initialization.missing(self.topics, asked))
-        if not initializations:
-            return Changes()
-        begun = initialization.begin(self.topics, initializations)
         epochs = self.epochs._replace(group_epoch=self.epochs.group_epoch + 1)
+        initializations = tuple(initialization.missing(self.topics, asked, epochs.group_epoch))
+        begun = initialization.begin(self.topics, initializations, partition_counts(topics))
         return Changes(
-            epochs=epochs,
+            epochs=epochs if begun else None,
             topics=begun,
             deleting=self._deleting_without(begun),
             initializations=initializations,
-            state_epoch=epochs.group_epoch,
         )
 
     def _deleting_without(self, topic_ids: Collection[str]) -> frozenset[str] | None:
@@ -225,8 +225,7 @@ class ShareGroup:
 
     def initialization_refused(self, initializations: Iterable[Initialization]) -> Changes:
         """The share coordinator refused some of one request. The next heartbeat begins all of it again."""
-        changed, forgotten = initialization.fail(self.topics, self._still_initializing(initializations))
-        return Changes(topics={**changed, **dict.fromkeys(forgotten)})
+        return Changes(topics=initialization.fail(self.topics, self._still_initializing(initializations)))
 
     def topics_deleted(self, topic_ids: Collection[str]) -> Changes:
         """Topics were removed from the cluster. The share coordinator deletes its state of them by itself."""
@@ -258,7 +257,7 @@ class ShareGroup:
                 self.topics[topic_id] = topic
                 asked_at = self._asked_at.get(topic_id, {})
                 self._asked_at[topic_id] = {number: asked_at.get(number, now_ms) for number in topic.initializing}
-        for topic_id, partitions, _ in changes.initializations:
+        for topic_id, partitions, *_ in changes.initializations:
             self._asked_at.setdefault(topic_id, {}).update(dict.fromkeys(partitions, now_ms))
         if changes.deleting is not None:
             self.deleting = changes.deleting
@@ -314,28 +313,23 @@ class ShareGroup:
         view = subscribed_topics.look(names, topics, self.topics)
         if view == self._settled and not resubscribed:
             return epochs, ()
-        initializations = subscribed_topics.missing(
-            view, self.topics, self._asked_at, settings.initialize_retry_interval_ms, now_ms
-        )
         seen = subscribed_topics.metadata_hash(view)
         assigned_all = epochs.assignment_epoch >= epochs.group_epoch
         if (
             resubscribed
             or seen != epochs.metadata_hash
             or (assigned_all and not subscribed_topics.all_assigned(view, self._assigned()))
-            or self._repeats(initializations)
         ):
-            return epochs._replace(group_epoch=epochs.group_epoch + 1, metadata_hash=seen), initializations
-        if assigned_all and subscribed_topics.all_initialized(view):
+            epochs = epochs._replace(group_epoch=epochs.group_epoch + 1, metadata_hash=seen)
+        elif assigned_all and subscribed_topics.all_initialized(view):
             self._settled = view
-        return epochs, initializations
-
-    def _repeats(self, initializations: Iterable[Initialization]) -> bool:
-        """Whether an earlier request for one of them was never answered.
-        It may still arrive: a higher epoch must fence it."""
-        return any(
-            topic_id in self.topics and partitions & self.topics[topic_id].initializing
-            for topic_id, partitions, _ in initializations
+        return epochs, subscribed_topics.missing(
+            view,
+            self.topics,
+            self._asked_at,
+            settings.initialize_retry_interval_ms,
+            now_ms,
+            state_epoch=epochs.group_epoch,
         )
 
     def _assigned(self) -> Mapping[str, Collection[int]]:
@@ -348,13 +342,13 @@ class ShareGroup:
         assigned_at_ms = self.epochs.assigned_at_ms
         return not (assigned_at_ms and 0 <= now_ms - assigned_at_ms < settings.assignment_interval_ms)
 
-    def _still_initializing(self, initializations: Iterable[Initialization]) -> list[Initialization]:
-        """Those partitions of them that are still being initialised: one entry per topic, its start offset unused."""
+    def _still_initializing(self, initializations: Iterable[Initialization]) -> dict[str, frozenset[int]]:
+        """Those partitions of them that are still being initialised, by topic id."""
         by_topic: dict[str, frozenset[int]] = {}
-        for topic_id, partitions, _ in initializations:
-            still = partitions & self.topics.get(topic_id, GroupTopic()).initializing
+        for topic_id, partitions, *_ in initializations:
+            still = partitions.intersection(self.topics.get(topic_id, GroupTopic()).initializing)
             by_topic[topic_id] = by_topic.get(topic_id, frozenset()) | still
-        return [Initialization(topic_id, still, -1) for topic_id, still in by_topic.items() if still]
+        return {topic_id: still for topic_id, still in by_topic.items() if still}
 
 
 def _updated(member: Member, request: Heartbeat) -> Member:

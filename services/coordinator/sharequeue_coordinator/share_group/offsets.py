@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sharequeue.protocol.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
 from sharequeue_coordinator.share_group import initialization
-from sharequeue_coordinator.share_group.changes import Changes, TopicsByName
+from sharequeue_coordinator.share_group.changes import Changes, TopicsByName, partition_counts
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 from sharequeue_coordinator.share_group.machine import ShareGroup
 
@@ -52,20 +52,22 @@ def alter(group: ShareGroup, asked: Mapping[str, Mapping[int, int]], topics: Top
                 faults[name, partition] = UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}")
             else:
                 by_offset.setdefault((topic.topic_id, offset), set()).add(partition)
-    initializations = tuple(Initialization(id_, frozenset(some), offset) for (id_, offset), some in by_offset.items())
-    new: dict[str, set[int]] = {}
-    for topic_id, altered, _ in initializations:
-        new.setdefault(topic_id, set()).update(altered - group.topics.get(topic_id, GroupTopic()).initialized)
-    begun = initialization.begin(group.topics, [Initialization(id_, frozenset(some), -1) for id_, some in new.items()])
     epochs = group.epochs._replace(group_epoch=group.epochs.group_epoch + 1)
+    initializations = tuple(
+        Initialization(id_, frozenset(some), offset, epochs.group_epoch) for (id_, offset), some in by_offset.items()
+    )
+    new = [
+        Initialization(id_, some - group.topics.get(id_, GroupTopic()).initialized, start_offset, 0)
+        for id_, some, start_offset, _ in initializations
+    ]
+    begun = initialization.begin(group.topics, new, partition_counts(topics.values()))
     return Alteration(
         faults,
         Changes(
             epochs=epochs,
-            topics={topic_id: topic for topic_id, topic in begun.items() if topic != group.topics.get(topic_id)},
+            topics=begun,
             deleting=group.deleting - begun.keys() if group.deleting & begun.keys() else None,
             initializations=initializations,
-            state_epoch=epochs.group_epoch,
         ),
     )
 
@@ -107,8 +109,9 @@ def delete_group(group: ShareGroup, topics: TopicsByName) -> Deletion:
     there = {topic.topic_id: topic.partitions for topic in topics.values()}
     partitions = {topic_id: frozenset(range(there[topic_id])) for topic_id in group.deleting if topic_id in there}
     for topic_id, known in group.topics.items():
-        if topic_id in there:
-            partitions[topic_id] = partitions.get(topic_id, frozenset()) | known.initialized | known.initializing
+        if topic_id in there and (known.initialized or known.initializing):
+            begun = known.initialized.union(known.initializing)
+            partitions[topic_id] = partitions.get(topic_id, frozenset()) | begun
     deleting = frozenset(partitions)
     changes = Changes(topics=dict.fromkeys(group.topics), deleting=None if deleting == group.deleting else deleting)
     return Deletion({}, partitions, changes)

@@ -55,11 +55,14 @@ def missing(
     asked_at: Mapping[str, Mapping[int, int]],
     retry_interval_ms: int,
     now_ms: int,
+    *,
+    state_epoch: int,
 ) -> tuple[Initialization, ...]:
     """The partitions to initialise. One that was asked for less than the retry interval ago may still be answered.
 
     Args:
         asked_at: by topic id and partition, when the share coordinator was asked to initialise it.
+        state_epoch: of those that are not being initialised already.
     """
     asked = {}
     for _, topic, _ in view:
@@ -70,7 +73,7 @@ def missing(
                 if 0 <= now_ms - at < retry_interval_ms
             }
             asked[topic.topic_id] = frozenset(range(topic.partitions)) - recently
-    return tuple(initialization.missing(known, asked))
+    return tuple(initialization.missing(known, asked, state_epoch))
 
 
 def of_topics(assignment: Assignment, names: Iterable[str], topics: TopicsByName) -> Assignment:
