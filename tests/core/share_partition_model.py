@@ -191,9 +191,11 @@ class Model:
             return (locks - self.span,) * 2 if locks > self.span else (self.end - fetch_offset + 1, 0)
         unfinished = sum(not record.finished for record in self.records.values())
         left = locks - self.held_count
+        if left <= 0 and self.runs < config.max_runs:
+            left += sum(record.held for offset, record in self.records.items() if offset < self.start)
         if not self.span:
             return left, max(0, left)
-        new = min(left, locks + config.partition_max_delayed_records - unfinished)
+        new = min(left, left + config.partition_max_delayed_records - unfinished + self.held_count)
         full = self.end - self.start >= config.max_span or self.crowded or self.runs >= config.max_runs
         return left, 0 if full else max(0, new)
 

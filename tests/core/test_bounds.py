@@ -90,6 +90,24 @@ def test_new_records_do_not_wait_for_what_is_held_below_the_log_start() -> None:
     assert d.fetch("[10-19]") == "10-19×1"
 
 
+def test_locks_of_records_that_the_log_has_lost_take_no_room() -> None:
+    d = fetched("[0-4]", "[5-9]", partition_max_record_locks=10)
+    assert limited_by(d.machine) == "share.partition.max.record.locks"
+    d.machine.move_log_start(7, d.now_ms)
+    assert d.fetch("[10-29]", rl=True) == "10-16×1"
+    assert limited_by(d.machine) == "share.partition.max.record.locks"
+    d.machine.move_log_start(17, d.now_ms)
+    assert d.fetch("[17-29]", rl=True) == "17-26×1"
+
+
+def test_locks_of_lost_records_are_bounded_too() -> None:
+    d = fetched("[0-9]", partition_max_record_locks=10, max_runs=2)
+    d.machine.move_log_start(10, d.now_ms)
+    assert d.fetch("[10-19]") == "10-19×1"
+    d.machine.move_log_start(20, d.now_ms)
+    assert limited_by(d.machine) == "share.partition.max.record.locks"
+
+
 @pytest.mark.parametrize(
     ("runs", "most", "part"), [([], 5, None), ([3, 2], 5, None), ([3, 3], 5, 2), ([9, 1, 1], 10, 3)]
 )

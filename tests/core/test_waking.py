@@ -210,9 +210,9 @@ def groups(led: LedSharePartition) -> list[str]:
 def test_an_append_wakes_one_fetch_and_is_noted_as_unserved() -> None:
     news, led, waiters = news_of(Driver())
     led.note_empty()
-    news.changed("t", 0, 10)
+    news.changed("t", 0, -1, 10)
     assert (woken(waiters), groups(led), led.empty_until_ms) == ([0], ["g"], 0)
-    news.changed("t", 1, 10)
+    news.changed("t", 1, -1, 10)
     assert woken(waiters) == [0], "another partition"
 
 
@@ -220,9 +220,9 @@ def test_an_append_behind_records_in_flight_is_noted_as_unserved() -> None:
     driver = Driver()
     news, led, _ = news_of(driver, sleepers=0)
     driver.fetch("[0-9]")
-    news.changed("t", 0, 10)
+    news.changed("t", 0, -1, 10)
     assert groups(led) == [], "everything up to the end is held"
-    news.changed("t", 0, 11)
+    news.changed("t", 0, -1, 11)
     assert groups(led) == ["g"]
 
 
@@ -230,14 +230,26 @@ def test_an_append_while_the_limits_are_used_up_is_not_unserved_and_wakes_a_fetc
     driver = Driver(partition_max_record_locks=10)
     news, led, _ = news_of(driver, sleepers=0)
     driver.fetch("[0-9]")
-    news.changed("t", 0, 20)
+    news.changed("t", 0, -1, 20)
     assert groups(led) == []
     assert led.turned_away
 
 
+def test_a_log_start_that_moves_reaches_share_partitions_that_nobody_reads() -> None:
+    driver = Driver(partition_max_record_locks=10, partition_max_delayed_records=0)
+    news, led, _ = news_of(driver, sleepers=0)
+    driver.fetch("[0-9]")
+    driver.ack("0-9 Rel", delay_ms=60_000)
+    news.changed("t", 0, -1, 11)
+    assert groups(led) == [], "delayed records leave no room for the new one"
+    news.changed("t", 0, 10, 11)
+    assert (led.machine.start_offset, led.machine.delayed_count) == (10, 0)
+    assert groups(led) == ["g"]
+
+
 def test_a_log_that_was_emptied_is_not_unserved() -> None:
     news, led, waiters = news_of(Driver())
-    news.changed("t", 0, 0)
+    news.changed("t", 0, -1, 0)
     assert groups(led) == []
     assert woken(waiters) == [0]
 

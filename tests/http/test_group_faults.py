@@ -107,6 +107,20 @@ def test_gi_001_a_failed_initialisation_succeeds_once_the_share_coordinator_is_b
     wait_until(lambda: member.beat() and member.count == 2, 60)
 
 
+def test_a_gateway_that_starts_does_not_wait_for_deleted_records(
+    own_gateway: Gateway, restart: Callable[[str], None], name: str
+) -> None:
+    own_gateway.configure(name, share_partition_max_record_locks=8, share_partition_max_delayed_records=0)
+    own_gateway.produce_batches(name, 8)
+    own_gateway.acquire(name, name)
+    assert own_gateway.settle(name, name, 0, 7, "release", delay_ms=3_600_000) == "applied"
+    own_gateway.produce_batches(name, 1)
+    restart("gateway")
+    own_gateway.delete_records(name, 8)
+    restart("gateway")
+    assert own_gateway.acquire(name, name) == ["8-8×1"]
+
+
 @pytest.mark.parametrize("begin", ["heartbeat", "fetch"])
 def test_gi_005_an_initialisation_that_is_repeated_begins_where_it_would_have_begun(
     stack: Stack, own_gateway: Gateway, restart: Callable[[str], None], name: str, begin: str

@@ -355,6 +355,22 @@ def test_in_flight_names_the_bound_that_makes_new_records_wait(gateway: Gateway,
     assert gateway.acquire(name, name) == ["8-11×1"]
 
 
+@pytest.mark.parametrize("waits", ["delays", "locks"])
+def test_new_records_do_not_wait_for_deleted_ones(gateway: Gateway, name: str, waits: str) -> None:
+    gateway.configure(name, share_partition_max_record_locks=8, share_partition_max_delayed_records=0)
+    gateway.produce_batches(name, 8)
+    lock = {} if waits == "delays" else {"lock_duration_ms": 3_600_000}
+    assert gateway.acquire(name, name, **lock) == ["0-7×1"]
+    if waits == "delays":
+        assert gateway.settle(name, name, 0, 7, "release", delay_ms=3_600_000) == "applied"
+    gateway.produce_batches(name, 1)
+    assert gateway.acquire(name, name) == []
+    gateway.delete_records(name, 8)
+    if waits == "delays":
+        assert gateway.window(name, name) == (8, []), "nobody has read since"
+    assert gateway.acquire(name, name, member="m2") == ["8-8×1"]
+
+
 def test_in_flight_can_be_narrowed(gateway: Gateway, name: str) -> None:
     topics = [f"{name}-a", f"{name}-b"]
     for topic in topics:

@@ -161,6 +161,16 @@ MUTANTS = [
             "",
         ),
         (
+            "15 held records that the log has lost leave the limit to others",
+            "        left += window.lost_held_count()\n",
+            "        pass\n",
+        ),
+        (
+            "15 held records that the log has lost are bounded",
+            "    if left <= 0 and window.runs and len(window.runs) < config.max_runs:\n",
+            "    if left <= 0 and window.runs:\n",
+        ),
+        (
             "15 what is new and held counts against the limit of locks",
             "            window.held_count += last - first + 1\n",
             "",

@@ -232,6 +232,7 @@ class TrimmingSuite:
             heard.take_changes()
             await writer.delete_records(topic, {0: 2})
             assert await asyncio.wait_for(heard.changes.get(), 60) == (topic, 0)
+            assert (heard.log_start_offset, reader.known_log_start((topic, 0))) == (2, 2)
 
     async def test_a_local_append_is_reported_at_once(self, record_log: PostgresRecordLogs) -> None:
         topic, heard = new_topic(), Heard()
@@ -243,7 +244,10 @@ class TrimmingSuite:
             await append(log, topic, "de", 2)
             assert heard.take_changes() == [(topic, 2)]
             await log.delete_records(topic, {2: 1})
-            assert heard.take_changes() == [(topic, 2)]
+            assert (heard.take_changes(), heard.log_start_offset) == ([(topic, 2)], 1)
+            rule = RetentionRule(0, -1)
+            await log.apply_retention(topic, [2], rule, 1 << 50)
+            assert (heard.take_changes(), heard.log_start_offset) == ([(topic, 2)], 3)
         assert heard.appends == [(topic, 2, 1, 1), (topic, 0, 1, 1), (topic, 1, 1, 1), (topic, 2, 3, 2)]
 
     async def test_appends_of_one_commit_are_reported_once_for_each_partition(

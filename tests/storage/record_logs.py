@@ -28,12 +28,15 @@ class Heard:
         self.not_followed: asyncio.Queue[TopicIdPartition] = asyncio.Queue()
         self.appends: list[tuple[str, int, int, int]] = []
         """Topic id, partition, log end and records of each report of an append here."""
+        self.log_start_offset = -1
+        """That of the last report of a change."""
 
     def appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
         self.appends.append((topic_id, partition, log_end_offset, records))
         self.changes.put_nowait((topic_id, partition))
 
-    def changed(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+    def changed(self, topic_id: str, partition: int, log_start_offset: int, log_end_offset: int) -> None:
+        self.log_start_offset = log_start_offset
         self.changes.put_nowait((topic_id, partition))
 
     def forgotten(self, topic_id: str, partition: int) -> None:

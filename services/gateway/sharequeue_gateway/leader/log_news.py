@@ -33,15 +33,19 @@ class LogNews:
             self._activity.produced(topic_id, partition, records)
         if not self._cluster.alone:
             self._append_news.gather(topic_id, partition, log_end_offset)
-        self.changed(topic_id, partition, log_end_offset)
+        self.changed(topic_id, partition, -1, log_end_offset)
 
-    def changed(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+    def changed(self, topic_id: str, partition: int, log_start_offset: int, log_end_offset: int) -> None:
         """Wake a fetch of each group, and note which share-partitions have records for a fetch from now on.
 
-        Of a read_committed group nothing is noted: the end says nothing about what is stable. Its fetches note it.
+        All of them follow the log start, whether or not a fetch reads them: deleted records take no room. Of a
+        read_committed group nothing is noted: the end says nothing about what is stable. Its fetches note it.
         """
         now_ms = 0
         for led in self._led.of_partition(topic_id, partition):
+            if led.machine.start_offset < log_start_offset:
+                now_ms = now_ms or self._clock.now_ms()
+                led.machine.move_log_start(log_start_offset, now_ms)
             led.empty_until_ms = 0
             if not led.unserved_since_ms and not led.machine.config.read_committed:
                 now_ms = now_ms or self._clock.now_ms()

@@ -150,8 +150,8 @@ class LogListener(Protocol):
     def appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
         """Records that this gateway appended are durable."""
 
-    def changed(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        """Another gateway appended, or the log start moved."""
+    def changed(self, topic_id: str, partition: int, log_start_offset: int, log_end_offset: int) -> None:
+        """Another gateway appended, or the log start moved. `log_start_offset`: -1: it is unknown, or did not move."""
 
     def forgotten(self, topic_id: str, partition: int) -> None:
         """The log end is not followed any more: later changes may not be reported."""

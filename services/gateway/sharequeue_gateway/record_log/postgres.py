@@ -201,6 +201,11 @@ class PostgresRecordLog:
         if unknown:
             await self._read_ends(unknown)
 
+    def known_log_start(self, place: TopicIdPartition) -> int:
+        """The log start, as far as memory has it; -1: unknown."""
+        known = self._cache.partition(place)
+        return -1 if known is None else known.log_start_offset
+
     def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
         """Another gateway reports the log end after its append."""
         if self._cache.partition((topic_id, partition)) is not None:
@@ -239,7 +244,7 @@ class PostgresRecordLog:
             trimmed: list[trimming.Trimmed] = await self.database.query(trimming.delete_records, topic_id, some)
             for partition, log_start_offset, log_end_offset in trimmed:
                 self._cache.set_ends((topic_id, partition), log_start_offset, log_end_offset)
-                self._listener.changed(topic_id, partition, log_end_offset)
+                self._listener.changed(topic_id, partition, log_start_offset, log_end_offset)
                 log_starts[partition] = log_start_offset
         return log_starts
 
@@ -258,7 +263,7 @@ class PostgresRecordLog:
         removed = await self._retaining.sweep(topic_id, partitions, rule, now_ms)
         for partition, log_start_offset, log_end_offset, _ in removed:
             self._cache.set_ends((topic_id, partition), log_start_offset, log_end_offset)
-            self._listener.changed(topic_id, partition, log_end_offset)
+            self._listener.changed(topic_id, partition, log_start_offset, log_end_offset)
         return removed
 
     # Loops

@@ -316,8 +316,9 @@ def can_acquire(window: Window) -> bool:
 def room(window: Window, fetch_offset: int) -> tuple[int, int]:
     """How many more records the limits allow, and how many of them may be new: from behind the end.
 
-    The lock limit counts what is held. What waits has a bound of its own, which stops new records alone: every record
-    that was taken may be released. `bounds.limited_by` names the limit that is in the way.
+    The lock limit counts what is held, but for records that the log has lost. What waits has a bound of its own, which
+    stops new records alone: every record that was taken may be released. `bounds.limited_by` names the limit that is in
+    the way.
     """
     config = window.config
     if config.count_span:
@@ -326,6 +327,8 @@ def room(window: Window, fetch_offset: int) -> tuple[int, int]:
             return left, left
         return (window.end_offset - fetch_offset + 1, 0) if fetch_offset <= window.end_offset else (0, 0)
     left = config.partition_max_record_locks - window.held_count
+    if left <= 0 and window.runs and len(window.runs) < config.max_runs:
+        left += window.lost_held_count()
     if left <= 0:
         return 0, 0
     if not window.span:  # it is empty, or all of it lies below the start offset, so all that is read is new

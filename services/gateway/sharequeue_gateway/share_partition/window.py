@@ -384,6 +384,15 @@ class Window:
             if run.available_at_ms:
                 self.delayed_count += records
 
+    def lost_held_count(self) -> int:
+        """How many held records lie below the start offset: the log has lost them, and their locks have not ended."""
+        lost = 0
+        for run in self.runs:
+            if run.first >= self.start_offset:
+                break
+            lost += (min(run.last, self.start_offset - 1) - run.first + 1) if run.held else 0
+        return lost
+
     def count_terminal(self, run: Run, sign: int) -> None:
         """Count the part of a run at or above the start offset that becomes terminal. `sign`: -1 for a roll-back."""
         self.delivery_complete_count += sign * max(0, run.last - max(run.first, self.start_offset) + 1)

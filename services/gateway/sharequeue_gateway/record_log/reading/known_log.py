@@ -37,7 +37,7 @@ class KnownLog:
     ) -> None:
         """Keep the offsets of a partition, as `BatchCache.set_ends` does, and report a change. -1: unknown."""
         if self.cache.set_ends(place, log_start_offset, log_end_offset, last_stable_offset):
-            self.listener.changed(*place, self.cache.log_end_offset(place))
+            self.listener.changed(*place, log_start_offset, self.cache.log_end_offset(place))
 
     def learn_before_append(
         self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int, last_stable_offset: int
