@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
+from sharequeue.postgres_connection import UnfitStore
+
 LOST: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
@@ -73,6 +75,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
 
 def meaning_of(fault: BaseException) -> Meaning:
     """What one of FAULTS means, or an exception of the driver for a value that it cannot encode."""
+    if isinstance(fault, UnfitStore):
+        return Meaning(str(fault))
     sqlstate = sqlstate_of(fault)
     if isinstance(fault, asyncpg.PostgresError) and sqlstate is not None:
         for length in (5, 3, 2):

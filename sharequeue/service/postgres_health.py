@@ -8,7 +8,8 @@ on a disk that is nearly full; it is rolled back.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from sharequeue.log import fields
@@ -24,6 +25,11 @@ LOG_PAUSE_S: Final = 5.0
 SOME_BYTES: Final = "(SELECT string_agg(sha512(n::text::bytea), '') FROM generate_series(1, 256) n)"
 """SQL: 16 KiB that cannot be compressed."""
 
+UNSAFE: Final = """
+SELECT concat_ws(', ', CASE current_setting('fsync') WHEN 'off' THEN 'fsync=off' END,
+  CASE current_setting('full_page_writes') WHEN 'off' THEN 'full_page_writes=off' END)
+"""
+
 
 class PostgresHealth:
     """One service's view of its database.
@@ -36,6 +42,8 @@ class PostgresHealth:
         self._try_write = try_write
         self._connection: Any = None
         self._unwritable: str | None = None
+        self._unsafe = ""
+        """Settings of the server with which a crash of its machine loses or damages what was answered with 200."""
         self._logged: dict[str, float] = {}
 
     def note(self, fault: BaseException) -> Meaning:
@@ -44,13 +52,17 @@ class PostgresHealth:
         meaning = meaning_of(fault)
         if meaning.unwritable:
             self._unwritable = meaning.sentence
-        kind = sqlstate_of(fault) or type(fault).__name__
+        level = logging.ERROR if meaning.unwritable or not meaning.passes else logging.WARNING
+        kind, more = sqlstate_of(fault) or type(fault).__name__, fields(cause=repr(fault), sqlstate=sqlstate_of(fault))
+        self.log_failure(kind, level, meaning.sentence, more)
+        return meaning
+
+    def log_failure(self, kind: str, level: int, sentence: str, more: Mapping[str, Any] | None = None) -> None:
+        """Log a failure, unless another one of its kind was logged a moment ago."""
         now = time.monotonic()
         if now >= self._logged.get(kind, 0.0) + LOG_PAUSE_S:
             self._logged[kind] = now
-            level = logging.ERROR if meaning.unwritable or not meaning.passes else logging.WARNING
-            log.log(level, meaning.sentence, extra=fields(cause=repr(fault), sqlstate=sqlstate_of(fault)))
-        return meaning
+            log.log(level, sentence, extra=more)
 
     def error(self, fault: BaseException, what: str, *, definite: bool | None = None) -> StorageError:
         """The error to answer where `what` could not be done. `definite`: overrides what the fault alone says."""
@@ -70,10 +82,15 @@ class PostgresHealth:
                 self._connection = None
             raise StorageError(self.note(fault).sentence) from fault
 
+    async def look(self) -> None:
+        """Check once, so that the log has what `told` says. A fault is logged, and ends no start."""
+        with suppress(StorageError):
+            await self.check()
+
     async def _ask(self, connection: Any) -> None:
         with terminated_at(connection, asyncio.get_running_loop().time() + ANSWER_S):
+            self._see_unsafe(await connection.fetchval(UNSAFE))
             if self._unwritable is None:
-                await connection.execute("SELECT 1")
                 return
             transaction = connection.transaction()
             await transaction.start()
@@ -81,6 +98,16 @@ class PostgresHealth:
             await transaction.rollback()
             self._unwritable = None
             log.info("PostgreSQL takes writes again")
+
+    def _see_unsafe(self, unsafe: str) -> None:
+        changed, self._unsafe = unsafe != self._unsafe, unsafe
+        if changed and unsafe:
+            log.error(self.told()["durability"])
+
+    def told(self) -> dict[str, str]:
+        """What `/readyz` says about a database that answers and takes writes, but may lose them."""
+        sentence = f"PostgreSQL runs with {self._unsafe}: a crash of its machine may lose records, or damage its data"
+        return {"durability": sentence} if self._unsafe else {}
 
     async def close(self) -> None:
         if self._connection is not None:

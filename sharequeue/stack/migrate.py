@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
-import asyncpg
 from alembic import command, op
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext, MigrationInfo
@@ -13,7 +14,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from sharequeue import postgres_connection
 from sharequeue.stack.chains import CHAINS
+
+NO_TIMEOUT: Final = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+"""For the wait for another runner. `migrations/env.py` sets those of a revision."""
 
 
 class UnknownSchema(Exception):
@@ -51,7 +56,7 @@ def upgrade(database_url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]
 async def upgrade_async(database_url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
     """As `upgrade`, from a running event loop."""
     # asyncpg reads the URL, as in the services: SQLAlchemy knows fewer options of it.
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(database_url))
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=partial(_connect, database_url))
     upgraded = []
     try:
         async with engine.connect() as connection:
@@ -63,6 +68,10 @@ async def upgrade_async(database_url: str, chains: Sequence[str] = CHAINS) -> li
     finally:
         await engine.dispose()
     return upgraded
+
+
+async def _connect(database_url: str) -> Any:
+    return await postgres_connection.connect(database_url, "sharequeue-migrate", NO_TIMEOUT)
 
 
 def _config(chain: str) -> Config:

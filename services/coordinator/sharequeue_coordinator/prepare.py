@@ -1,9 +1,9 @@
 """Puts a group coordinator together: its shards, the database, topics and groups, and the calls."""
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
-import asyncpg
-
+from sharequeue import postgres_connection
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
@@ -18,21 +18,23 @@ from sharequeue_coordinator.http.app import create_group_coordinator_app
 from sharequeue_coordinator.metadata.store import CHANGES_CHANNEL
 from sharequeue_coordinator.settings import Settings
 
-SERVER_SETTINGS = {
-    "application_name": "sharequeue-coordinator",
-    "idle_in_transaction_session_timeout": "2s",
-    "statement_timeout": "9s",
-    "jit": "off",
-}
+NAME: Final = "sharequeue-coordinator"
+SETTINGS: Final = {"idle_in_transaction_session_timeout": "2s", "statement_timeout": "9s"}
+
+
+async def connect_to(url: str) -> Any:
+    return await postgres_connection.connect(url, NAME, SETTINGS, timeout=5)
+
+
+async def open_pool(url: str) -> Any:
+    return await postgres_connection.open_pool(url, NAME, SETTINGS, connections=8, timeout=5, command_timeout=10)
 
 
 async def prepare(settings: Settings) -> Service:
     """Take the free shards, and make the application and its loops.
     Raises: the fault of a store that cannot be reached."""
 
-    async def connect() -> Any:
-        return await asyncpg.connect(settings.database_url, timeout=5, server_settings=SERVER_SETTINGS)
-
+    connect = partial(connect_to, settings.database_url)
     ownership = Ownership(
         connect,
         ShardStore("groups"),
@@ -41,15 +43,9 @@ async def prepare(settings: Settings) -> Service:
         shards=(CLUSTER_SHARD, *range(settings.shards)),
         lease_ms=settings.lease_ms,
     )
-    pool = await asyncpg.create_pool(
-        settings.database_url,
-        min_size=1,
-        max_size=8,
-        timeout=5,
-        command_timeout=10,
-        server_settings=SERVER_SETTINGS,
-    )
+    pool = await open_pool(settings.database_url)
     database = Database(pool, ownership, PostgresHealth(connect, TRY_WRITE))
+    await database.health.look()
     share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
     coordinator = GroupCoordinator(
         database,

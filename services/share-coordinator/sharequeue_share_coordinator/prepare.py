@@ -1,9 +1,9 @@
 """Puts a share coordinator together: its shards, the commit loop, housekeeping, and the calls."""
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
-import asyncpg
-
+from sharequeue import postgres_connection
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.leases import Ownership
@@ -18,6 +18,13 @@ from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.settings import Settings
+
+SETTINGS: Final = {"idle_in_transaction_session_timeout": "2s", "statement_timeout": "8s"}
+
+
+async def connect_to(url: str) -> Any:
+    name = "sharequeue-share-coordinator"
+    return await postgres_connection.connect(url, name, SETTINGS, timeout=5, command_timeout=8.5)
 
 
 class ShardChanges:
@@ -41,19 +48,7 @@ async def prepare(settings: Settings) -> Service:
     """Take the free shards, and make the application and its loops.
     Raises: the fault of a store that cannot be reached."""
 
-    async def connect() -> Any:
-        return await asyncpg.connect(
-            settings.database_url,
-            timeout=5,
-            command_timeout=8.5,
-            server_settings={
-                "application_name": "sharequeue-share-coordinator",
-                "idle_in_transaction_session_timeout": "2s",
-                "statement_timeout": "8s",
-                "jit": "off",
-            },
-        )
-
+    connect = partial(connect_to, settings.database_url)
     clock = Clock()
     ownership = Ownership(
         connect,
@@ -71,6 +66,7 @@ async def prepare(settings: Settings) -> Service:
         max_cached=settings.max_cached_share_partitions,
         sized=not settings.kafka_defaults,
     )
+    await coordinator.health.look()
     housekeeping = Housekeeping(
         coordinator,
         connect,

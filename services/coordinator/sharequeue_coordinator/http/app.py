@@ -50,6 +50,6 @@ def _readiness(health: PostgresHealth, ownership: Ownership, share_coordinators:
         dependencies = {"postgresql": "ok", "share coordinator": "ok", "shards": missing or "ok", **found}
         status = "unavailable" if "postgresql" in found else "degraded" if found or missing else "ready"
         lacks = [name for name, word in dependencies.items() if word != "ok"]
-        return Readiness(status=status, dependencies=dependencies, lacks=lacks)
+        return Readiness(status=status, dependencies=dependencies | health.told(), lacks=lacks)
 
     return ready

@@ -1,12 +1,12 @@
 """The database of the record log: connections of a pool, connections outside of it, and the meaning of their faults."""
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-import asyncpg
-
+from sharequeue import postgres_connection
 from sharequeue.protocol.errors import StorageError
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
@@ -17,6 +17,7 @@ from sharequeue_gateway.record_log.record_batch import CorruptBatch
 
 STATEMENT_TIMEOUT_S: Final = 15
 CONNECT_TIMEOUT_S: Final = 5
+SETTINGS: Final = {"statement_timeout": f"{STATEMENT_TIMEOUT_S}s", "idle_in_transaction_session_timeout": "10s"}
 TRY_WRITE: Final = f"""
 INSERT INTO log.record_batches
   (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
@@ -42,16 +43,16 @@ class LogDatabase:
         cls, url: str, *, connections: int = 8, outcome_period_s: int = key_store.OUTCOMES.seconds
     ) -> "LogDatabase":
         """Connect. Raises: the driver's errors, if the database cannot be reached."""
-        pool = await asyncpg.create_pool(
+        pool = await postgres_connection.open_pool(
             url,
-            min_size=1,
-            max_size=connections,
+            "sharequeue-gateway-log",
+            SETTINGS,
+            connections=connections,
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=STATEMENT_TIMEOUT_S,
-            server_settings=_server_settings("log"),
-            reset=_nothing_to_reset,
         )
         database = cls(url, pool, key_store.OUTCOMES._replace(seconds=outcome_period_s))
+        await database.health.look()
         for table in database.key_tables:
             await database.query(key_store.make_key_partitions, table)
         return database
@@ -62,7 +63,8 @@ class LogDatabase:
 
     async def connect(self, name: str) -> Any:
         """Open a connection outside of the pool. `name`: shown in PostgreSQL's list of connections."""
-        return await asyncpg.connect(self._url, timeout=CONNECT_TIMEOUT_S, server_settings=_server_settings(name))
+        name = f"sharequeue-gateway-{name}"
+        return await postgres_connection.connect(self._url, name, SETTINGS, timeout=CONNECT_TIMEOUT_S)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
@@ -73,6 +75,7 @@ class LogDatabase:
         except FAULTS as fault:
             raise self.health.error(fault, "the record log cannot be used") from fault
         except CorruptBatch as fault:
+            self.health.log_failure("corrupt batch", logging.ERROR, str(fault))
             raise StorageError(f"the record log cannot be read: {fault}") from fault
 
     async def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -84,21 +87,3 @@ class LogDatabase:
         """Milliseconds since the epoch by PostgreSQL's clock."""
         async with self.connection() as connection:
             return float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"))
-
-
-async def _nothing_to_reset(connection: Any) -> None:
-    """No statement here changes its session: settings and advisory locks end with their transaction. So a connection is
-    given back without a round trip. A transaction that is still open is rolled back before this."""
-
-
-def _server_settings(name: str) -> dict[str, str]:
-    return {
-        "application_name": f"sharequeue-gateway-{name}",
-        "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
-        "idle_in_transaction_session_timeout": "10s",
-        # no timeout ends a transaction whose client is silent between two messages of one statement
-        "tcp_keepalives_idle": "10",
-        "tcp_keepalives_interval": "5",
-        "tcp_keepalives_count": "3",
-        "jit": "off",
-    }

@@ -35,7 +35,7 @@ places AS MATERIALIZED (
 markers AS (
   INSERT INTO log.record_batches (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count,
     append_id, records, transaction_id, attributes)
-  SELECT topic_id, partition, marker_offset, marker_offset, $3::bigint, 0, $2::uuid, '\\x0500000000'::bytea, $1,
+  SELECT topic_id, partition, marker_offset, marker_offset, $3::bigint, 0, $2::uuid, decode('0500000000', 'hex'), $1,
     CASE WHEN $4::boolean THEN {COMMIT_MARKER} ELSE {ABORT_MARKER} END
   FROM places ORDER BY topic_id, partition),
 aborted AS (

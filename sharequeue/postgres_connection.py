@@ -1,0 +1,100 @@
+"""Opens each connection to PostgreSQL, and sets on it what the services rely on. A role, a database or a server may
+have other defaults.
+
+A startup parameter would do this, but PgBouncer refuses those that it does not know, or drops them. So each connection
+gets its settings by one statement after the login. A pooler that lends one server connection for a whole session
+passes them on. One that lends another server connection to each transaction does not: behind a pooler, the settings
+that no wrong answer may come of must be defaults already, and a connection without them is refused.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import asyncpg
+
+
+class UnfitStore(ConnectionError):
+    """A store answers, but no service may use it as it is; the text says why, and what to do."""
+
+
+NEEDED: Final[Mapping[str, str]] = {
+    "synchronous_commit": "on",  # 200 means that the disk has it; only remote_apply is stronger
+    "default_transaction_isolation": "read committed",  # a statement reads a row again after it has waited for it
+    "standard_conforming_strings": "on",
+}
+"""With another value, an answer is wrong or a call is refused by chance."""
+RELIED_ON: Final[Mapping[str, str]] = {
+    **NEEDED,
+    "lock_timeout": "0",  # statement_timeout ends a wait for a lock
+    "idle_session_timeout": "0",
+    "transaction_timeout": "0",
+    # no timeout ends a transaction whose client is silent between two messages of one statement
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "jit": "off",
+}
+_SET: Final = """
+SELECT s.name, s.reset_val, pg_backend_pid(), current_user,
+  set_config(s.name, CASE s.setting WHEN 'remote_apply' THEN s.setting ELSE wanted.value END, false)
+FROM unnest($1::text[], $2::text[]) AS wanted(name, value) JOIN pg_settings s USING (name)
+"""
+"""A version of PostgreSQL without a setting needs no value of it."""
+
+
+async def connect(
+    url: str, name: str, settings: Mapping[str, str], *, timeout: float = 60, command_timeout: float | None = None
+) -> Any:
+    """Open a connection.
+
+    Args:
+        name: shown in PostgreSQL's list of connections.
+        settings: of the caller's own, besides RELIED_ON.
+    Raises: FAULTS; UnfitStore is one of them.
+    """
+    connection = await asyncpg.connect(
+        url, timeout=timeout, command_timeout=command_timeout, server_settings={"application_name": name}
+    )
+    try:
+        await _prepare(settings, connection, timeout)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def open_pool(
+    url: str, name: str, settings: Mapping[str, str], *, connections: int, timeout: float, command_timeout: float
+) -> Any:
+    """Open a pool, of which each connection is as of `connect`. Raises: FAULTS."""
+    return await asyncpg.create_pool(
+        url,
+        min_size=1,
+        max_size=connections,
+        timeout=timeout,
+        command_timeout=command_timeout,
+        server_settings={"application_name": name},
+        init=partial(_prepare, settings),
+        reset=_nothing_to_reset,
+    )
+
+
+async def _prepare(settings: Mapping[str, str], connection: Any, timeout: float | None = None) -> None:
+    """Set what a new connection needs. Raises: UnfitStore."""
+    wanted = {**RELIED_ON, **settings}
+    rows = await connection.fetch(_SET, list(wanted), list(wanted.values()), timeout=timeout)
+    if rows[0][2] == connection.get_server_pid():
+        return  # a pooler would have answered the login with a number of its own
+    weak = [row for row in rows if row[0] in NEEDED and row[1] not in (NEEDED[row[0]], "remote_apply")]
+    if weak:
+        remedy = "; ".join(f"ALTER ROLE {row[3]} SET {row[0]} = '{NEEDED[row[0]]}'" for row in weak)
+        raise UnfitStore(
+            "a pooler is in front of PostgreSQL, and may not pass on what this service sets on a connection:"
+            f" run {remedy}, and have the pooler connect again"
+        )
+
+
+async def _nothing_to_reset(connection: Any) -> None:
+    """No statement here changes its session: settings and advisory locks end with their transaction. So a connection is
+    given back without a round trip. A transaction that is still open is rolled back before this."""
