@@ -141,6 +141,22 @@ def test_ld_035_a_state_that_cannot_be_read_fails_the_partition(gateway: Gateway
     assert gateway.acquire(name, name) == ["0-2×1"]
 
 
+def test_a_batch_that_cannot_be_decoded_is_named_and_stepped_over(gateway: Gateway, database: str, name: str) -> None:
+    gateway.produce_batches(name, 4, 4, 4)
+    topic_id = gateway.describe_topic(name)["topic_id"]
+    broken = "UPDATE log.record_batches SET records = $2 WHERE topic_id = $1 AND base_offset = 4 RETURNING 1"
+    assert sql(database, broken, topic_id, b"\\x0500000000")
+    assert gateway.acquire(name, name, max_records=100) == ["0-3×1"], "the records before it are delivered"
+    assert gateway.settle(name, name, 0, 3, "accept") == "applied"
+    for _ in range(2):
+        refused = problem(gateway.try_fetch(name, name), 503, "KAFKA_STORAGE_ERROR", 56)
+        assert f"offsets 4 to 7 in partition 0 of the topic with the id {topic_id}" in refused["detail"]
+        assert "delete-records with before_offset 8" in refused["detail"]
+    body = {"partitions": [{"partition": 0, "before_offset": 8}]}
+    good(gateway.http.post(f"/v1/topics/{name}/delete-records", json=body))
+    assert gateway.acquire(name, name) == ["8-11×1"]
+
+
 def test_in_flight_names_share_partitions_that_cannot_be_read(gateway: Gateway, database: str, name: str) -> None:
     """Otherwise a partition that nobody can be served from looks like one of which nothing is in flight."""
     gateway.produce_batches(name, 3)

@@ -6,12 +6,12 @@ import itertools
 import os
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import MAX_INT64
 from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, Compression, kept_form
-from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
@@ -438,12 +438,36 @@ async def appended(
     return found
 
 
+def decode(topic_id: str, partition: int, row: Sequence[Any]) -> RecordBatch:
+    """`row`: of _READ_COLUMNS. Raises: CorruptBatch, which names the place of the batch, and the way past it."""
+    try:
+        return RecordBatch.decode(*row)
+    except CorruptBatch as fault:
+        raise CorruptBatch(
+            f"the batch at the offsets {row[0]} to {row[1]} in partition {partition} of the topic with the id {topic_id}"
+            f" cannot be decoded ({fault}); delete-records with before_offset {row[1] + 1} there steps over it"
+        ) from None
+
+
+def _up_to_corrupt(rows: Iterable[Any], batch_of: Callable[[Any], Any]) -> list[Any]:
+    """The batches of rows, before the first one that cannot be decoded. Raises: CorruptBatch: that is the first row."""
+    batches: list[Any] = []
+    for row in rows:
+        try:
+            batches.append(batch_of(row))
+        except CorruptBatch:
+            if not batches:
+                raise
+            break
+    return batches
+
+
 async def read(
     connection: Connection, topic_id: str, partition: int, offset: int, ahead_bytes: int
 ) -> list[RecordBatch]:
-    """Batches from the one that holds `offset` on. The last one may go beyond `ahead_bytes`."""
+    """Batches from the one that holds `offset` on. The last one may go beyond `ahead_bytes`. Raises: CorruptBatch."""
     rows = await connection.fetch(READ, topic_id, partition, offset, ahead_bytes, AT_ONCE, ahead_bytes, MAX_INT64)
-    return [RecordBatch.decode(*row) for row in rows]
+    return _up_to_corrupt(rows, partial(decode, topic_id, partition))
 
 
 async def read_packed(
@@ -458,16 +482,18 @@ async def read_packed(
     """As `read`, but no batch behind the limits. The last one may go beyond `compressed_bytes` or `max_bytes`.
 
     A compressed batch stays compressed if it begins at `offset` or later and lies within the limits.
+    Raises: CorruptBatch.
     """
     last_offset = min(offset + max_records - 1, MAX_INT64)
     rows = await connection.fetch(READ, topic_id, partition, offset, max_bytes, AT_ONCE, compressed_bytes, last_offset)
-    batches: list[RecordBatch | PackedBatch] = []
-    for row in rows:
+
+    def batch_of(row: Any) -> RecordBatch | PackedBatch:
         first, last, _, _, _, uncompressed_bytes = row
         whole = offset <= first and last < offset + max_records
         packed = whole and uncompressed_bytes is not None and uncompressed_bytes <= max_bytes
-        batches.append(PackedBatch(*row) if packed else RecordBatch.decode(*row))
-    return batches
+        return PackedBatch(*row) if packed else decode(topic_id, partition, row)
+
+    return _up_to_corrupt(rows, batch_of)
 
 
 async def batch_with_timestamp(
@@ -486,7 +512,7 @@ async def batch_with_timestamp(
         from_offset,
         timestamp_ms,
     )
-    return None if row is None else RecordBatch.decode(*row)
+    return None if row is None else decode(topic_id, partition, row)
 
 
 async def first_batch_since(

@@ -126,7 +126,7 @@ async def whole_batches(
         partition,
         base_offsets,
     )
-    return {row[0]: (row[6], RecordBatch.decode(*row[:6])) for row in rows}
+    return {row[0]: (row[6], store.decode(topic_id, partition, row[:6])) for row in rows}
 
 
 async def newest_base_offset(connection: Connection, topic_id: str, partition: int) -> int:
