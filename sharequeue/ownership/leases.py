@@ -7,6 +7,7 @@ shards that another instance should own. Each change wakes the other instances, 
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import secrets
 import time
@@ -17,7 +18,7 @@ import asyncpg
 from prometheus_client import Gauge
 
 from sharequeue.log import fields
-from sharequeue.ownership.shard_store import Instance, Shard, ShardStore
+from sharequeue.ownership.shard_store import Instance, Shard, ShardStore, stack_of
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
 from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.shards import balance
@@ -38,6 +39,10 @@ OWNED_SHARDS = Gauge("sharequeue_owned_shards", "Shards that this instance of a 
 
 class OwnershipLost(Exception):
     """Another process took this instance's name; this one must end."""
+
+
+class NameTaken(ConnectionError):
+    """A process that lives has this one's name, or is of another stack: this one must not start. The text names it."""
 
 
 class ShardEvents(Protocol):
@@ -66,6 +71,7 @@ class Ownership:
         url: str,
         shards: Sequence[int],
         lease_ms: int,
+        cluster_token: str = "",
     ) -> None:
         self._connect = connect
         self._store = store
@@ -81,7 +87,8 @@ class Ownership:
         self._channels = {store.channel: self._wake.set}
         self._changing = asyncio.Lock()
         self._stopped = False
-        self.instance = Instance(node_id, secrets.token_hex(8), url)
+        stack = hashlib.sha256(b"sharequeue stack" + cluster_token.encode()).hexdigest()[:16]
+        self.instance = Instance(node_id, f"{stack}-{secrets.token_hex(8)}", url)
         self._events: ShardEvents | None = None
         """Given to `start`."""
         OWNED_SHARDS.set_function(lambda: len(self._epochs))
@@ -127,7 +134,8 @@ class Ownership:
         self._channels[channel] = heard
 
     async def start(self, events: ShardEvents) -> None:
-        """Make the rows of the shards if they are missing, take the name and the free shards. Raises: ValueError.
+        """Make the rows of the shards if they are missing, take the name and the free shards.
+        Raises: NameTaken, ValueError.
 
         `events`: receives every change from now on, including this first one.
         """
@@ -137,10 +145,28 @@ class Ownership:
         if known != set(self._shards):
             count = sum(shard >= 0 for shard in known)
             raise ValueError(f"keys are spread over {count} shards in this database, not over {self.count}")
+        await self._wait_for_rivals(connection)
         await self._store.join(connection, self.instance)
         await self._store.wake(connection)
         async with self._changing:
             await self._look()
+
+    async def _wait_for_rivals(self, connection: Any) -> None:
+        """Wait until no process lives that has this name at another address, or another cluster token: for a lease, if
+        it is dead. Raises: NameTaken: it renews its lease."""
+        first = rivals = await self._store.rivals(connection, self.instance, self._lease_s)
+        while rivals:
+            for node_id, url, incarnation, seen_at in rivals.values():
+                if first.get(incarnation, (None,))[-1] == seen_at:
+                    continue
+                if stack_of(incarnation) != stack_of(self.instance.incarnation):
+                    raise NameTaken(
+                        f"this database belongs to another stack, whose {node_id!r} at {url} renews its lease: give this one"
+                        " a database of its own, or the cluster token of that stack"
+                    )
+                raise NameTaken(f"{node_id!r} runs at {url}, and renews its lease: give this one another node id")
+            await asyncio.sleep(SOON_S)
+            rivals = await self._store.rivals(connection, self.instance, self._lease_s)
 
     async def run(self) -> None:
         """Renew, take and give back until the service ends. Raises: OwnershipLost."""

@@ -16,11 +16,18 @@ FOR KEY SHARE OF s
 
 
 class Instance(NamedTuple):
-    """One process. `node_id` survives a restart, `incarnation` does not; others reach it at `url`."""
+    """One process. `node_id` survives a restart, `incarnation` does not; others reach it at `url`.
+
+    The beginning of an incarnation says which stack it is of: see `stack_of`."""
 
     node_id: str
     incarnation: str
     url: str
+
+
+def stack_of(incarnation: str) -> str:
+    """What all processes with one cluster token have in common."""
+    return incarnation.partition("-")[0]
 
 
 class Shard(NamedTuple):
@@ -49,6 +56,20 @@ class ShardStore:
             shards,
         )
         return {row[0] for row in await connection.fetch(f"SELECT shard FROM {self._schema}.shards")}
+
+    async def rivals(self, connection: Any, instance: Instance, lease_s: float) -> dict[str, Any]:
+        """Node id, URL, incarnation and last renewal of the processes that may live, and have this one's name at
+        another address, or are of another stack; by incarnation."""
+        rows = await connection.fetch(
+            f"""SELECT node_id, url, incarnation, seen_at FROM {self._schema}.instances
+                WHERE seen_at > clock_timestamp() - make_interval(secs => $4)
+                  AND (node_id = $1 AND url <> $2 OR split_part(incarnation, '-', 1) <> $3)""",
+            instance.node_id,
+            instance.url,
+            stack_of(instance.incarnation),
+            lease_s,
+        )
+        return {row[2]: tuple(row) for row in rows}
 
     async def join(self, connection: Any, instance: Instance) -> None:
         """Take the name, also from another process, and delete instances that were last seen a day ago."""

@@ -16,6 +16,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvalidRequest,
     NotCoordinator,
     StorageError,
     TopicAlreadyExists,
@@ -333,6 +334,38 @@ async def test_no_gateway_is_removed_for_a_pause_of_the_coordinator(database_url
             assert time.monotonic() - resumed_s > lease_ms / 1000
         finally:
             watching.cancel()
+
+
+async def test_of_two_gateways_with_one_node_id_the_later_one_waits_and_is_refused(database_url: str) -> None:
+    here, there = Gateway(node_id="g", url="http://here"), Gateway(node_id="g", url="http://there")
+    async with running(database_url) as coordinator:
+        gateways = Gateways(coordinator.query, coordinator.metadata.lead, lambda: True, Clock(), lease_ms=60_000)
+        number = (await gateways.register(here)).generation.number
+        later = asyncio.create_task(gateways.register(there))
+        await asyncio.sleep(0)
+        await gateways.renew(here, leaving=False)
+        with pytest.raises(InvalidRequest, match="the gateway 'g' runs at http://here, and renews its lease"):
+            await later
+        for leaving in (False, True):
+            with pytest.raises(InvalidRequest, match="runs at http://here"):
+                await gateways.renew(there, leaving=leaving)
+        assert (gateways.generation.number, gateways.generation.gateways) == (number, [here])
+        assert (await gateways.register(here)).generation.gateways == [here], "a restart at its own address"
+        await gateways.renew(here, leaving=True)
+        assert (await gateways.register(there)).generation.gateways == [there]
+
+
+async def test_a_gateway_takes_over_the_node_id_of_a_dead_one(database_url: str) -> None:
+    here, there = Gateway(node_id="g", url="http://here"), Gateway(node_id="g", url="http://there")
+    clock = PausedClock()
+    async with running(database_url) as coordinator:
+        gateways = Gateways(coordinator.query, coordinator.metadata.lead, lambda: True, clock, lease_ms=60_000)
+        await gateways.register(here)
+        later = asyncio.create_task(gateways.register(there))
+        await asyncio.sleep(0)
+        assert gateways.generation.gateways == [here]
+        clock.paused_ms = 60_000
+        assert (await later).generation.gateways == [there]
 
 
 async def test_an_epoch_is_never_given_under_an_outdated_generation(database_url: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from sharequeue.ownership.leases import Ownership, OwnershipLost
+from sharequeue.ownership.leases import NameTaken, Ownership, OwnershipLost
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.protocol.errors import (
     ApiError,
@@ -28,7 +28,17 @@ LONG_MS, SHORT_MS = 60_000, 2500
 class Owner:
     """One instance, and the events that it got."""
 
-    def __init__(self, url: str, node_id: str, lease_ms: int, shards: tuple[int, ...] = SHARDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        node_id: str,
+        lease_ms: int,
+        shards: tuple[int, ...] = SHARDS,
+        at: str = "",
+        cluster_token: str = "",
+    ) -> None:
+        """`at`: the address of the process."""
+
         async def connect() -> Any:
             return await asyncpg.connect(url, command_timeout=60)
 
@@ -39,9 +49,10 @@ class Owner:
             connect,
             ShardStore(SCHEMA),
             node_id=node_id,
-            url=f"http://{node_id}",
+            url=at or f"http://{node_id}",
             shards=shards,
             lease_ms=lease_ms,
+            cluster_token=cluster_token,
         )
         self.loop: asyncio.Task[None] | None = None
 
@@ -196,6 +207,41 @@ async def test_a_process_of_the_same_name_takes_over_at_once_and_ends_the_other(
             with pytest.raises(OwnershipLost):
                 await old.loop
             assert await new.may_write(database_url, 0, new.ownership.owned[0])
+
+
+async def test_a_process_of_the_same_name_elsewhere_is_refused_while_the_first_one_lives(database_url: str) -> None:
+    async with owner(database_url, "a", SHORT_MS) as first:
+        known = dict(first.ownership.owned)
+        second = Owner(database_url, "a", SHORT_MS, at="http://elsewhere")
+        with pytest.raises(NameTaken, match=r"'a' runs at http://a, and renews its lease: .* another node id"):
+            await second.ownership.start(second)
+        assert first.ownership.owned == known
+        await first.ownership.stop()
+        async with owner(database_url, "a", LONG_MS, at="http://elsewhere") as next_one:
+            assert next_one.owned() == set(SHARDS), "after a clean stop it waits for nothing"
+
+
+async def test_a_process_of_the_same_name_elsewhere_takes_over_from_a_dead_one(database_url: str) -> None:
+    async with owner(database_url, "a", SHORT_MS) as first:
+        await first.pause()
+        async with owner(database_url, "a", SHORT_MS, at="http://elsewhere") as second:
+            assert second.owned() == set(SHARDS)
+
+
+async def test_another_stack_is_refused_while_the_first_one_lives(database_url: str) -> None:
+    async with owner(database_url, "a", SHORT_MS, cluster_token="1" * 16) as first:
+        known = dict(first.ownership.owned)
+        for node_id, at in (("a", "http://a"), ("b", "http://b")):
+            other = Owner(database_url, node_id, SHORT_MS, at=at, cluster_token="2" * 16)
+            with pytest.raises(NameTaken, match="another stack, whose 'a' at http://a renews its lease"):
+                await other.ownership.start(other)
+        assert first.ownership.owned == known
+        async with owner(database_url, "b", SHORT_MS, cluster_token="1" * 16) as second:
+            await until(lambda: first.owned() | second.owned() == set(SHARDS) and bool(second.owned()))
+            for one in (first, second):
+                await one.pause()
+        async with owner(database_url, "c", SHORT_MS, cluster_token="2" * 16) as another:
+            await until(lambda: another.owned() == set(SHARDS))
 
 
 async def test_a_setting_that_disagrees_with_the_database_is_refused(database_url: str) -> None:

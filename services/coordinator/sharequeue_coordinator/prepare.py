@@ -42,6 +42,7 @@ async def prepare(settings: Settings) -> Service:
         url=own_url(settings.url, settings.host, settings.port),
         shards=(CLUSTER_SHARD, *range(settings.shards)),
         lease_ms=settings.lease_ms,
+        cluster_token=settings.cluster_token,
     )
     pool = await open_pool(settings.database_url)
     database = Database(pool, ownership, PostgresHealth(connect, TRY_WRITE))

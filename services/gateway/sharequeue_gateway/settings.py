@@ -32,7 +32,8 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     port: Port = 8080
     """The port to bind; 0 takes any free one."""
     node_id: str = ""
-    """This gateway's name, which must be unique. If it is empty, the name is made of the host's name and the port."""
+    """This gateway's name, which must be unique. While a gateway with this name and another `url` renews its lease, a
+    later one does not start. If it is empty, the name is made of the host's name and the port."""
     url: str = ""
     """The URL at which other services reach this gateway. If it is empty, it is made of `host` and `port`; a gateway
     that binds all addresses uses the host's name. Requests may have its host in `Host`."""

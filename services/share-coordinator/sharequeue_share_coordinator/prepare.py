@@ -57,6 +57,7 @@ async def prepare(settings: Settings) -> Service:
         url=own_url(settings.url, settings.host, settings.port),
         shards=range(settings.shards),
         lease_ms=settings.lease_ms,
+        cluster_token=settings.cluster_token,
     )
     updates_per_snapshot = settings.snapshot_update_records_per_snapshot
     coordinator = ShareCoordinator(

@@ -25,8 +25,9 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     port: Port = 8082
     """The port to bind; 0 takes any free one."""
     node_id: str = ""
-    """This instance's name, which must be unique: a process takes over at once from an earlier one of its name. If it
-    is empty, the name is made of the host's name and the port."""
+    """This instance's name, which must be unique. A process takes over from an earlier one of its name: at once if that
+    had the same `url`, otherwise when its lease has ended. If it renews its lease, the later process does not start. If
+    `node_id` is empty, the name is made of the host's name and the port."""
     url: str = ""
     """The URL at which others reach this instance. If it is empty, it is made of `host` and `port`; an instance that
     binds all addresses uses the host's name."""

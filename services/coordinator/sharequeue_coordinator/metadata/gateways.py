@@ -7,12 +7,13 @@ refuse a gateway that was replaced, because the number of a generation is above 
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.log import fields
-from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
 from sharequeue.protocol.messages.cluster import (
     Gateway,
     GatewayGeneration,
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 CHECKS_PER_LEASE: Final = 4
 """How often leases are checked in the time of one."""
+NAMESAKE_PAUSE_S: Final = 0.1
 
 
 class Gateways:
@@ -47,6 +49,7 @@ class Gateways:
         self._clock = clock
         self._lease_ms = lease_ms
         self._ends_at_ms: dict[str, int] = {}
+        self._renewals: Counter[str] = Counter()
         self._lock = asyncio.Lock()
         self.generation = GatewayGeneration(number=0, previous=0, gateways=[])
 
@@ -62,7 +65,16 @@ class Gateways:
         self._grant_leases()
 
     async def register(self, gateway: Gateway) -> RegisterGatewayResponse:
-        """A gateway starts, or restarts. Its leader epoch is above all earlier ones."""
+        """A gateway starts, or restarts. Its leader epoch is above all earlier ones.
+
+        If another address has its node id, it waits until that lease has ended. Raises: InvalidRequest: it was renewed.
+        """
+        renewals = self._renewals[gateway.node_id]
+        await self._lead()
+        while self._namesake(gateway) is not None:
+            if self._renewals[gateway.node_id] != renewals:
+                break
+            await asyncio.sleep(NAMESAKE_PAUSE_S)
         async with self._lock:  # the next generation's number must be above every epoch given for this one
             generation = await self._add(gateway)
             leader_epoch = await self._query(store.next_leader_epoch)
@@ -119,16 +131,34 @@ class Gateways:
         async with self._lock:
             return await self._add(gateway)
 
+    def _namesake(self, gateway: Gateway) -> Gateway | None:
+        """The gateway that has this one's node id at another address, and a lease."""
+        if self._ends_at_ms.get(gateway.node_id, 0) <= self._clock.now_ms():
+            return None
+        others = [known for known in self.generation.gateways if known.node_id == gateway.node_id and known != gateway]
+        return others[0] if others else None
+
+    def _refuse_namesake(self, gateway: Gateway) -> None:
+        """Raises: InvalidRequest: another address has the node id of this gateway."""
+        if (other := self._namesake(gateway)) is not None:
+            raise InvalidRequest(
+                f"the gateway {other.node_id!r} runs at {other.url}, and renews its lease: give the one at {gateway.url}"
+                " another node id"
+            )
+
     async def _add(self, gateway: Gateway) -> GatewayGeneration:
         fence = await self._lead()
+        self._refuse_namesake(gateway)
         if gateway not in self.generation.gateways:
             others = [known for known in self.generation.gateways if known.node_id != gateway.node_id]
             await self._change(fence, [*others, gateway])
         self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self._lease_ms
+        self._renewals[gateway.node_id] += 1
         return self.generation
 
     async def _leave(self, gateway: Gateway) -> GatewayGeneration:
         async with self._lock:
+            self._refuse_namesake(gateway)
             return await self._remove({gateway.node_id})
 
     async def _remove_silent(self, now_ms: int) -> None:
@@ -144,6 +174,7 @@ class Gateways:
             await self._change(fence, left)
         for node_id in node_ids:
             self._ends_at_ms.pop(node_id, None)
+            self._renewals.pop(node_id, None)
         return self.generation
 
     async def _change(self, fence: Fence, gateways: list[Gateway]) -> None:

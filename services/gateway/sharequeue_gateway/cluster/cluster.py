@@ -15,8 +15,9 @@ from sharequeue import background
 from sharequeue.http.calling.caller import Client
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.leases import NameTaken, OwnershipLost
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import ApiError, InvalidRequest
 from sharequeue.protocol.messages.cluster import (
     GatewayGeneration,
     LeaderEpochResponse,
@@ -155,10 +156,18 @@ class Cluster:
     # Epochs and leases
 
     async def register(self) -> int:
-        """Report to the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones."""
+        """Report to the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones.
+
+        Raises: NameTaken: a gateway that lives at another address has this node id.
+        """
         asked_s = time.monotonic()
         request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
-        response: RegisterGatewayResponse = await self._coordinator.call(apis.REGISTER_GATEWAY, request, key=CLUSTER)
+        try:
+            response: RegisterGatewayResponse = await self._coordinator.call(
+                apis.REGISTER_GATEWAY, request, key=CLUSTER
+            )
+        except InvalidRequest as error:
+            raise NameTaken(error.detail) from error
         self._keep_lease(asked_s, response.lease_ms)
         self.follow(self._generation_of(response.generation))
         if self.others():  # they led these share-partitions until now
@@ -182,7 +191,10 @@ class Cluster:
             self._renew_now.set()
 
     async def run(self, events: GenerationEvents) -> None:
-        """Renew the lease, and report new generations to `events`. Runs until it is cancelled."""
+        """Renew the lease, and report new generations to `events`. Runs until it is cancelled.
+
+        Raises: OwnershipLost: while this gateway was silent, another one took its node id.
+        """
         self._events = events
         renewed = True
         while True:
@@ -195,6 +207,8 @@ class Cluster:
             self._renew_now.clear()
             try:
                 await self._renew()
+            except InvalidRequest as error:
+                raise OwnershipLost(error.detail) from error
             except ApiError as error:
                 if renewed:
                     log.warning("cannot renew the lease; trying again", extra=fields(cause=error.detail))
