@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import httpx
 from redis import Redis
-from sharequeue_gateway.locks.lock_writer import lock_hash
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -25,6 +24,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
+from tests.http.database import redis_keys
 
 RECORDS = 4
 
@@ -86,7 +86,7 @@ def test_a_renewal_is_answered_once_redis_has_it(
     topic_id = make_topic(clients[0], name, 1)
     produce(clients[0], name, 0, RECORDS)
     held = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=5000)
-    locks = lock_hash(SharePartitionKey(name, topic_id, 0))
+    locks = redis_keys(stack).locks(SharePartitionKey(name, topic_id, 0))
 
     def deadline_ms(redis: Redis) -> int:
         deadline: int = json.loads(redis.hget(locks, f"0-{RECORDS - 1}"))[2]

@@ -10,7 +10,6 @@ from redis import Redis
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_gateway.leader.reports.led_metrics import RECORDS
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS
-from sharequeue_gateway.locks.lock_writer import lock_hash
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack import redis as redis_server
@@ -20,6 +19,7 @@ from tests.cluster.conftest import LEASE, LEASE_MS
 from tests.cluster.gateways import GatewayCluster
 from tests.conftest import NewDatabase
 from tests.http.calls import LONG_MS, wait_until
+from tests.http.database import redis_keys
 from tests.storage.slow_redis import SlowRedis
 
 DELAYED = 100_000
@@ -105,7 +105,7 @@ def test_no_lock_is_lost_or_doubled_beside_a_slow_redis(
             settle_by_turns(client, name, name, first, ["renew", "accept"])
     held = range(rounds * AT_ONCE, (rounds * AT_ONCE) + 2 * HELD, 2)
     led = SharePartitionKey(name, topic_id, 0)
-    key = lock_hash(led)
+    key = redis_keys(stack).locks(led)
     with Redis.from_url(own_redis.url) as redis:
         assert redis.hlen(key) > HELD > MOST_FIELDS
     assert not was_degraded(stack)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from sharequeue_gateway.cluster.redis_client import RedisKeys
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, LockEntry, LockWrite, encode
 from sharequeue_gateway.locks.lock_writer import round_trips
 
@@ -11,7 +12,7 @@ from sharequeue.protocol.types import SharePartitionKey
 
 KEY = SharePartitionKey("g", "t", 0)
 LOCK = LockEntry("m", 1, 7, 1, 30_000, 0)
-STAGED = "sharequeue:locks:t:0:g:staged:3"
+STAGED = "sharequeue:c:locks:t:0:g:staged:3"
 
 
 def write_of(
@@ -22,7 +23,7 @@ def write_of(
 
 
 def trips_of(*writes: LockWrite) -> list[list[Call]]:
-    return list(round_trips(writes, "due"))
+    return list(round_trips(writes, RedisKeys("c"), "n"))
 
 
 class Hashes:
@@ -42,7 +43,7 @@ class Hashes:
             assert command[1] == STAGED
             self.staged.update(_pairs(command[2:]))
         elif command[0] == "EVALSHA":
-            assert command[2:7] == [4, "sharequeue:locks:t:0:g", "due", "sharequeue:due", STAGED]
+            assert command[2:7] == [4, "sharequeue:c:locks:t:0:g", "sharequeue:c:due:n", "sharequeue:c:due", STAGED]
             assert command[7:10] == [3, encode(KEY), 99]
             over, staged, rest = command[11], command[12], command[13:]
             if staged:

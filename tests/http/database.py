@@ -7,7 +7,17 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
+from sharequeue_gateway.cluster.redis_client import RedisKeys
+from sharequeue_gateway.record_log.database import CLUSTER_ID
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+from sharequeue.stack.stack import Stack
+
+
+def redis_keys(stack: Stack) -> RedisKeys:
+    """The names that a stack's gateways use in Redis; the stack has the database that its test gave."""
+    assert stack._postgres_url is not None
+    return RedisKeys(sql(stack._postgres_url, CLUSTER_ID)[0][0])
 
 
 def sql(database_url: str, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.waiting import WaitingFetches
@@ -99,7 +99,7 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
     metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
     cluster = Cluster(client, "gateway-0", "http://127.0.0.1:1", cluster_token="")
     epochs = LeaderEpochs(cluster.next_leader_epoch)
-    lock_store = LockTimers(redis, Clock(), "gateway-0", 50)
+    lock_store = LockTimers(redis, Clock(), "gateway-0", 50, RedisKeys())
     nowhere: Any = None
 
     async def known(_: object, group_id: str, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Reader]:

@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from sharequeue_gateway.cluster.append_news import CHANNEL, AppendNews
-from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.cluster.append_news import AppendNews
+from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
 
 
 async def test_a_late_report_of_an_earlier_append_does_not_hide_a_later_one(redis_url: str) -> None:
@@ -14,11 +14,11 @@ async def test_a_late_report_of_an_earlier_append_does_not_hide_a_later_one(redi
         here, there = redis_client(redis_url), redis_client(redis_url)
         stack.push_async_callback(here.aclose)
         stack.push_async_callback(there.aclose)
-        sender, receiver = AppendNews(here, "here"), AppendNews(there, "there")
-        [(_, others)] = await here.pubsub_numsub(CHANNEL)  # gateways of other tests: all databases share channels
+        keys = RedisKeys("of this test")
+        sender, receiver = AppendNews(here, "here", keys), AppendNews(there, "there", keys)
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:
             listening = group.create_task(receiver.listen(lambda *news: heard.put_nowait(news)))
-            while (await here.pubsub_numsub(CHANNEL))[0][1] <= others:  # noqa: ASYNC110 - Redis knows it
+            while (await here.pubsub_numsub(keys.appended))[0][1] == 0:  # noqa: ASYNC110 - Redis knows it
                 await asyncio.sleep(0.01)
             sender.gather("orders", 0, 14)
             sender.gather("orders", 0, 12)

@@ -3,12 +3,14 @@
 import asyncio
 
 from redis.asyncio import Redis
+from sharequeue_gateway.cluster.redis_client import RedisKeys
 from sharequeue_gateway.locks.lock_store import fetch_key
-from sharequeue_gateway.locks.lock_writer import DUE_SETS, due_set, lock_hash
+from sharequeue_gateway.record_log.database import CLUSTER_ID, LogDatabase
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack import redis as redis_server
+from tests.storage.database import session
 from tests.storage.record_logs import new_topic
 from tests.storage.written_locks import HELD, Entries, lock_write, locks_of, new_key, restored, timers, until
 
@@ -94,10 +96,45 @@ async def test_one_write_may_hold_many_locks(redis_url: str) -> None:
 
 def test_redis_keys_do_not_collide() -> None:
     topic = new_topic()
-    assert lock_hash(SharePartitionKey("1:g", topic, 0)) != lock_hash(SharePartitionKey("g", topic, 1))
-    names = {lock_hash(SharePartitionKey(group, topic, n)) for group in ("g", "g:0", "0:g", ":") for n in range(3)}
+    assert RedisKeys().locks(SharePartitionKey("1:g", topic, 0)) != RedisKeys().locks(SharePartitionKey("g", topic, 1))
+    names = {
+        RedisKeys().locks(SharePartitionKey(group, topic, n)) for group in ("g", "g:0", "0:g", ":") for n in range(3)
+    }
     assert len(names) == 12
     assert len({fetch_key("a", "b,c", "d"), fetch_key("a", "b", "c,d"), fetch_key('a","b', "c", "d")}) == 3
+
+
+async def test_clusters_that_share_a_redis_share_nothing(redis_url: str) -> None:
+    """A copy of a database has the same topics, groups and node ids."""
+    key = new_key()
+    async with timers(redis_url, keys=RedisKeys("a")) as here, timers(redis_url, keys=RedisKeys("b")) as copy:
+        assert await here.write(lock_write(key, HELD, fetch=("f", b"x", 60_000), deadline_ms=2**50))
+        assert await copy.timed([key]) == []
+        assert await copy.fetched("f") == []
+        assert await locks_of(copy, key, leader_epoch=9) == []
+        assert await here.write(lock_write(key, {}, deadline_ms=2**50)), "the higher epoch is the copy's"
+        copy.adopt([], lambda _: True)
+        await until(lambda: copy._to_adopt is None)
+        assert await here.timed([key]) == [key]
+        assert await locks_of(here, key) == restored(HELD)
+
+
+async def test_a_copy_of_a_database_is_another_cluster(database_url: str) -> None:
+    """A role without rights may ask for the id."""
+    ids = []
+    for url in (database_url, database_url, f"{database_url}_copy"):
+        if url != database_url:
+            async with session(database_url.rsplit("/", 1)[0] + "/sharequeue") as admin:
+                name = database_url.rsplit("/", 1)[1]
+                await admin.execute(f"CREATE DATABASE {name}_copy TEMPLATE {name}")
+        database = await LogDatabase.open(url)
+        ids.append(await database.cluster_id())
+        await database.close()
+        async with session(url) as connection:
+            await connection.execute("CREATE ROLE plain_%s; GRANT USAGE ON SCHEMA log TO plain_%s" % ((len(ids),) * 2))
+            await connection.execute(f"GRANT SELECT ON log.cluster TO plain_{len(ids)}; SET ROLE plain_{len(ids)}")
+            assert await connection.fetchval(CLUSTER_ID) == ids[-1]
+    assert ids[0] == ids[1] != ids[2]
 
 
 # Fencing
@@ -225,10 +262,14 @@ async def test_due_sets_of_unknown_gateways_are_adopted(redis_url: str) -> None:
         started.adopt({"gateway-0", "gateway-2"}, lambda key: key != led_elsewhere)
         await until(lambda: {forgotten, handed_on} <= set(named))
         assert set(named) == {forgotten, handed_on}
-        assert await redis.smembers(DUE_SETS) == {due_set(f"gateway-{number}").encode() for number in range(3)}
+        assert await redis.smembers(RedisKeys().due_sets) == {
+            RedisKeys().due(f"gateway-{number}").encode() for number in range(3)
+        }
         started.adopt({"gateway-0", "gateway-2"}, lambda key: True)
         await until(lambda: led_elsewhere in named)
-        assert await redis.smembers(DUE_SETS) == {due_set(f"gateway-{number}").encode() for number in (0, 2)}
+        assert await redis.smembers(RedisKeys().due_sets) == {
+            RedisKeys().due(f"gateway-{number}").encode() for number in (0, 2)
+        }
         assert live not in named
 
 
@@ -240,9 +281,9 @@ async def test_two_gateways_adopt_each_due_share_partition_once(redis_url: str) 
         for taking in (first, second):
             taking.adopt({"gateway-0", "gateway-1"}, lambda key: True)
         async with asyncio.timeout(60):
-            while await redis.exists(due_set("gateway-9")):  # noqa: ASYNC110
+            while await redis.exists(RedisKeys().due("gateway-9")):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        taken = [set(await redis.zrange(due_set(node_id), 0, -1)) for node_id in ("gateway-0", "gateway-1")]
+        taken = [set(await redis.zrange(RedisKeys().due(node_id), 0, -1)) for node_id in ("gateway-0", "gateway-1")]
         assert len(taken[0] | taken[1]) == len(taken[0]) + len(taken[1]) == len(keys)
 
 

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 from redis.asyncio import Redis
+from sharequeue_gateway.cluster.redis_client import RedisKeys
 from sharequeue_gateway.locks import scripts
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Command, LockWrite
-from sharequeue_gateway.locks.lock_writer import due_set, lock_hash, round_trips
+from sharequeue_gateway.locks.lock_writer import round_trips
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
 from sharequeue.protocol.types import SharePartitionKey
@@ -71,7 +72,7 @@ async def test_a_crash_between_two_calls_of_a_write_loses_no_lock(redis_url: str
 
 
 def commands_of(write: LockWrite) -> list[Command]:
-    return [call.command for trip in round_trips([write], due_set("gateway-0")) for call in trip]
+    return [call.command for trip in round_trips([write], RedisKeys(), "gateway-0") for call in trip]
 
 
 async def test_a_leader_that_is_fenced_between_two_calls_puts_nothing_in_place(redis_url: str) -> None:
@@ -98,8 +99,8 @@ async def test_staged_locks_that_redis_has_lost_are_not_put_in_place(redis_url: 
         assert await lock_timers.write(lock_write(key, HELD))
         whole = lock_write(key, singles(50), over=None)
         lock_timers.all_locks = lambda: [whole]
-        answers, staged = [1], f"{lock_hash(key)}:staged:{whole.leader_epoch}"
-        for number, trip in enumerate(round_trips([whole], due_set("gateway-0"))):
+        answers, staged = [1], f"{RedisKeys().locks(key)}:staged:{whole.leader_epoch}"
+        for number, trip in enumerate(round_trips([whole], RedisKeys(), "gateway-0")):
             if number == 2:
                 await redis.hdel(staged, "100-100")
             await lock_timers._round_trip(trip, [whole], answers)
@@ -125,7 +126,7 @@ async def test_a_redis_that_was_emptied_unseen_gets_all_locks_again(own_redis: r
                 found = await locks_of(next_leader, key) or []
             assert sorted(found) == restored(HELD)
         assert not lock_timers.degraded
-        assert await admin.zrange(due_set("gateway-0"), 0, -1)
+        assert await admin.zrange(RedisKeys().due("gateway-0"), 0, -1)
 
 
 async def test_many_share_partitions_of_a_gone_gateway_are_taken_over(redis_url: str) -> None:
@@ -153,7 +154,7 @@ async def test_pages_of_many_share_partitions_are_read_together(redis_url: str) 
     async with timers(redis_url) as lock_timers, Redis.from_url(redis_url) as redis:
         for key, size in zip(keys, sizes, strict=True):
             assert await lock_timers.write(lock_write(key, singles(0, size)))
-        await redis.hset(lock_hash(keys[1]), "epoch", 9)
+        await redis.hset(RedisKeys().locks(keys[1]), "epoch", 9)
         found = await lock_timers.load([(key, 1, 1) for key in keys])
         assert found[1] is None, "another gateway leads it"
         assert [sorted(found[0] or ()), sorted(found[2] or ())] == [restored(singles(0, size)) for size in sizes[::2]]

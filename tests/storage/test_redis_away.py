@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
-from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
 from sharequeue_gateway.locks import lock_store as lock_timers_module
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LOAD_TIMEOUT_S, LockTimers
@@ -134,7 +134,7 @@ async def test_a_load_reads_redis_after_an_outage(own_redis: redis_server.Redis)
         assert await earlier.write(lock_write(key, HELD))
     own_redis.stop()
     redis = redis_client(own_redis.url)
-    next_leader = LockTimers(redis, Clock(), "gateway-0", 50)  # nothing probes whether Redis is back
+    next_leader = LockTimers(redis, Clock(), "gateway-0", 50, RedisKeys())  # nothing probes whether Redis is back
     assert await locks_of(next_leader, key, leader_epoch=2) == []
     assert next_leader.degraded
     own_redis.start()

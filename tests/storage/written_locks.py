@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
-from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
 from sharequeue_gateway.locks.lock_calls import LockEntry, LockName, LockWrite
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.share_partition.machine import RestoredLock
@@ -55,11 +55,15 @@ class HeardTimers(LockTimers):
 
 @asynccontextmanager
 async def timers(
-    url: str, node_id: str = "gateway-0", timeout_ms: int = 5000, clock: Clock | None = None
+    url: str,
+    node_id: str = "gateway-0",
+    timeout_ms: int = 5000,
+    clock: Clock | None = None,
+    keys: RedisKeys | None = None,
 ) -> AsyncIterator[HeardTimers]:
     """Lock timers of one gateway, with their loops running."""
     redis = redis_client(url)
-    started = HeardTimers(redis, clock or Clock(), node_id, timeout_ms)
+    started = HeardTimers(redis, clock or Clock(), node_id, timeout_ms, keys or RedisKeys())
     loops = [asyncio.create_task(started.run()), asyncio.create_task(started.remind(started))]
     try:
         yield started

@@ -2,13 +2,16 @@
 If the first one is dead, the later one takes over."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import ServiceProcess, Stack, StackError, temporary_stack
 from tests.http.calls import Gateway, wait_until
+from tests.http.database import sql
 
 PREFIXES = {"gateway": "GATEWAY", "group coordinator": "COORDINATOR", "share coordinator": "SHARE_COORDINATOR"}
 
@@ -38,6 +41,30 @@ def test_a_second_stack_on_the_database_of_another_one_is_refused(
         second.stop()
     stack.check()
     assert own_gateway.acquire(name, name) == ["0-1×1"]
+
+
+def test_a_copy_of_a_database_takes_nothing_from_its_original_in_one_redis(
+    tmp_path: Path, new_database: Callable[[], str], redis_url: str
+) -> None:
+    original = new_database()
+    with (
+        temporary_stack(tmp_path / "first", postgres_url=original, redis_url=redis_url) as stack,
+        httpx.Client(base_url=stack.url, timeout=60) as http,
+    ):
+        Gateway(http).produce_batches("orders", 4)
+        assert Gateway(http).acquire("g", "orders", max_records=1) == ["0-0×1"]
+    server, _, name = original.rpartition("/")
+    sql(f"{server}/sharequeue", f"CREATE DATABASE {name}_copy TEMPLATE {name}")
+    copied = {"postgres_url": f"{original}_copy", "redis_url": redis_url}
+    with (
+        temporary_stack(tmp_path / "copy", **copied) as copy,
+        temporary_stack(tmp_path / "first", postgres_url=original, redis_url=redis_url) as stack,
+        httpx.Client(base_url=copy.url, timeout=60) as http_of_copy,
+        httpx.Client(base_url=stack.url, timeout=60) as http,
+    ):
+        assert Gateway(http_of_copy).acquire("g", "orders", member="staging") == ["0-3×1"]
+        assert Gateway(http).acquire("g", "orders") == ["1-3×1"]
+        assert Gateway(http).settle("g", "orders", 0, 0, "accept") == "applied", "its lock outlived the restart"
 
 
 @pytest.mark.parametrize("kind", PREFIXES)

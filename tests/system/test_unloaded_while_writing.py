@@ -10,12 +10,11 @@ import asyncpg
 import httpx
 import pytest
 import redis as redis_client
-from sharequeue_gateway.locks.lock_writer import lock_hash
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, problem, wait_until
-from tests.http.database import sql
+from tests.http.database import redis_keys, sql
 from tests.system.yielding import Accepting, unload
 
 LOCK_WAITERS = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -82,7 +81,7 @@ def test_a_lost_write_is_fenced(own_stack: Stack, redis_url: str, gateway: Gatew
 
     def leader_epoch() -> int:
         with redis_client.Redis.from_url(redis_url) as redis:
-            return int(redis.hget(lock_hash(key), "epoch") or 0)
+            return int(redis.hget(redis_keys(own_stack).locks(key), "epoch") or 0)
 
     led_with = leader_epoch()
     share_coordinator = own_stack.service("share coordinator").process
@@ -106,8 +105,8 @@ def test_locks_missing_in_redis_survive_a_reload(own_stack: Stack, redis_url: st
     gateway.produce("orders", "one", "two")
     assert gateway.acquire("g", "orders") == ["0-1×1"]
     with redis_client.Redis.from_url(redis_url) as redis:
-        redis.delete(lock_hash(key))
+        redis.delete(redis_keys(own_stack).locks(key))
         unload(own_stack, key)
         assert gateway.acquire("g", "orders", max_wait_ms=0) == []
-        wait_until(lambda: redis.hexists(lock_hash(key), "0-1"))
+        wait_until(lambda: redis.hexists(redis_keys(own_stack).locks(key), "0-1"))
     assert Accepting(own_stack, gateway, "g", "orders", 1).status() == "applied"

@@ -30,7 +30,7 @@ from sharequeue_gateway.cluster.append_news import AppendNews
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.cluster.redis_client import redis_client
+from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
 from sharequeue_gateway.cluster.store_clock import keep_clock
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.delivery.dead_letters import DeadLetterWriter
@@ -110,6 +110,7 @@ class Base(NamedTuple):
 
     database: LogDatabase
     redis: Redis
+    redis_keys: RedisKeys
     clock: Clock
     coordinator: CoordinatorClient
     share_coordinator: ShareStateClient
@@ -234,13 +235,14 @@ async def _connect(settings: Settings) -> Base:
     database = await LogDatabase.open(settings.database_url, outcome_period_s=settings.transaction_outcome_period_s)
     clock = Clock(await database.now_ms())  # the stores' clock decides about locks, delays and retention
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
-    redis = redis_client(settings.redis_url)
+    redis, keys = redis_client(settings.redis_url), RedisKeys(await database.cluster_id())
     node_id = node_name(settings.node_id, settings.port)
     url = own_url(settings.url, settings.host, settings.port)
     cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token)
     return Base(
         database=database,
         redis=redis,
+        redis_keys=keys,
         clock=clock,
         coordinator=coordinator,
         share_coordinator=ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token),
@@ -249,7 +251,7 @@ async def _connect(settings: Settings) -> Base:
             coordinator, kafka_defaults=settings.kafka_defaults, auto_create_topics=settings.auto_create_topics
         ),
         routing=Routing(cluster),
-        lock_timers=LockTimers(redis, clock, node_id, settings.redis_timeout_ms),
+        lock_timers=LockTimers(redis, clock, node_id, settings.redis_timeout_ms, keys),
         epochs=LeaderEpochs(cluster.next_leader_epoch),
     )
 
@@ -273,7 +275,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
         flush_ms=settings.activity_flush_ms,
         retention_ms=settings.activity_retention_ms,
     )
-    led, append_news = LedIndex(), AppendNews(base.redis, cluster.me.node_id)
+    led, append_news = LedIndex(), AppendNews(base.redis, cluster.me.node_id, base.redis_keys)
     log_news = LogNews(led=led, activity=activity, cluster=cluster, append_news=append_news, clock=clock)
     record_log = PostgresRecordLog(
         base.database,

@@ -13,11 +13,10 @@ import msgspec
 from redis.asyncio import Redis
 
 from sharequeue.log import fields
-from sharequeue_gateway.cluster.redis_client import LOST
+from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
 
 log = logging.getLogger(__name__)
 
-CHANNEL: Final = "sharequeue:appended"
 RETRY_PAUSE_S: Final = 1.0
 
 
@@ -35,8 +34,9 @@ _decode: Final = msgspec.json.Decoder(News).decode
 class AppendNews:
     """Publishes the appends of this gateway (`node_id`), and receives those of the others."""
 
-    def __init__(self, redis: Redis, node_id: str) -> None:
+    def __init__(self, redis: Redis, node_id: str, keys: RedisKeys) -> None:
         self._redis = redis
+        self._channel = keys.appended
         self._node_id = node_id
         self._gathered: dict[tuple[str, int], int] = {}
         self._wake = asyncio.Event()
@@ -55,7 +55,7 @@ class AppendNews:
             gathered, self._gathered = self._gathered, {}
             news = News(self._node_id, [(*place, end) for place, end in gathered.items()])
             try:
-                await self._redis.publish(CHANNEL, _encode(news))
+                await self._redis.publish(self._channel, _encode(news))
             except LOST as fault:
                 log.info(
                     "cannot announce appends: other gateways find them by reading log ends",
@@ -67,7 +67,7 @@ class AppendNews:
         while True:
             try:
                 async with self._redis.pubsub(ignore_subscribe_messages=True) as channel:
-                    await channel.subscribe(CHANNEL)
+                    await channel.subscribe(self._channel)
                     while True:
                         message = await channel.get_message(timeout=30.0)
                         if message is None:

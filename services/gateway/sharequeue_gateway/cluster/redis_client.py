@@ -1,6 +1,6 @@
-"""The client of Redis. One gateway has one."""
+"""The client of Redis, of which a gateway has one, and the names of keys."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import BlockingConnectionPool
@@ -8,10 +8,43 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from sharequeue.protocol.types import SharePartitionKey
+
 MAX_CONNECTIONS: Final = 8
 CONNECT_TIMEOUT_S: Final = 5  # each caller sets its own timeout
 LOST: Final = (RedisError, OSError, TimeoutError, RuntimeError)
 """The exceptions of a call to Redis. RuntimeError: uvloop raises it if the connection closed before its first use."""
+
+
+class RedisKeys(NamedTuple):
+    """The names of keys and of the channel. Clusters that share a Redis have none in common: each has its own id."""
+
+    cluster_id: str = ""
+
+    def locks(self, key: SharePartitionKey) -> str:
+        return f"sharequeue:{self.cluster_id}:locks:{key.topic_id}:{key.partition}:{key.group_id}"
+
+    def due(self, node_id: str) -> str:
+        return f"{self.due_sets}:{node_id}"
+
+    @property
+    def due_sets(self) -> str:
+        """The set that names all due sets that are not empty."""
+        return f"sharequeue:{self.cluster_id}:due"
+
+    def fetch(self, name: str) -> str:
+        return f"sharequeue:{self.cluster_id}:fetch:{name}"
+
+    def mark(self, node_id: str) -> str:
+        return f"sharequeue:{self.cluster_id}:mark:{node_id}"
+
+    def probe(self, node_id: str) -> str:
+        return f"sharequeue:{self.cluster_id}:probe:{node_id}"
+
+    @property
+    def appended(self) -> str:
+        """The channel."""
+        return f"sharequeue:{self.cluster_id}:appended"
 
 
 def redis_client(url: str) -> Redis:

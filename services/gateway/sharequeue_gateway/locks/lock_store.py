@@ -18,19 +18,16 @@ from redis.exceptions import NoScriptError
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.cluster.redis_client import LOST
+from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, LockEntry, LockWrite, encode
 from sharequeue_gateway.locks.lock_writer import (
-    DUE_SETS,
     HASH_TTL_MS,
     Commands,
     LockWriter,
-    due_set,
     heed_cancellation,
     in_time,
-    lock_hash,
     round_trips,
 )
 from sharequeue_gateway.locks.scripts import sha1
@@ -76,11 +73,10 @@ class LockEvents(Protocol):
 class LockTimers(LockWriter):
     """Writes locks, reads them back, and names those that are due. While `degraded`, probes until Redis is back."""
 
-    def __init__(self, redis: Redis, clock: Clock, node_id: str, timeout_ms: int) -> None:
-        super().__init__(redis, node_id, timeout_ms)
+    def __init__(self, redis: Redis, clock: Clock, node_id: str, timeout_ms: int, keys: RedisKeys) -> None:
+        super().__init__(redis, node_id, timeout_ms, keys)
         self._clock = clock
-        self._node_id = node_id
-        self._mark = f"sharequeue:mark:{node_id}"
+        self._mark = keys.mark(node_id)
         self._marked = False
         self._load_timeout_s = max(LOAD_TIMEOUT_S, self._timeout_s)
         self._to_adopt: tuple[Collection[str], Callable[[SharePartitionKey], bool]] | None = None
@@ -92,8 +88,8 @@ class LockTimers(LockWriter):
             commands: list[list[Any]] = []
             for key, node_id in keys.items():
                 commands.append(["ZREM", self._due_set, encode(key)])
-                commands.append(["ZADD", due_set(node_id), now_ms, encode(key)])
-                commands.append(["SADD", DUE_SETS, due_set(node_id)])
+                commands.append(["ZADD", self._keys.due(node_id), now_ms, encode(key)])
+                commands.append(["SADD", self._keys.due_sets, self._keys.due(node_id)])
             await self._guard(self._execute(commands))
 
     def adopt(self, live: Collection[str], leads: Callable[[SharePartitionKey], bool]) -> None:
@@ -106,15 +102,15 @@ class LockTimers(LockWriter):
 
     async def _adopt(self, live: Collection[str], leads: Callable[[SharePartitionKey], bool]) -> None:
         """Take over from departed gateways. If Redis fails on the way, `degraded` is set afterwards."""
-        kept = {due_set(node_id) for node_id in (self._node_id, *live)}
-        named: set[bytes] = await self._guard(self._redis.smembers(DUE_SETS), self._load_timeout_s) or set()
+        kept = {self._keys.due(node_id) for node_id in (self._node_id, *live)}
+        named: set[bytes] = await self._guard(self._redis.smembers(self._keys.due_sets), self._load_timeout_s) or set()
         for left in {name.decode() for name in named} - kept:
             await self._guard(self._take_due(left, leads), self._load_timeout_s)
 
     async def _take_due(self, left: str, leads: Callable[[SharePartitionKey], bool]) -> None:
         """Move the names that this gateway leads from another due set to its own. If gateways do so at once, a name
         moves once."""
-        move = ["EVALSHA", sha1(scripts.MOVE_DUE), 3, self._due_set, left, DUE_SETS, self._clock.now_ms()]
+        move = ["EVALSHA", sha1(scripts.MOVE_DUE), 3, self._due_set, left, self._keys.due_sets, self._clock.now_ms()]
         cursor = 0
         while True:
             page: Any = await self._redis.zscan(left, cursor, count=PAGE_FIELDS)
@@ -180,7 +176,7 @@ class LockTimers(LockWriter):
         self, epochs: Sequence[tuple[SharePartitionKey, int, int]], places: Sequence[int], found: list[Any]
     ) -> bool:
         """Read the entries of some share-partitions, in pages. Returns: False: Redis fails; what was read is valid."""
-        hashes = {place: lock_hash(epochs[place][0]) for place in places}
+        hashes = {place: self._keys.locks(epochs[place][0]) for place in places}
         load, ttl_ms = sha1(scripts.LOAD), HASH_TTL_MS
         commands = [["EVALSHA", load, 1, name, epochs[place][1], ttl_ms, PAGE_FIELDS] for place, name in hashes.items()]
         answers = await self._guard(self._execute(commands), self._load_timeout_s)
@@ -204,14 +200,14 @@ class LockTimers(LockWriter):
         """The highest leader epoch that Redis knows, 0 if it knows none; None while it does not answer."""
         if self.degraded:
             return None
-        epochs: list[bytes | None] | None = await self._guard(self._redis.hmget(lock_hash(key), ["epoch"]))
+        epochs: list[bytes | None] | None = await self._guard(self._redis.hmget(self._keys.locks(key), ["epoch"]))
         return None if epochs is None else int(epochs[0] or 0)
 
     async def fetched(self, name: str) -> list[bytes]:
         """The stored answer of a fetch of that name, one entry per partition, while Redis keeps it."""
         if self.degraded:
             return []
-        values: list[bytes] | None = await self._guard(self._redis.hvals(f"sharequeue:fetch:{name}"))
+        values: list[bytes] | None = await self._guard(self._redis.hvals(self._keys.fetch(name)))
         return values or []
 
     async def remind(self, events: LockEvents) -> None:
@@ -282,12 +278,12 @@ class LockTimers(LockWriter):
     async def _write_back(self, writes: Sequence[LockWrite]) -> None:
         """Raises: the errors of LOST."""
         answers = [1] * len(writes)
-        for trip in round_trips(writes, self._due_set):
+        for trip in round_trips(writes, self._keys, self._node_id):
             await in_time(self._round_trip(trip, writes, answers), WRITE_BACK_TIMEOUT_S)
 
     async def _probe(self) -> None:
         """Write a probe, then a second value, which a full Redis refuses. Raises: the errors of LOST."""
-        probe = f"sharequeue:probe:{self._node_id}"
+        probe = self._keys.probe(self._node_id)
         await self._execute_once(
             [
                 ["HSET", probe, "x", b"x" * PROBE_BYTES],

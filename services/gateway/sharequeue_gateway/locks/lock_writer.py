@@ -17,9 +17,9 @@ from redis.exceptions import ConnectionError as ConnectionClosed
 from redis.exceptions import NoScriptError, ResponseError
 
 from sharequeue.log import fields
-from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
+from sharequeue.protocol.types import MAX_DELAY_MS
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.redis_client import LOST
+from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
 from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of
 from sharequeue_gateway.locks import scripts
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, Command, LockWrite, encode, large_write
@@ -28,8 +28,6 @@ from sharequeue_gateway.locks.scripts import sha1
 log = logging.getLogger(__name__)
 
 HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
-DUE_SETS: Final = "sharequeue:due"
-"""The set that names all due sets that are not empty."""
 LOG_PAUSE_S: Final = 60.0
 """The shortest pause between two log lines about the same trouble with Redis."""
 TURNS: Final = 10
@@ -44,25 +42,17 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
     done: asyncio.Future[bool]
 
 
-def lock_hash(key: SharePartitionKey) -> str:
-    return f"sharequeue:locks:{key.topic_id}:{key.partition}:{key.group_id}"
-
-
-def due_set(node_id: str) -> str:
-    return f"sharequeue:due:{node_id}"
-
-
-def round_trips(writes: Sequence[LockWrite], own_due_set: str) -> Iterator[list[Call]]:
+def round_trips(writes: Sequence[LockWrite], keys: RedisKeys, node_id: str) -> Iterator[list[Call]]:
     """The calls of these writes, in order, cut into round trips of at most MOST_FIELDS fields."""
     trip: list[Call] = []
     left = MOST_FIELDS
-    script = sha1(scripts.WRITE)
+    script, own_due_set, due_sets = sha1(scripts.WRITE), keys.due(node_id), keys.due_sets
     for place, write in enumerate(writes):
         entries, over = write.entries, write.over
-        name = lock_hash(write.key)
+        name = keys.locks(write.key)
         staged = f"{name}:staged:{write.leader_epoch}"
         due_ms = "" if write.next_deadline_ms is None else write.next_deadline_ms
-        head: list[Any] = ["EVALSHA", script, 4, name, own_due_set, DUE_SETS, staged]
+        head: list[Any] = ["EVALSHA", script, 4, name, own_due_set, due_sets, staged]
         head += (write.leader_epoch, encode(write.key), due_ms, HASH_TTL_MS)
         count = len(entries) + len(over or ())
         calls: Iterable[Call]
@@ -85,8 +75,8 @@ def round_trips(writes: Sequence[LockWrite], own_due_set: str) -> Iterator[list[
         if write.fetch is not None:
             fetch_name, value, ttl_ms = write.fetch
             partition = f"{write.key.topic_id}:{write.key.partition}"
-            trip.append(Call(["HSET", f"sharequeue:fetch:{fetch_name}", partition, value], 1, None))
-            trip.append(Call(["PEXPIRE", f"sharequeue:fetch:{fetch_name}", ttl_ms], 0, None))
+            trip.append(Call(["HSET", keys.fetch(fetch_name), partition, value], 1, None))
+            trip.append(Call(["PEXPIRE", keys.fetch(fetch_name), ttl_ms], 0, None))
     if trip:
         yield trip
 
@@ -132,10 +122,12 @@ class LockWriter:
     """Writes locks. `degraded`: Redis did not answer in time, and is not used until `LockTimers` has written all
     back."""
 
-    def __init__(self, redis: Redis, node_id: str, timeout_ms: int) -> None:
+    def __init__(self, redis: Redis, node_id: str, timeout_ms: int, keys: RedisKeys) -> None:
         self._redis = redis
+        self._keys = keys
+        self._node_id = node_id
         self._own_connection = OwnConnection(redis)
-        self._due_set = due_set(node_id)
+        self._due_set = keys.due(node_id)
         self._timeout_s = timeout_ms / 1000
         self._gathered: list[_Waiting] = []
         self._wake = asyncio.Event()
@@ -172,7 +164,7 @@ class LockWriter:
                     gathered, self._gathered = self._gathered, []
                     writes = [waiting.write for waiting in gathered]
                     answers = [1] * len(writes)
-                    for trip in round_trips(writes, self._due_set):
+                    for trip in round_trips(writes, self._keys, self._node_id):
                         if not await self._guard(self._round_trip(trip, writes, answers)):
                             break
                     for waiting, answer in zip(gathered, answers, strict=True):

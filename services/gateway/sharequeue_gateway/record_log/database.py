@@ -23,6 +23,10 @@ INSERT INTO log.record_batches
   (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
 VALUES (gen_random_uuid(), 0, 0, 0, 0, 0, gen_random_uuid(), {SOME_BYTES})
 """
+CLUSTER_ID: Final = """
+SELECT left(encode(sha256(convert_to(concat_ws(' ', cluster_id, (pg_control_system()).system_identifier,
+  (SELECT oid FROM pg_database WHERE datname = current_database())), 'UTF8')), 'hex'), 16) FROM log.cluster
+"""
 
 
 class LogDatabase:
@@ -82,6 +86,11 @@ class LogDatabase:
         """Call a function with a connection and arguments. Raises: StorageError."""
         async with self.connection() as connection:
             return await function(connection, *arguments)
+
+    async def cluster_id(self) -> str:
+        """The id that `migrate` made, with the identity of this database: a copy of it elsewhere has another one."""
+        async with self.connection() as connection:
+            return str(await connection.fetchval(CLUSTER_ID))
 
     async def now_ms(self) -> float:
         """Milliseconds since the epoch by PostgreSQL's clock."""
