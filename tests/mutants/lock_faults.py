@@ -4,6 +4,19 @@ from tests.mutants.mutant import gateway
 
 MUTANTS = [
     *gateway(
+        "cluster/redis_client",
+        (
+            "clusters that share a Redis share no lock",
+            'f"sharequeue:{self.cluster_id}:locks:',
+            'f"sharequeue:locks:',
+        ),
+        (
+            "clusters that share a Redis share no due set",
+            'return f"sharequeue:{self.cluster_id}:due"',
+            'return "sharequeue:due"',
+        ),
+    ),
+    *gateway(
         "locks/lock_calls",
         (
             "16 what has ended is deleted before the new locks are set",
