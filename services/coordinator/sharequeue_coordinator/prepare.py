@@ -12,6 +12,7 @@ from sharequeue.protocol.shards import CLUSTER_SHARD
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.service import Service
+from sharequeue.service.time_line import TimeLine
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.database import TRY_WRITE, Database
 from sharequeue_coordinator.http.app import create_group_coordinator_app
@@ -30,8 +31,11 @@ async def prepare(settings: Settings) -> Service:
     """Take the free shards, and make the application and its loops.
     Raises: the fault of a store that cannot be reached."""
 
+    time_line = TimeLine()
+
     async def connect() -> Any:
-        return await asyncpg.connect(settings.database_url, timeout=5, server_settings=SERVER_SETTINGS)
+        connection = await asyncpg.connect(settings.database_url, timeout=5, server_settings=SERVER_SETTINGS)
+        return await time_line.set_up(connection)
 
     ownership = Ownership(
         connect,
@@ -41,15 +45,17 @@ async def prepare(settings: Settings) -> Service:
         shards=(CLUSTER_SHARD, *range(settings.shards)),
         lease_ms=settings.lease_ms,
     )
+    time_line.forget(ownership.forget_all)
     pool = await asyncpg.create_pool(
         settings.database_url,
+        init=time_line.learn,
         min_size=1,
         max_size=8,
         timeout=5,
         command_timeout=10,
         server_settings=SERVER_SETTINGS,
     )
-    database = Database(pool, ownership, PostgresHealth(connect, TRY_WRITE))
+    database = Database(pool, ownership, time_line, PostgresHealth(connect, TRY_WRITE))
     share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
     coordinator = GroupCoordinator(
         database,
@@ -63,6 +69,7 @@ async def prepare(settings: Settings) -> Service:
         initialize_retry_interval_ms=settings.initialize_retry_interval_ms,
         gateway_lease_ms=settings.gateway_lease_ms,
     )
+    time_line.forget(coordinator.metadata.forget)
     ownership.listen(CHANGES_CHANNEL, coordinator.metadata.look)
     await coordinator.metadata.load()
     await ownership.start(coordinator)

@@ -10,6 +10,7 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.service import Service
+from sharequeue.service.time_line import TimeLine
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
 from sharequeue_share_coordinator.coordinator.large_snapshots import LargeSnapshots
@@ -41,8 +42,10 @@ async def prepare(settings: Settings) -> Service:
     """Take the free shards, and make the application and its loops.
     Raises: the fault of a store that cannot be reached."""
 
+    time_line = TimeLine()
+
     async def connect() -> Any:
-        return await asyncpg.connect(
+        connection = await asyncpg.connect(
             settings.database_url,
             timeout=5,
             command_timeout=8.5,
@@ -53,6 +56,7 @@ async def prepare(settings: Settings) -> Service:
                 "jit": "off",
             },
         )
+        return await time_line.set_up(connection)
 
     clock = Clock()
     ownership = Ownership(
@@ -63,10 +67,12 @@ async def prepare(settings: Settings) -> Service:
         shards=range(settings.shards),
         lease_ms=settings.lease_ms,
     )
+    time_line.forget(ownership.forget_all)
     updates_per_snapshot = settings.snapshot_update_records_per_snapshot
     coordinator = ShareCoordinator(
         connect,
         ownership,
+        time_line,
         updates_per_snapshot=updates_per_snapshot,
         max_cached=settings.max_cached_share_partitions,
         sized=not settings.kafka_defaults,

@@ -244,6 +244,11 @@ class Metadata:
         if self._events is not None:
             self._events.topic_deleted(topic_id)
 
+    def doubt(self) -> None:
+        """PostgreSQL was started again, and may have come back older: ask for each topic before its next use."""
+        self._by_name.clear()
+        self._version = -1
+
     # Groups
 
     def config(self, group_id: str) -> ShareGroupConfig | None:

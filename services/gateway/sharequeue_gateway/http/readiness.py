@@ -65,6 +65,7 @@ class ReadinessCheck:
         self._share_coordinator = share_coordinator
         self._dead_letters = dead_letters
         self._cluster = cluster
+        self._time_line = database.time_line
         self._postgres_check = Check(database.health.check)
         self._share_check = Check(self._ask_share_coordinator, ROUNDABOUT_CHECK_S)
 
@@ -106,8 +107,8 @@ class ReadinessCheck:
 
     def _told(self) -> dict[str, str]:
         """Facts worth knowing that stop no call, and so do not change the status."""
-        stuck = log_metrics.told(self._transactions.open_now)
-        return {} if stuck is None else {"transactions": stuck}
+        told = {"transactions": log_metrics.told(self._transactions.open_now), "time line": self._time_line.told}
+        return {name: fact for name, fact in told.items() if fact is not None}
 
     async def _others_do_better(self, missing: Sequence[str]) -> bool:
         """Whether another gateway has a dependency that is missing here."""

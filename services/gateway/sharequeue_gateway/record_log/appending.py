@@ -24,7 +24,7 @@ from sharequeue import background
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
+from sharequeue.service.postgres_faults import FAULTS, LOST, check_replicated, meaning_of
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -175,7 +175,11 @@ class Appender:
         # half of the remaining time: the other half is for looking up whether this try happened
         try_until = (time.monotonic() + deadline) / 2
         if self._connection is None or self._connection.is_closed():
+            number = self._database.time_line.number
             fault = await self._connect(try_until)
+            if fault is None and number != self._database.time_line.number:
+                self._fall_back_all(encoded, deadline)  # the known ends may be wrong
+                return
             if fault is not None:
                 log.warning("cannot connect to append", extra=fields(appends=len(encoded), cause=repr(fault)))
                 self._fall_back_all(encoded, deadline)
@@ -191,6 +195,7 @@ class Appender:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
             compression = self._database.compression
             inserted = await store.append(self._connection, rows, compression, timeout_s, transactions)
+            check_replicated(self._connection)
         except (*FAULTS, ValueError, OverflowError) as fault:
             await self._commit_failed(fault, encoded, deadline)
             return

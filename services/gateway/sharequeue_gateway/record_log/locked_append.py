@@ -29,7 +29,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import first_answers, key_store, store
+from sharequeue_gateway.record_log import first_answers, key_store, store, time_lines
 from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
@@ -211,6 +211,8 @@ class LockedAppend:
             first_answer = None if key is None else await answer_of(connection, key)
             if transaction_id is not None:
                 await _share(connection, transaction_id)
+            if first_answer is not None or tried_at:  # the commit of what is found may not have reached a standby:
+                await connection.execute("SELECT pg_current_xact_id()")  # so have this one wait for it
             if first_answer is not None:
                 return first_answer
             if request.settles is not None:
@@ -288,6 +290,10 @@ class LockedAppend:
         places = [(append.topic_id, append.partition) for append in appends]
         if bounds is None:
             await store.lock(connection, places)
+            bounds = await store.bounds(connection, places)
+        known = self._known.cache.log_ends(places)
+        if (sign := time_lines.older(known, bounds)) is not None:
+            self._database.went_back(await time_lines.skip(connection, known), sign)
             bounds = await store.bounds(connection, places)
         if any(place not in bounds for place in places):
             await store.make_partitions(connection, places)
