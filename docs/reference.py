@@ -28,6 +28,7 @@ from sharequeue_gateway.producing import log_metrics
 import sharequeue.http.application.endpoint
 import sharequeue.http.problems
 import sharequeue.ownership.leases
+import sharequeue.service.time_line
 from sharequeue.distribution import Histogram, Histograms
 from sharequeue.http.limits import HttpLimits
 from sharequeue.http.openapi.field_texts import field_texts
@@ -258,7 +259,12 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "group coordinator metrics": lambda: metrics([sharequeue_coordinator.metrics]),
         "share coordinator metrics": lambda: metrics([sharequeue_share_coordinator.metrics]),
         "metrics of every service": lambda: metrics(
-            [sharequeue.http.application.endpoint, sharequeue.http.problems, sharequeue.ownership.leases]
+            [
+                sharequeue.http.application.endpoint,
+                sharequeue.http.problems,
+                sharequeue.ownership.leases,
+                sharequeue.service.time_line,
+            ]
         ),
     },
     "errors.md": {"errors": errors},

@@ -3,13 +3,17 @@
 Two gateways, two group coordinators and two share coordinators run on, as with a restore behind the same address.
 """
 
+import asyncio
+import contextlib
 import itertools
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -45,6 +49,79 @@ class OwnPostgres(Postgres):
     @property
     def _copy(self) -> Path:
         return self.home.with_name("older")
+
+
+class Standby(Postgres):
+    """An asynchronous replica, made of a copy of a primary that is stopped."""
+
+    def follow(self, primary: Postgres) -> None:
+        shutil.copy(primary._password_file, self._password_file)
+        shutil.copytree(primary.home, self.home, copy_function=_copy_with_owner, dirs_exist_ok=True)
+        (self.home / "standby.signal").touch()
+        password = self._password_file.read_text().strip()
+        settings = f"user=sharequeue password={password} host=127.0.0.1 port={primary.port}"
+        with (self.home / "postgresql.auto.conf").open("a") as file:
+            file.write(f"primary_conninfo = '{settings}'\n")
+        _own_as(primary.home, self.home)
+
+    def _accepts(self) -> bool:
+        try:
+            lines = (self.home / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() in ("ready", "standby")
+
+    def lag(self) -> None:
+        """Receive nothing more."""
+        self.ask("ALTER SYSTEM SET primary_conninfo = ''")
+        self.ask("SELECT pg_reload_conf()")
+        wait_until(lambda: self.ask("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
+
+    def promote(self) -> None:
+        assert self.ask("SELECT pg_promote()")
+
+    def ask(self, query: str) -> Any:
+        async def run() -> Any:
+            connection = await asyncpg.connect(self.url)
+            try:
+                return await connection.fetchval(query)
+            finally:
+                await connection.close()
+
+        return asyncio.run(run())
+
+
+class Load:
+    """Produces one record after the other, at the gateways in turn, until it is stopped."""
+
+    def __init__(self, gateways: list[Gateway]) -> None:
+        self._gateways = itertools.cycle(gateways)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.answered: list[str] = []
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._stopped.is_set():
+                return
+            body = {"records": [{"value": f"record-{number}"}]}
+            with contextlib.suppress(httpx.HTTPError):
+                answer = next(self._gateways).http.post(f"/v1/topics/{TOPIC}/records", json=body)
+                if answer.status_code == 200:
+                    self.answered.append(f"record-{number}")
+
+    def wait(self, count: int) -> None:
+        """Wait for this many further records."""
+        until = len(self.answered) + count
+        wait_until(lambda: len(self.answered) >= until)
 
 
 def _copy_with_owner(source: str, target: str) -> str:
@@ -161,6 +238,59 @@ def test_after_a_restore_each_record_answered_is_delivered_and_all_gateways_show
     assert consume(gateways, "g", 1) == ["last"]
     assert sorted(consume(gateways, "i", 141)) == sorted([*kept, *new, "last"])
     assert [read(gateway) for gateway in gateways] == [[*kept, *new, "last"]] * 2
+
+
+@pytest.fixture
+def standby(tmp_path: Path, own_postgres: OwnPostgres) -> Iterator[Standby]:
+    server = Standby(tmp_path / "standby", temporary=True)
+    own_postgres.stop()
+    server.follow(own_postgres)
+    own_postgres.start()
+    server.start()
+    yield server
+    server.remove()
+
+
+def test_a_fail_over_to_a_replica_that_lags_loses_what_the_replica_missed_and_nothing_else(
+    tmp_path: Path, own_postgres: OwnPostgres, standby: Standby, new_redis: Callable[[], str]
+) -> None:
+    hosts = f"127.0.0.1:{own_postgres.port},127.0.0.1:{standby.port}"
+    url = own_postgres.url.replace(f"127.0.0.1:{own_postgres.port}", hosts) + "?target_session_attrs=read-write"
+    options: dict[str, Any] = {"gateways": 2, "coordinators": 2, "share_coordinators": 2}
+    with (
+        temporary_stack(tmp_path / "stack", postgres_url=url, redis_url=new_redis(), **options) as stack,
+        ExitStack() as clients,
+    ):
+        gateways = [
+            Gateway(clients.enter_context(httpx.Client(base_url=url, timeout=60, verify=False))) for url in stack.urls
+        ]
+        gateways[0].create_topic(TOPIC)
+        with Load(gateways) as load:
+            load.wait(30)
+            consume(gateways, "g", 20)
+            standby.lag()
+            load.wait(60)
+            consume(gateways, "g", 70)  # some of them are on the primary alone
+            own_postgres.kill()
+            before = len(load.answered)
+            standby.promote()
+            load.wait(100)
+        after = load.answered[before + 1 :]  # the one under way may have been answered by the primary
+        delivered: set[str] = set()
+        wait_until(lambda: bool(delivered.update(consume(gateways, "g", 1)) or delivered.issuperset(after)))
+        records = read(gateways[0])
+        assert read(gateways[1]) == records
+        assert set(after) <= set(records)
+        assert len(set(load.answered) - set(records)) >= 50, "the replica did not lag"
+        assert sorted(consume(gateways[1:], "h", len(records))) == sorted(records)
+
+        for service in stack.services:
+            service.kill()
+            service.start()
+        wait_until(lambda: all(service.ready() for service in stack.services))
+        produce(gateways, ["last"])
+        assert consume(gateways, "h", 1) == ["last"]
+        assert [read(gateway) for gateway in gateways] == [[*records, "last"]] * 2
 
 
 def test_with_postgresql_older_than_redis_a_leader_takes_a_higher_epoch_and_lost_locks_go(
