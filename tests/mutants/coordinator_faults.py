@@ -135,6 +135,24 @@ MUTANTS = [
         ),
     ),
     *coordinator(
+        "share_state/shard",
+        (
+            "a write builds on a version that is there",
+            " <= version <= version_of(state.snapshot_epoch, state.updates)",
+            " <= version",
+        ),
+        (
+            "a snapshot hides whether a version is there",
+            "    return version_of(state.snapshot_epoch, 0) <= version",
+            "    return 0 <= version",
+        ),
+        (
+            "an earlier start of PostgreSQL may have had more",
+            'if request.store not in ("", store) and not',
+            'if request.store == "" and not',
+        ),
+    ),
+    *coordinator(
         "share_state/changes",
         (
             "batches that an update removed are gone from the snapshot",
@@ -206,8 +224,8 @@ MUTANTS = [
         ),
         (
             "9.4 a snapshot follows a number of updates",
-            "    if not snapshot_due(state, updates_per_snapshot) or state.large:\n        state_batches",
-            "    if state.updates <= updates_per_snapshot or state.large:\n        state_batches",
+            "    if not snapshot_due(state, updates_per_snapshot) or state.large:\n        result",
+            "    if state.updates <= updates_per_snapshot or state.large:\n        result",
         ),
         (
             "9.4 the higher of two counts stays",

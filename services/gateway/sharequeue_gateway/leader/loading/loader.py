@@ -123,6 +123,7 @@ class Loader:
             readable = [item for item in to_read if states[item[0]].error_code == 0]
             known, fenced = await self._locks([key for key, _ in readable], states, left, given, leader_epoch)
             faults |= fenced
+            lost: dict[SharePartitionKey, int] = {}
             if known:
                 # only now: otherwise requests with unknown group names would fill the memory
                 config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
@@ -140,6 +141,7 @@ class Loader:
             if known:  # they may have changed again in the pauses
                 config = self._metadata.config(group_id) or config
                 lost |= _beyond_log(machines, begun)
+            if lost:
                 await self._record_log.end_above({(key.topic_id, key.partition): end for key, end in lost.items()})
             outcomes: list[Outcome] = []
             for key, topic in wanted:

@@ -42,7 +42,7 @@ class Begun(NamedTuple):
 
     start_offset: int
     floor: int
-    log_end_offset: int
+    log_end_offset: int = -1
 
 
 async def begin(connection: Any, beginnings: Sequence[Beginning], hold_ms: int) -> dict[SharePartitionKey, Begun]:

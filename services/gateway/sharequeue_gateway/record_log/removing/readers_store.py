@@ -26,7 +26,7 @@ class Reader(NamedTuple):
     floor: int
     hold_ms: int
     stale: bool
-    log_end_offset: int
+    log_end_offset: int = -1
 
 
 class Hold(NamedTuple):
