@@ -9,6 +9,7 @@ import itertools
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,21 @@ TOPIC = "orders"
 COUNTS = {"kept": 100, "lost": 100, "new": 40}
 
 
-class OwnPostgres(Postgres):
+class AskedPostgres(Postgres):
+    def ask(self, query: str) -> Any:
+        """The first value that a query answers."""
+
+        async def run() -> Any:
+            connection = await asyncpg.connect(self.url)
+            try:
+                return await connection.fetchval(query)
+            finally:
+                await connection.close()
+
+        return asyncio.run(run())
+
+
+class OwnPostgres(AskedPostgres):
     """A server whose data can be replaced by an older copy of it."""
 
     def keep(self) -> None:
@@ -51,7 +66,7 @@ class OwnPostgres(Postgres):
         return self.home.with_name("older")
 
 
-class Standby(Postgres):
+class Standby(AskedPostgres):
     """An asynchronous replica, made of a copy of a primary that is stopped."""
 
     def follow(self, primary: Postgres) -> None:
@@ -79,16 +94,6 @@ class Standby(Postgres):
 
     def promote(self) -> None:
         assert self.ask("SELECT pg_promote()")
-
-    def ask(self, query: str) -> Any:
-        async def run() -> Any:
-            connection = await asyncpg.connect(self.url)
-            try:
-                return await connection.fetchval(query)
-            finally:
-                await connection.close()
-
-        return asyncio.run(run())
 
 
 class Load:
@@ -330,3 +335,37 @@ def held(gateway: Gateway) -> list[str]:
     answer = gateway.try_fetch("g", TOPIC)
     batches = answer.json()["batches"] if answer.status_code == 200 else ()
     return [record["value"] for batch in batches for record in batch["records"]]
+
+
+def test_a_commit_cancelled_while_it_waits_for_a_standby_is_not_answered_as_done(
+    tmp_path: Path, own_postgres: OwnPostgres, new_redis: Callable[[], str]
+) -> None:
+    """PostgreSQL answers such a commit as done, and warns."""
+    waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name LIKE 'sharequeue-gateway%'"
+    stores = {"postgres_url": own_postgres.url, "redis_url": new_redis()}
+    with (
+        temporary_stack(tmp_path / "stack", **stores) as stack,
+        httpx.Client(base_url=stack.url, timeout=60, verify=False) as client,
+        ThreadPoolExecutor() as threads,
+    ):
+        gateway = Gateway(client)
+        produce([gateway], ["before"])
+
+        def once() -> httpx.Response:
+            body = {"records": [{"value": "once"}]}
+            return client.post(f"/v1/topics/{TOPIC}/records", json=body, headers={"Idempotency-Key": "once"})
+
+        own_postgres.ask("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        own_postgres.ask("SELECT pg_reload_conf()")
+        answer = threads.submit(once)
+        wait_until(lambda: own_postgres.ask(f"SELECT count(*) {waiting}"))
+        while not answer.done():
+            own_postgres.ask(f"SELECT count(pg_cancel_backend(pid)) {waiting}")
+        refused = answer.result()
+        assert refused.status_code in (503, 504), refused.text
+        assert refused.json()["definite"] is False
+
+        own_postgres.ask("ALTER SYSTEM RESET synchronous_standby_names")
+        own_postgres.ask("SELECT pg_reload_conf()")
+        wait_until(lambda: once().status_code == 200)
+        assert read(gateway) == ["before", "once"]

@@ -211,8 +211,8 @@ class LockedAppend:
             first_answer = None if key is None else await answer_of(connection, key)
             if transaction_id is not None:
                 await _share(connection, transaction_id)
-            if first_answer is not None or tried_at:  # the commit of what is found may not have reached a standby:
-                await connection.execute("SELECT pg_current_xact_id()")  # so have this one wait for it
+            if first_answer is not None or tried_at:
+                await store.wait_for_standby(connection)
             if first_answer is not None:
                 return first_answer
             if request.settles is not None:
