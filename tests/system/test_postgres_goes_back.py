@@ -167,13 +167,13 @@ def gateways(running: Stack) -> Iterator[list[Gateway]]:
         ]
 
 
-def produce(gateways: list[Gateway], values: list[str]) -> None:
+def produce(gateways: list[Gateway], values: list[str], topic: str = TOPIC) -> None:
     """Each value as a request of its own, at the gateways in turn, until it is answered 200."""
     for gateway, value in zip(itertools.cycle(gateways), values, strict=False):
         body = {"records": [{"value": value}]}
         wait_until(
             lambda gateway=gateway, body=body: (
-                gateway.http.post(f"/v1/topics/{TOPIC}/records", json=body).status_code == 200
+                gateway.http.post(f"/v1/topics/{topic}/records", json=body).status_code == 200
             )
         )
 
@@ -199,12 +199,12 @@ def consume(gateways: list[Gateway], group: str, count: int) -> list[str]:
     return accepted
 
 
-def read(gateway: Gateway) -> list[str]:
+def read(gateway: Gateway, topic: str = TOPIC) -> list[str]:
     """All records of the log, read from its start to its end."""
     values: list[str] = []
     offset = 0
     while True:
-        page = gateway.read(TOPIC, offset=offset)
+        page = gateway.read(topic, offset=offset)
         values += [record["value"] for record in page["records"]]
         if page["next_offset"] >= page["log_end_offset"]:
             return values
@@ -222,15 +222,16 @@ def test_after_a_restore_each_record_answered_is_delivered_and_all_gateways_show
     produce(gateways, lost)
     assert sorted(consume(gateways, "g", 100)) == sorted([*kept[50:], *lost[:50]])
     assert [read(gateway) for gateway in gateways] == [kept + lost] * 2
-    wait_until(lambda: gateways[0].http.post("/v1/topics", json={"name": "later"}).status_code == 201)
+    produce(gateways, ["lost", "lost"], "later")
 
     own_postgres.go_back()
+    produce(gateways[1:], ["again"], "later")  # the topic is made again
     produce(gateways, new)
     assert sorted(consume(gateways, "g", 90)) == sorted([*kept[50:], *new])
     assert sorted(consume(gateways[:1], "h", 140)) == sorted([*kept, *new])
     assert [read(gateway) for gateway in gateways] == [kept + new] * 2
     for gateway in gateways:
-        assert gateway.http.get("/v1/topics/later").status_code == 404
+        assert read(gateway, "later") == ["again"]
         assert "went back" in gateway.http.get("/readyz").json()["dependencies"]["time line"]
         assert "sharequeue_postgres_went_back_total 1.0" in gateway.http.get("/metrics").text
     wait_until(lambda: gateways[0].offsets("g")[TOPIC, 0][1] == 0)

@@ -1,6 +1,6 @@
 """The database of the record log: connections of a pool, connections outside of it, and the meaning of their faults."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -36,6 +36,8 @@ class LogDatabase:
         self.time_line: Final = TimeLine()
         self.known_ends: Callable[[], time_lines.Ends] = dict
         """The log ends that this gateway has seen: see `time_lines`."""
+        self.topics_exist: Callable[[Collection[str]], Awaitable[bool]] = _assumed
+        """Asks whether topics still exist, after a further start of PostgreSQL."""
         self.time_line.prepare(self._begin)
         self._skips: int | None = None
         self.outcomes = outcomes
@@ -117,6 +119,10 @@ class LogDatabase:
         """Milliseconds since the epoch by PostgreSQL's clock."""
         async with self.connection() as connection:
             return float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"))
+
+
+async def _assumed(_: Collection[str]) -> bool:
+    return True
 
 
 async def _nothing_to_reset(connection: Any) -> None:
