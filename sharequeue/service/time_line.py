@@ -4,7 +4,7 @@ A fail-over, a restore or a crash may put an older state in the place of the one
 starts a server. So each connection learns, before anything else uses it, which start of which server it reached:
 
     connect ─▶ learn ─┬─ the known start ─────────────────────────▶ use
-                      └─ another one ─▶ `prepare` ─▶ `forget` all ─▶ use
+                      └─ another one ─▶ `look` ─▶ `forget` all ─▶ use
 
 Other connections wait for that. A statement that rests on memory from before is refused (`check`). Memory is
 dropped after every start, because no number tells for sure that nothing is lost: others may have written since.
@@ -55,16 +55,13 @@ class TimeLine:
         self.number = 0
         self.server: Server | None = None
         self._learning = asyncio.Lock()
-        self._prepare: list[Callable[[Any, str], Awaitable[str | None]]] = []
-        self._forget: list[Callable[[], None]] = []
-        self._told: tuple[float, str] | None = None
-
-    def prepare(self, look: Callable[[Any, str], Awaitable[str | None]]) -> None:
-        """Call `look` with a connection and the history, at the first start and at each further one, before any use.
+        self.look: Callable[[Any, str], Awaitable[str | None]] | None = None
+        """Called with a connection and the history at each start, the first one too, before anything else uses it.
 
         It returns what shows that the store went back, if it finds anything.
         """
-        self._prepare.append(look)
+        self._forget: list[Callable[[], None]] = []
+        self._told: tuple[float, str] | None = None
 
     def forget(self, drop: Callable[[], None]) -> None:
         """Call `drop` at each further start: it drops memory, and writes none of it."""
@@ -86,7 +83,8 @@ class TimeLine:
     async def learn(self, connection: Any) -> None:
         """Learn which server a new connection reached.
 
-        Raises: ReadOnlySQLTransactionError: it is a standby, which may become anything."""
+        Raises: ReadOnlySQLTransactionError: it is a standby, which may become anything.
+        """
         started, history = await connection.fetchrow(SERVER)
         if history is None:
             raise asyncpg.ReadOnlySQLTransactionError("the server is a standby")
@@ -95,8 +93,7 @@ class TimeLine:
             if server == self.server:
                 return
             before = self.server
-            signs = [await look(connection, history) for look in self._prepare]
-            sign = next((found for found in signs if found is not None), None)
+            sign = None if self.look is None else await self.look(connection, history)
             if sign is None and before is not None and before.history != history:
                 sign = f"it failed over or was restored: {before.history} became {history}"
             self.server = server

@@ -38,7 +38,7 @@ class LogDatabase:
         """The log ends that this gateway has seen: see `time_lines`."""
         self.topics_exist: Callable[[Collection[str]], Awaitable[bool]] = _assumed
         """Asks whether topics still exist, after a further start of PostgreSQL."""
-        self.time_line.prepare(self._begin)
+        self.time_line.look = self._begin
         self._skips: int | None = None
         self.outcomes = outcomes
         """What became of transactions."""
