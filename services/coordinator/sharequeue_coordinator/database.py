@@ -9,8 +9,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
+
+import asyncpg
 
 from sharequeue.log import REQUEST
 from sharequeue.ownership.leases import Ownership
@@ -74,7 +76,8 @@ class Database:
                         check_replicated(connection)
                         return result
                 finally:
-                    connection.remove_log_listener(end_if_unreplicated)
+                    with suppress(asyncpg.InterfaceError):  # it was ended, and is no connection of the pool any more
+                        connection.remove_log_listener(end_if_unreplicated)
         except FAULTS as fault:
             if sqlstate_of(fault) == NOT_HELD:
                 self._ownership.look_again()

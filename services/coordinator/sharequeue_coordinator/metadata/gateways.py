@@ -92,7 +92,8 @@ class Gateways:
     async def next_leader_epoch(self, node_id: str, generation: int, above: int) -> LeaderEpochResponse:
         """An epoch above all earlier ones, and above one that a store knows.
 
-        Raises: NotLeaderOrFollower: the gateway knows an old generation."""
+        Raises: NotLeaderOrFollower: the gateway knows an old generation.
+        """
         await self._lead()
         async with self._lock:
             known = {gateway.node_id for gateway in self.generation.gateways}
@@ -147,11 +148,12 @@ class Gateways:
 
     async def _add(self, gateway: Gateway, known: int = 0) -> GatewayGeneration:
         fence = await self._lead()
-        if known > self.generation.number:
-            self._note_lost(known)
-            await self._query(store.next_leader_epoch, known)
-        if known > self.generation.number or gateway not in self.generation.gateways:
-            others = [known for known in self.generation.gateways if known.node_id != gateway.node_id]
+        lost = known > self.generation.number
+        if lost or gateway not in self.generation.gateways:
+            others = [each for each in self.generation.gateways if each.node_id != gateway.node_id]
+            if lost:
+                self._note_lost(known)
+                await self._query(store.next_leader_epoch, known)
             await self._change(fence, [*others, gateway])
         self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self._lease_ms
         return self.generation

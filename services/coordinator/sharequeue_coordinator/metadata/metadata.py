@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import InvalidTopic, StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.errors import CoordinatorLoadInProgress, InvalidTopic, StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.messages.cluster import Gateway
 from sharequeue.protocol.messages.topics import Topic
 from sharequeue.protocol.shards import CLUSTER
@@ -101,9 +101,9 @@ class Metadata:
         """
         fence = self._database.fence(CLUSTER)
         if fence != self._led:
+            number = self._database.time_line.number
             async with self._leading:
                 if fence != self._led:
-                    number = self._database.time_line.number
                     if number != self._led_at:
                         await self._query(store.begin_time_line, fence)
                     await self.catch_up()
@@ -111,6 +111,8 @@ class Metadata:
                     if number != self._led_at:
                         await self.gateways.renumber(fence)
                         self._led_at = number
+                    if number != self._database.time_line.number:
+                        raise CoordinatorLoadInProgress("PostgreSQL was started again; try again in a moment")
                     self._led = fence
         return fence
 

@@ -168,8 +168,8 @@ class Cluster:
     async def next_leader_epoch(self, above: int) -> LeaderEpochResponse:
         """Take a leader epoch above every other and above a given one.
 
-        Raises: NotLeaderOrFollower: there is a newer generation; `run` asks for it at
-        once."""
+        Raises: NotLeaderOrFollower: there is a newer generation; `run` asks for it at once.
+        """
         request = NextLeaderEpochRequest(node_id=self.me.node_id, generation=self.generation.number, above=above)
         try:
             response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH, request, key=CLUSTER)

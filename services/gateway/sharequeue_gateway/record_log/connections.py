@@ -58,7 +58,8 @@ class Connections:
                 yield connection
                 check_replicated(connection)
         finally:
-            connection.remove_log_listener(end_if_unreplicated)
+            with suppress(asyncpg.InterfaceError):  # it was ended, and is no connection of the pool any more
+                connection.remove_log_listener(end_if_unreplicated)
             task = loop.create_task(self._give_back(connection))
             self._given_back.add(task)
             task.add_done_callback(self._given_back.discard)
