@@ -45,9 +45,7 @@ ADVICE: Final = {
     "OFFSET_OUT_OF_RANGE": "Read from `log_start_offset` to `log_end_offset`: describeTopic answers both.",
     "CORRUPT_MESSAGE": "The log of the gateway names the batch.",
     "UNKNOWN_TOPIC_OR_PARTITION": "Correct the name or the number, or create the topic.",
-    "NOT_LEADER_OR_FOLLOWER": "The partition moves to another gateway: repeat the request. If this stays for minutes and the detail"
-    " names a recorded leader epoch, schemas of different times were restored, or somebody with the cluster token wrote that epoch."
-    " Then deleteShareGroupOffsets with `force` makes the group begin again in that topic.",
+    "NOT_LEADER_OR_FOLLOWER": "The partition moves to another gateway: repeat the request.",
     "REQUEST_TIMED_OUT": "The outcome is unknown: repeat it; produce with the same `Idempotency-Key`.",
     "MESSAGE_TOO_LARGE": "Send less in one request, or raise the setting that the detail names. `limit` is in bytes.",
     "COORDINATOR_LOAD_IN_PROGRESS": "A coordinator takes over from another one: repeat the request.",
