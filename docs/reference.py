@@ -28,6 +28,7 @@ from sharequeue_gateway.producing import log_metrics
 import sharequeue.http.application.endpoint
 import sharequeue.http.problems
 import sharequeue.ownership.leases
+import sharequeue.service.time_line
 from sharequeue.distribution import Histogram, Histograms
 from sharequeue.http.limits import HttpLimits
 from sharequeue.http.openapi.field_texts import field_texts
@@ -44,9 +45,7 @@ ADVICE: Final = {
     "OFFSET_OUT_OF_RANGE": "Read from `log_start_offset` to `log_end_offset`: describeTopic answers both.",
     "CORRUPT_MESSAGE": "The log of the gateway names the batch.",
     "UNKNOWN_TOPIC_OR_PARTITION": "Correct the name or the number, or create the topic.",
-    "NOT_LEADER_OR_FOLLOWER": "The partition moves to another gateway: repeat the request. If this stays for minutes and the detail"
-    " names a recorded leader epoch, schemas of different times were restored, or somebody with the cluster token wrote that epoch."
-    " Then deleteShareGroupOffsets with `force` makes the group begin again in that topic.",
+    "NOT_LEADER_OR_FOLLOWER": "The partition moves to another gateway: repeat the request.",
     "REQUEST_TIMED_OUT": "The outcome is unknown: repeat it; produce with the same `Idempotency-Key`.",
     "MESSAGE_TOO_LARGE": "Send less in one request, or raise the setting that the detail names. `limit` is in bytes.",
     "COORDINATOR_LOAD_IN_PROGRESS": "A coordinator takes over from another one: repeat the request.",
@@ -258,7 +257,12 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "group coordinator metrics": lambda: metrics([sharequeue_coordinator.metrics]),
         "share coordinator metrics": lambda: metrics([sharequeue_share_coordinator.metrics]),
         "metrics of every service": lambda: metrics(
-            [sharequeue.http.application.endpoint, sharequeue.http.problems, sharequeue.ownership.leases]
+            [
+                sharequeue.http.application.endpoint,
+                sharequeue.http.problems,
+                sharequeue.ownership.leases,
+                sharequeue.service.time_line,
+            ]
         ),
     },
     "errors.md": {"errors": errors},

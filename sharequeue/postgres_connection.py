@@ -7,11 +7,12 @@ passes them on. One that lends another server connection to each transaction doe
 that no wrong answer may come of must be defaults already, and a connection without them is refused.
 """
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import asyncpg
+
+Learn = Callable[[Any], Awaitable[None]]
 
 
 class UnfitStore(ConnectionError):
@@ -65,9 +66,24 @@ async def connect(
 
 
 async def open_pool(
-    url: str, name: str, settings: Mapping[str, str], *, connections: int, timeout: float, command_timeout: float
+    url: str,
+    name: str,
+    settings: Mapping[str, str],
+    learn: Learn,
+    *,
+    connections: int,
+    timeout: float,
+    command_timeout: float,
 ) -> Any:
-    """Open a pool, of which each connection is as of `connect`. Raises: FAULTS."""
+    """Open a pool, of which each connection is as of `connect`. Raises: FAULTS.
+
+    `learn`: called with each connection before anything else uses it.
+    """
+
+    async def prepare(connection: Any) -> None:
+        await _prepare(settings, connection)
+        await learn(connection)
+
     return await asyncpg.create_pool(
         url,
         min_size=1,
@@ -75,7 +91,7 @@ async def open_pool(
         timeout=timeout,
         command_timeout=command_timeout,
         server_settings={"application_name": name},
-        init=partial(_prepare, settings),
+        init=prepare,
         reset=_nothing_to_reset,
     )
 

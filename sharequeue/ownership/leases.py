@@ -87,6 +87,8 @@ class Ownership:
         self._channels = {store.channel: self._wake.set}
         self._changing = asyncio.Lock()
         self._stopped = False
+        self._rejoin = False
+        """Whether the store may have an earlier process under this name, which ran when its state was stored."""
         stack = hashlib.sha256(b"sharequeue stack" + cluster_token.encode()).hexdigest()[:16]
         self.instance = Instance(node_id, f"{stack}-{secrets.token_hex(8)}", url)
         self._events: ShardEvents | None = None
@@ -219,6 +221,15 @@ class Ownership:
         """Within a transaction: whether it may write under these epochs. They stay valid until the transaction ends."""
         return await self._store.held(connection, epochs)
 
+    def forget_all(self) -> None:
+        """PostgreSQL was started again: own no shard until the shards are taken again, with higher epochs."""
+        lost = frozenset(self._epochs)
+        self._epochs.clear()
+        self._rejoin = True
+        if self._events is not None:
+            self._events.shards_lost(lost)
+        self.look_again()
+
     def look_again(self) -> None:
         """Look at the shards now: a write was refused, so another instance owns one of them."""
         self._wake.set()
@@ -237,6 +248,9 @@ class Ownership:
     async def _look(self) -> float:
         """Renew, take and give back once. Returns: seconds until a lease may end."""
         connection = await self._connected()
+        if self._rejoin:
+            await self._store.join(connection, self.instance)
+            self._rejoin = False
         asked_at = time.monotonic()
         kept = await self._store.renew(connection, self.instance, self._lease_s)
         if kept is None:

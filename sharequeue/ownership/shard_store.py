@@ -123,7 +123,9 @@ class ShardStore:
         """Become the owner of the shards that are free, whose lease ended,
         or that an earlier process of this name owned.
 
-        Returns: epochs by shard, each higher than before. Shards with a write under way are left out.
+        Returns: epochs by shard, each higher than before. They begin at the time in milliseconds. So they lie above
+            those that a database gave before an older state of it took its place. Shards with a write under way are
+            left out.
         """
         async with connection.transaction():
             free = await connection.fetch(
@@ -135,7 +137,8 @@ class ShardStore:
             )
             taken = await connection.fetch(
                 f"""UPDATE {self._schema}.shards SET owner = $2, incarnation = $3, url = $4,
-                        owner_epoch = owner_epoch + 1, lease_until = clock_timestamp() + make_interval(secs => $5)
+                        owner_epoch = greatest(owner_epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+                        lease_until = clock_timestamp() + make_interval(secs => $5)
                     WHERE shard = ANY($1::int[]) RETURNING shard, owner_epoch""",
                 [row[0] for row in free],
                 *instance,

@@ -14,4 +14,5 @@ Callers: `__main__` and the composition of each service.
     allocator.py         large blocks of memory go back to the system
     postgres_faults.py   what a failure of PostgreSQL means
     postgres_health.py   does it answer, does it write
+    time_line.py         is it the one that the service remembers
 """

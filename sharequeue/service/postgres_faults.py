@@ -112,6 +112,21 @@ def terminated_at(connection: Any, end_s: float) -> Iterator[None]:
         end.cancel()
 
 
+def end_if_unreplicated(connection: Any, message: Any) -> None:
+    """A listener for the log messages of a connection: end it if a commit did not wait for its standby.
+
+    PostgreSQL answers such a commit as done, and only warns. asyncpg calls this before the statement returns.
+    """
+    if getattr(message, "server_source_function", None) == "SyncRepWaitForLSN":
+        connection.terminate()
+
+
+def check_replicated(connection: Any) -> None:
+    """Call this after a commit. Raises: ConnectionDoesNotExistError: `end_if_unreplicated` ended the connection."""
+    if connection.is_closed():
+        raise asyncpg.ConnectionDoesNotExistError("the commit may not have reached the standby")
+
+
 def sqlstate_of(fault: BaseException) -> str | None:
     """The SQLSTATE of a fault, five characters, given by PostgreSQL or by its driver."""
     sqlstate = getattr(fault, "sqlstate", None)

@@ -150,6 +150,35 @@ def test_sc_007_the_topic_is_checked_last() -> None:
     assert key.summary() == (3, 2, 0, 0)
 
 
+def test_a_write_after_a_start_of_postgresql_needs_the_version_that_it_builds_on() -> None:
+    key = Shard()
+    key.init(0, 0)
+    for start in range(3):
+        key.write(0, 0, start, 0)
+    kept = key.state
+
+    def write(version: int | None, store: str, start: int = 9) -> PartitionStateResult:
+        request = PartitionState(
+            partition=0, state_epoch=0, leader_epoch=0, start_offset=start, version=version or 0, store=store
+        )
+        return key.apply(shard.write(key.state, request, None, key.limit, key.now_ms, "now"))
+
+    newest = write(key.read(0).version, "now")
+    assert (newest.error_code, newest.store) == (0, "now")
+    assert newest.version == key.read(0).version
+    assert write(newest.version, "before").error_code == 0  # a restart that lost nothing
+    lost = write(newest.version, "before").version
+    key.state = kept  # the store went back
+    assert write(lost, "before").error_code == 124
+    assert write(lost, "before", start=10).error_code == 124
+    assert key.state == kept
+    version = key.read(0).version
+    key.now_ms += 20_000
+    assert key.sweep()  # a snapshot hides whether the version was there
+    assert write(version, "before").error_code == 124
+    assert write(version, "now").error_code == 0
+
+
 def test_sc_009_a_fenced_write_records_nothing() -> None:
     key = Shard()
     key.init(1, -1)

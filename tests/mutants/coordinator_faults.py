@@ -135,6 +135,24 @@ MUTANTS = [
         ),
     ),
     *coordinator(
+        "share_state/shard",
+        (
+            "a write builds on a version that is there",
+            " <= version <= version_of(state.snapshot_epoch, state.updates)",
+            " <= version",
+        ),
+        (
+            "a snapshot hides whether a version is there",
+            "    return version_of(state.snapshot_epoch, 0) <= version",
+            "    return 0 <= version",
+        ),
+        (
+            "an earlier start of PostgreSQL may have had more",
+            'if request.store not in ("", store) and not',
+            'if request.store == "" and not',
+        ),
+    ),
+    *coordinator(
         "share_state/changes",
         (
             "batches that an update removed are gone from the snapshot",

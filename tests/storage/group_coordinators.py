@@ -15,6 +15,7 @@ from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service.postgres_health import PostgresHealth
+from sharequeue.service.time_line import TimeLine
 
 SHARDS = 4
 
@@ -44,7 +45,7 @@ async def instance(database_url: str, node_id: str) -> AsyncIterator[tuple[Group
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=8, command_timeout=10)
     client = ShareStateClient("http://127.0.0.1:1")
     coordinator = GroupCoordinator(
-        Database(pool, ownership, PostgresHealth(connect, TRY_WRITE)),
+        Database(pool, ownership, TimeLine(), PostgresHealth(connect, TRY_WRITE)),
         client,
         cluster_token="",
         kafka_defaults=False,

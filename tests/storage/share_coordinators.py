@@ -21,6 +21,7 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, StateBatch
+from sharequeue.service.time_line import TimeLine
 from tests.core.state_pages import batches_in
 from tests.storage.record_logs import new_topic
 
@@ -59,6 +60,7 @@ class Running:
         self.coordinator = ShareCoordinator(
             connect,
             self.ownership,
+            TimeLine(),
             updates_per_snapshot=limit,
             max_cached=max_cached,
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from redis.asyncio import Redis
 from sharequeue_gateway.cluster.redis_client import RedisKeys
 from sharequeue_gateway.locks.lock_store import fetch_key
@@ -138,6 +139,15 @@ async def test_a_copy_of_a_database_is_another_cluster(database_url: str) -> Non
 
 
 # Fencing
+
+
+@pytest.mark.parametrize(("epoch", "kept"), [(4, True), (5, False), (8, False), (9, True)])
+async def test_locks_of_epochs_that_postgresql_has_lost_are_deleted(redis_url: str, epoch: int, kept: bool) -> None:
+    key = new_key()
+    async with timers(redis_url) as lock_timers:
+        assert await lock_timers.write(lock_write(key, HELD, leader_epoch=epoch))
+        assert await locks_of(lock_timers, key, leader_epoch=9, lost=(4, 8)) == (restored(HELD) if kept else [])
+        assert await locks_of(lock_timers, key, leader_epoch=9) == (restored(HELD) if kept else [])
 
 
 async def test_a_fenced_leader_cannot_write_or_read_locks(redis_url: str) -> None:

@@ -84,7 +84,7 @@ async def test_rd_101_a_chosen_start_is_not_below_the_log_start_of_its_transacti
             await until_waiting(connection)
             await store.make_partitions(connection, [(topic, 0)])
             await store.raise_log_starts(connection, topic, [(0, 6, 10)])
-        assert await begun == {key(topic): Begun(6, 6)}
+        assert await begun == {key(topic): Begun(6, 6, 10)}
         assert await rows(connection, topic) == {"g": (1, 6)}
 
 
@@ -93,7 +93,7 @@ async def test_rd_102_a_stored_start_is_the_floor_even_below_the_log_start(modul
     async with opened(module_database) as (log, readers, _):
         await append(log, topic, range(10))
         await log.delete_records(topic, {0: 6})
-        assert await begin(readers, [beginning(topic, 2, chosen=False)]) == {key(topic): Begun(2, 2)}
+        assert await begin(readers, [beginning(topic, 2, chosen=False)]) == {key(topic): Begun(2, 2, 10)}
 
 
 async def test_rd_103_nothing_is_begun_before_the_row_is_durable(module_database: str) -> None:
@@ -127,7 +127,7 @@ async def test_rd_105_a_later_life_takes_the_row_and_an_earlier_one_leaves_it(mo
         await begin(readers, [beginning(topic, 7, chosen=False, epoch=3)])
         await begin(readers, [beginning(topic, 2, chosen=False, epoch=4)])
         assert await rows(connection, topic) == {"g": (4, 2)}
-        assert await begin(readers, [beginning(topic, 9, chosen=False, epoch=3)]) == {key(topic): Begun(9, 2)}
+        assert await begin(readers, [beginning(topic, 9, chosen=False, epoch=3)]) == {key(topic): Begun(9, 2, 10)}
         assert await rows(connection, topic) == {"g": (4, 2)}
 
 
@@ -136,7 +136,7 @@ async def test_rd_106_more_partitions_than_one_transaction_may_lock_begin(module
     async with opened(module_database) as (_, readers, connection):
         keys = [SharePartitionKey("g", topic, partition) for partition in range(1_500)]
         begun = await begin(readers, [Beginning(each, 1, 0, True) for each in keys])
-        assert begun == dict.fromkeys(keys, Begun(0, 0))
+        assert begun == dict.fromkeys(keys, Begun(0, 0, 0))
         assert await connection.fetchval("SELECT count(*) FROM log.readers WHERE topic_id = $1", topic) == 1_500
 
 
@@ -259,7 +259,7 @@ async def test_rd_402_a_reset_of_a_group_that_never_read_holds_all_until_it_is_s
         await log.delete_records(topic, {0: 2})
         assert await reserve(readers, topic, 4, 1) == 4
         assert await rows(connection, topic) == {"g": (1, 2)}
-        assert (await begin(readers, [beginning(topic, 0, chosen=True, epoch=0)]))[key(topic)] == Begun(2, 2)
+        assert (await begin(readers, [beginning(topic, 0, chosen=True, epoch=0)]))[key(topic)] == Begun(2, 2, 10)
         await readers.raise_floors([Floor(key(topic), 1, 4)])
         assert await rows(connection, topic) == {"g": (1, 4)}
 

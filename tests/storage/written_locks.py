@@ -76,10 +76,14 @@ async def timers(
 
 
 async def locks_of(
-    lock_timers: LockTimers, key: SharePartitionKey, leader_epoch: int = 1, state_epoch: int = 1
+    lock_timers: LockTimers,
+    key: SharePartitionKey,
+    leader_epoch: int = 1,
+    state_epoch: int = 1,
+    lost: tuple[int, int] = (0, 0),
 ) -> list[RestoredLock] | None:
-    (locks,) = await lock_timers.load([(key, leader_epoch, state_epoch)])
-    return None if locks is None else sorted(locks)
+    (locks,) = await lock_timers.load([(key, leader_epoch, state_epoch)], lost)
+    return None if isinstance(locks, int) else sorted(locks)
 
 
 async def until(condition: Callable[[], bool]) -> None:

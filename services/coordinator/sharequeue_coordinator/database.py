@@ -9,15 +9,18 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
+
+import asyncpg
 
 from sharequeue.log import REQUEST
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import NotCoordinator
 from sharequeue.protocol.shards import CLUSTER, shard_of
-from sharequeue.service.postgres_faults import FAULTS, sqlstate_of, terminated_at
+from sharequeue.service.postgres_faults import FAULTS, check_replicated, end_if_unreplicated, sqlstate_of, terminated_at
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
+from sharequeue.service.time_line import TimeLine
 
 Connection = Any  # asyncpg ships no types
 
@@ -47,8 +50,9 @@ class Fence(NamedTuple):
 class Database:
     """Runs the functions of the stores. `ownership` says which shards this instance may write."""
 
-    def __init__(self, pool: Any, ownership: Ownership, health: PostgresHealth) -> None:
+    def __init__(self, pool: Any, ownership: Ownership, time_line: TimeLine, health: PostgresHealth) -> None:
         self._pool = pool
+        self.time_line: Final = time_line
         self.health = health
         self._ownership = ownership
         self._under_way: Counter[int] = Counter()
@@ -61,10 +65,19 @@ class Database:
         """
         try:
             seconds = _seconds()
+            number = self.time_line.number
             end_s = asyncio.get_running_loop().time() + seconds
             async with self._pool.acquire(timeout=min(POOL_S, seconds)) as connection:
-                with terminated_at(connection, end_s):
-                    return await function(connection, *arguments)
+                self.time_line.check(number)
+                connection.add_log_listener(end_if_unreplicated)
+                try:
+                    with terminated_at(connection, end_s):
+                        result = await function(connection, *arguments)
+                        check_replicated(connection)
+                        return result
+                finally:
+                    with suppress(asyncpg.InterfaceError):  # it was ended, and is no connection of the pool any more
+                        connection.remove_log_listener(end_if_unreplicated)
         except FAULTS as fault:
             if sqlstate_of(fault) == NOT_HELD:
                 self._ownership.look_again()

@@ -1,6 +1,5 @@
 """Puts a group coordinator together: its shards, the database, topics and groups, and the calls."""
 
-from functools import partial
 from typing import Any, Final
 
 from sharequeue import postgres_connection
@@ -8,10 +7,12 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.postgres_connection import Learn
 from sharequeue.protocol.shards import CLUSTER_SHARD
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.service import Service
+from sharequeue.service.time_line import TimeLine
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.database import TRY_WRITE, Database
 from sharequeue_coordinator.http.app import create_group_coordinator_app
@@ -26,15 +27,19 @@ async def connect_to(url: str) -> Any:
     return await postgres_connection.connect(url, NAME, SETTINGS, timeout=5)
 
 
-async def open_pool(url: str) -> Any:
-    return await postgres_connection.open_pool(url, NAME, SETTINGS, connections=8, timeout=5, command_timeout=10)
+async def open_pool(url: str, learn: Learn) -> Any:
+    return await postgres_connection.open_pool(url, NAME, SETTINGS, learn, connections=8, timeout=5, command_timeout=10)
 
 
 async def prepare(settings: Settings) -> Service:
     """Take the free shards, and make the application and its loops.
     Raises: the fault of a store that cannot be reached."""
 
-    connect = partial(connect_to, settings.database_url)
+    time_line = TimeLine()
+
+    async def connect() -> Any:
+        return await time_line.set_up(await connect_to(settings.database_url))
+
     ownership = Ownership(
         connect,
         ShardStore("groups"),
@@ -44,8 +49,9 @@ async def prepare(settings: Settings) -> Service:
         lease_ms=settings.lease_ms,
         cluster_token=settings.cluster_token,
     )
-    pool = await open_pool(settings.database_url)
-    database = Database(pool, ownership, PostgresHealth(connect, TRY_WRITE))
+    time_line.forget(ownership.forget_all)
+    pool = await open_pool(settings.database_url, time_line.learn)
+    database = Database(pool, ownership, time_line, PostgresHealth(connect, TRY_WRITE))
     await database.health.look()
     share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
     coordinator = GroupCoordinator(
@@ -60,6 +66,7 @@ async def prepare(settings: Settings) -> Service:
         initialize_retry_interval_ms=settings.initialize_retry_interval_ms,
         gateway_lease_ms=settings.gateway_lease_ms,
     )
+    time_line.forget(coordinator.metadata.forget)
     ownership.listen(CHANGES_CHANNEL, coordinator.metadata.look)
     await coordinator.metadata.load()
     await ownership.start(coordinator)

@@ -170,6 +170,9 @@ async def prepare(settings: Settings) -> Service:
     leading = _leading(base, settings)
     record_log, leader, dead_letters = leading.record_log, leading.leader, leading.dead_letters
     due_locks = DueLocks(leader, leading.loads.kept_locks, base.epochs, lock_timers, base.metadata, cluster, clock)
+    base.database.topics_exist = base.metadata.exist
+    base.database.time_line.forget(base.metadata.doubt)
+    base.database.time_line.forget(leader.store_replaced)
     dead_letter_writer = DeadLetterWriter(
         dead_letters,
         leader,

@@ -1,6 +1,5 @@
 """Puts a share coordinator together: its shards, the commit loop, housekeeping, and the calls."""
 
-from functools import partial
 from typing import Any, Final
 
 from sharequeue import postgres_connection
@@ -10,6 +9,7 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.service import Service
+from sharequeue.service.time_line import TimeLine
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
 from sharequeue_share_coordinator.coordinator.large_snapshots import LargeSnapshots
@@ -48,7 +48,11 @@ async def prepare(settings: Settings) -> Service:
     """Take the free shards, and make the application and its loops.
     Raises: the fault of a store that cannot be reached."""
 
-    connect = partial(connect_to, settings.database_url)
+    time_line = TimeLine()
+
+    async def connect() -> Any:
+        return await time_line.set_up(await connect_to(settings.database_url))
+
     clock = Clock()
     ownership = Ownership(
         connect,
@@ -59,10 +63,12 @@ async def prepare(settings: Settings) -> Service:
         lease_ms=settings.lease_ms,
         cluster_token=settings.cluster_token,
     )
+    time_line.forget(ownership.forget_all)
     updates_per_snapshot = settings.snapshot_update_records_per_snapshot
     coordinator = ShareCoordinator(
         connect,
         ownership,
+        time_line,
         updates_per_snapshot=updates_per_snapshot,
         max_cached=settings.max_cached_share_partitions,
         sized=not settings.kafka_defaults,

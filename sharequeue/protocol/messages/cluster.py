@@ -91,10 +91,12 @@ class RegisterGatewayResponse(Response):
 
 
 class RenewGatewayRequest(Request):
-    """A gateway is alive. `leaving`: it stops, and leads nothing from now on."""
+    """A gateway is alive. `leaving`: it stops, and leads nothing from now on. `generation`: the one that it knows. If
+    that is above the stored one, PostgreSQL went back."""
 
     node_id: str
     url: str
+    generation: int = 0
     leaving: bool = False
 
 
@@ -104,16 +106,22 @@ class RenewGatewayResponse(Response):
 
 
 class NextLeaderEpochRequest(Request):
-    """`generation`: the one that the gateway knows; an outdated one is refused (6)."""
+    """`generation`: the one that the gateway knows; an outdated one is refused (6). `above`: the highest epoch that it
+    knows, of any store."""
 
     node_id: str
     generation: int
+    above: int = 0
 
 
 class LeaderEpochResponse(Response):
-    """A leader epoch above every earlier one. A leader that uses it fences all earlier leaders."""
+    """A leader epoch above every earlier one. A leader that uses it fences all earlier leaders.
+
+    `lost_to`: epochs up to this one were given before PostgreSQL went back; 0: it did not, as far as anybody knows.
+    """
 
     leader_epoch: int
+    lost_to: int = 0
 
 
 class DescribeTopicsRequest(Request):

@@ -13,7 +13,8 @@ from sharequeue.protocol.types import StateAnnotation, StateBatch
 class PartitionState(Struct, omit_defaults=True, kw_only=True):
     """A share-partition in a state request. `None`: the field was not sent.
 
-    `from_offset`, in a read: where the page begins that the caller wants.
+    `from_offset`, in a read: where the page begins that the caller wants. `version`, in a write of a leader: the newest
+    version that it knows, and `store` the start of PostgreSQL that it was stored under.
     """
 
     partition: int
@@ -22,6 +23,8 @@ class PartitionState(Struct, omit_defaults=True, kw_only=True):
     start_offset: int = -1
     delivery_complete_count: int = -1
     from_offset: int = 0
+    version: int = -1
+    store: str = ""
     state_batches: list[StateBatch] = []
     annotations: list[StateAnnotation] = []
 
@@ -52,7 +55,9 @@ class WriteBatchRequest(Request):
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start
     offset of the leader's next write is at or behind it. `page`, in a read: some of the state's batches with their
-    annotations. `next_offset`: where the next page begins. Pages of one `version` belong together."""
+    annotations. `next_offset`: where the next page begins. Pages of one `version` belong together. `version` and
+    `store`, in a read and in a write: of the state now, for the next write. `leader_epoch`, with error 74: the recorded
+    one."""
 
     partition: int
     error_code: int
@@ -64,6 +69,7 @@ class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     unfinished_offset: int | None = None
     next_offset: int | None = None
     version: int | None = None
+    store: str = ""
     page: StatePage | None = None
 
 

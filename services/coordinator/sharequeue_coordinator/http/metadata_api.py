@@ -81,12 +81,11 @@ class MetadataApi:
 
     async def renew_gateway(self, call: Call) -> RenewGatewayResponse:
         request: RenewGatewayRequest = call.request
-        return await self._gateways.renew(_gateway_of(request), leaving=request.leaving)
+        return await self._gateways.renew(_gateway_of(request), leaving=request.leaving, known=request.generation)
 
     async def next_leader_epoch(self, call: Call) -> LeaderEpochResponse:
         request: NextLeaderEpochRequest = call.request
-        epoch = await self._gateways.next_leader_epoch(request.node_id, request.generation)
-        return LeaderEpochResponse(leader_epoch=epoch)
+        return await self._gateways.next_leader_epoch(request.node_id, request.generation, request.above)
 
     # Share-partitions
 

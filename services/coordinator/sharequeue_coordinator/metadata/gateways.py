@@ -17,6 +17,7 @@ from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFoll
 from sharequeue.protocol.messages.cluster import (
     Gateway,
     GatewayGeneration,
+    LeaderEpochResponse,
     RegisterGatewayResponse,
     RenewGatewayResponse,
 )
@@ -25,6 +26,7 @@ from sharequeue_coordinator.metadata import store
 
 log = logging.getLogger(__name__)
 
+NOTHING: Final = GatewayGeneration(number=0, previous=0, gateways=[])
 CHECKS_PER_LEASE: Final = 4
 """How often leases are checked in the time of one."""
 NAMESAKE_PAUSE_S: Final = 0.1
@@ -48,10 +50,12 @@ class Gateways:
         self._leads = leads
         self._clock = clock
         self._lease_ms = lease_ms
+        self._lost_to = 0
+        """The highest leader epoch that somebody knows and PostgreSQL had lost."""
         self._ends_at_ms: dict[str, int] = {}
         self._renewals: Counter[str] = Counter()
         self._lock = asyncio.Lock()
-        self.generation = GatewayGeneration(number=0, previous=0, gateways=[])
+        self.generation = NOTHING
 
     async def refresh(self) -> None:
         """Read the stored generation."""
@@ -63,6 +67,15 @@ class Gateways:
         """Take over from an earlier owner. Every gateway gets a whole lease: none could renew in between."""
         await self.refresh()
         self._grant_leases()
+
+    def forget(self) -> None:
+        """PostgreSQL may have an older generation now."""
+        self.generation = NOTHING
+
+    async def renumber(self, fence: Fence) -> None:
+        """PostgreSQL was started again: make the same gateways a generation above all that may have been lost."""
+        if self.generation.gateways:
+            await self._change(fence, self.generation.gateways)
 
     async def register(self, gateway: Gateway) -> RegisterGatewayResponse:
         """A gateway starts, or restarts. Its leader epoch is above all earlier ones.
@@ -77,16 +90,22 @@ class Gateways:
             await asyncio.sleep(NAMESAKE_PAUSE_S)
         async with self._lock:  # the next generation's number must be above every epoch given for this one
             generation = await self._add(gateway)
-            leader_epoch = await self._query(store.next_leader_epoch)
+            leader_epoch, _ = await self._query(store.next_leader_epoch)
         return RegisterGatewayResponse(leader_epoch=leader_epoch, lease_ms=self._lease_ms, generation=generation)
 
-    async def renew(self, gateway: Gateway, *, leaving: bool) -> RenewGatewayResponse:
-        """Renew the lease of a gateway. One that was removed joins again; one that is leaving is removed."""
-        generation = await (self._leave(gateway) if leaving else self._renew(gateway))
+    async def renew(self, gateway: Gateway, *, leaving: bool, known: int) -> RenewGatewayResponse:
+        """Renew the lease of a gateway. One that was removed joins again; one that is leaving is removed.
+
+        `known`: the number of the generation that it knows.
+        """
+        generation = await (self._leave(gateway) if leaving else self._renew(gateway, known))
         return RenewGatewayResponse(lease_ms=self._lease_ms, generation=generation)
 
-    async def next_leader_epoch(self, node_id: str, generation: int) -> int:
-        """An epoch above all earlier ones. Raises: NotLeaderOrFollower: the gateway knows an old generation."""
+    async def next_leader_epoch(self, node_id: str, generation: int, above: int) -> LeaderEpochResponse:
+        """An epoch above all earlier ones, and above one that a store knows.
+
+        Raises: NotLeaderOrFollower: the gateway knows an old generation.
+        """
         await self._lead()
         async with self._lock:
             known = {gateway.node_id for gateway in self.generation.gateways}
@@ -94,8 +113,16 @@ class Gateways:
                 raise NotLeaderOrFollower(
                     f"generation {generation} of the gateways is not the present one, or {node_id!r} is not in it"
                 )
-            epoch: int = await self._query(store.next_leader_epoch)
-        return epoch
+            epoch, skipped = await self._query(store.next_leader_epoch, above)
+            if skipped:
+                self._note_lost(above)
+        return LeaderEpochResponse(leader_epoch=epoch, lost_to=self._lost_to)
+
+    def _note_lost(self, known: int) -> None:
+        self._lost_to = max(self._lost_to, known)
+        log.error(
+            "PostgreSQL has lost leader epochs: it is older than the gateways or Redis", extra=fields(known=known)
+        )
 
     async def watch_leases(self) -> None:
         """Remove gateways whose lease has ended, for as long as this service runs.
@@ -127,9 +154,9 @@ class Gateways:
         ends_at_ms = self._clock.now_ms() + self._lease_ms
         self._ends_at_ms = dict.fromkeys((gateway.node_id for gateway in self.generation.gateways), ends_at_ms)
 
-    async def _renew(self, gateway: Gateway) -> GatewayGeneration:
+    async def _renew(self, gateway: Gateway, known: int) -> GatewayGeneration:
         async with self._lock:
-            return await self._add(gateway)
+            return await self._add(gateway, known)
 
     def _namesake(self, gateway: Gateway) -> Gateway | None:
         """The gateway that has this one's node id at another address, and a lease."""
@@ -146,11 +173,15 @@ class Gateways:
                 " another node id"
             )
 
-    async def _add(self, gateway: Gateway) -> GatewayGeneration:
+    async def _add(self, gateway: Gateway, known: int = 0) -> GatewayGeneration:
         fence = await self._lead()
         self._refuse_namesake(gateway)
-        if gateway not in self.generation.gateways:
-            others = [known for known in self.generation.gateways if known.node_id != gateway.node_id]
+        lost = known > self.generation.number
+        if lost or gateway not in self.generation.gateways:
+            others = [each for each in self.generation.gateways if each.node_id != gateway.node_id]
+            if lost:
+                self._note_lost(known)
+                await self._query(store.next_leader_epoch, known)
             await self._change(fence, [*others, gateway])
         self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self._lease_ms
         self._renewals[gateway.node_id] += 1

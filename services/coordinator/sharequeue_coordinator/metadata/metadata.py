@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import InvalidTopic, StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.errors import CoordinatorLoadInProgress, InvalidTopic, StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.messages.cluster import Gateway
 from sharequeue.protocol.messages.topics import Topic
 from sharequeue.protocol.shards import CLUSTER
@@ -40,6 +40,8 @@ class Metadata:
         self._catching_up = asyncio.Lock()
         self._leading = asyncio.Lock()
         self._led: Fence | None = None
+        self._loaded_at, self._led_at = 0, 0
+        """The numbers of the time line at the last `load` and `lead`."""
         self._to_do = asyncio.Event()
         self.by_name: dict[str, TopicRow] = {}
         self.by_id: dict[str, TopicRow] = {}
@@ -62,6 +64,11 @@ class Metadata:
     async def catch_up(self) -> None:
         """Learn of every change that is committed by now, whichever instance made it."""
         async with self._catching_up:
+            number = self._database.time_line.number
+            if number != self._loaded_at:  # versions of before say nothing
+                await self.load()
+                self._loaded_at = number
+                return
             if await self._query(store.metadata_version) == self.feed.version:
                 return
             new = await self._query(store.changes_after, self.feed.version)
@@ -94,12 +101,26 @@ class Metadata:
         """
         fence = self._database.fence(CLUSTER)
         if fence != self._led:
+            number = self._database.time_line.number
             async with self._leading:
                 if fence != self._led:
+                    if number != self._led_at:
+                        await self._query(store.begin_time_line, fence)
                     await self.catch_up()
                     await self.gateways.load()
+                    if number != self._led_at:
+                        await self.gateways.renumber(fence)
+                        self._led_at = number
+                    if number != self._database.time_line.number:
+                        raise CoordinatorLoadInProgress("PostgreSQL was started again; try again in a moment")
                     self._led = fence
         return fence
+
+    def forget(self) -> None:
+        """PostgreSQL was started again, and may have come back older: the next use of anything reads it again."""
+        self._led = None
+        self.gateways.forget()
+        self.look()
 
     def look(self) -> None:
         """Something changed, or a shard came: wake `wait`."""
@@ -143,6 +164,8 @@ class Metadata:
         try:
             await self.catch_up()
         except StorageError:
+            if self._loaded_at != self._database.time_line.number:
+                raise  # what it knows may be gone
             if not all(name in self.by_name for name in names) or not all(known in self.by_id for known in topic_ids):
                 raise
         return self.known(names, topic_ids)

@@ -13,6 +13,8 @@ from sharequeue.protocol.messages.cluster import Gateway, GatewayGeneration
 from sharequeue_coordinator.database import Connection, Fence
 
 CHANGES_CHANNEL: Final = "sharequeue_groups_changes"
+EPOCHS_SKIPPED: Final = 50_000
+"""More than the leader epochs that are given in the lag of a replica; 40,000 starts of PostgreSQL have room."""
 
 
 class MetadataChange(NamedTuple):
@@ -105,9 +107,31 @@ async def remove_topic(connection: Connection, fence: Fence, topic_id: str) -> N
         await connection.execute("DELETE FROM groups.topics WHERE topic_id = $1", topic_id)
 
 
-async def next_leader_epoch(connection: Connection) -> int:
-    epoch: int = await connection.fetchval("SELECT nextval('groups.leader_epoch')")
-    return epoch
+async def next_leader_epoch(connection: Connection, above: int = 0) -> tuple[int, bool]:
+    """The next epoch, and whether others were skipped, so that it lies above a given one. An epoch never goes back."""
+    row = await connection.fetchrow(
+        """SELECT max(nextval('groups.leader_epoch'))::int, count(*) > 1
+           FROM groups.leader_epoch s, generate_series(1, greatest(1, $1::bigint - s.last_value + 1))""",
+        above,
+    )
+    return row[0], row[1]
+
+
+async def begin_time_line(connection: Connection, fence: Fence) -> None:
+    """PostgreSQL was started again, and may have come back older: leader epochs and versions go on above all that it
+    may have given. The feed has no earlier changes, so all that follow it begin again."""
+    async with connection.transaction():
+        await connection.execute("SELECT groups.held($1, $2)", *fence)
+        await connection.execute(
+            "SELECT setval('groups.leader_epoch', least(last_value + $1, 2147480000)) FROM groups.leader_epoch",
+            EPOCHS_SKIPPED,
+        )
+        await connection.execute("DELETE FROM groups.metadata_changes")
+        await connection.execute(
+            """UPDATE groups.metadata_version
+               SET version = greatest(version + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"""
+        )
+        await connection.execute("SELECT pg_notify($1, '')", CHANGES_CHANNEL)
 
 
 async def gateway_generation(connection: Connection) -> GatewayGeneration:

@@ -174,16 +174,18 @@ class Cluster:
             self._note_former(Generation(0, tuple(self.others())))
         return response.leader_epoch
 
-    async def next_leader_epoch(self) -> int:
-        """Take a higher leader epoch. Raises: NotLeaderOrFollower: there is a newer generation; `run` asks for it at
-        once."""
-        request = NextLeaderEpochRequest(node_id=self.me.node_id, generation=self.generation.number)
+    async def next_leader_epoch(self, above: int) -> LeaderEpochResponse:
+        """Take a leader epoch above every other and above a given one.
+
+        Raises: NotLeaderOrFollower: there is a newer generation; `run` asks for it at once.
+        """
+        request = NextLeaderEpochRequest(node_id=self.me.node_id, generation=self.generation.number, above=above)
         try:
             response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH, request, key=CLUSTER)
         except ApiError:
             self._renew_now.set()
             raise
-        return response.leader_epoch
+        return response
 
     def hear_of(self, generation: int) -> None:
         """Another service mentioned a generation: renew now if it is newer than the known one."""
@@ -244,7 +246,10 @@ class Cluster:
     async def _renew(self) -> None:
         async with self._renewing:  # one at a time: an earlier renewal that arrives late would undo `leave`
             asked_s = time.monotonic()
-            request = RenewGatewayRequest(node_id=self.me.node_id, url=self.me.url, leaving=self._leaving)
+            known = self.generation.number
+            request = RenewGatewayRequest(
+                node_id=self.me.node_id, url=self.me.url, leaving=self._leaving, generation=known
+            )
             response: RenewGatewayResponse = await self._coordinator.call(
                 apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
             )

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
+from sharequeue.protocol.messages.cluster import LeaderEpochResponse
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +20,12 @@ FENCE_AGAIN_S = 0.5
 class LeaderEpochs:
     """`current`: the epoch for the next load. A new generation raises it, and so does `fence` after a lost write."""
 
-    def __init__(self, take_next: Callable[[], Awaitable[int]]) -> None:
-        """`take_next`: asks the group coordinator for an epoch above all that it gave before."""
+    def __init__(self, take_next: Callable[[int], Awaitable[LeaderEpochResponse]]) -> None:
+        """`take_next`: asks the group coordinator for an epoch above all that it gave before, and above a given one."""
         self.current = 0
+        self.lost = (0, 0)
+        """Epochs above the first and up to the second were given before PostgreSQL went back."""
+        self._seen = 0
         self._take_next = take_next
         self._fencing: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -48,15 +52,30 @@ class LeaderEpochs:
     async def _fence(self) -> None:
         while True:
             try:
-                self.raise_to(await self._take_next())
+                await self._take()
                 break
             except Exception as fault:  # any fault: without a new epoch nothing may be loaded
                 log.warning("cannot take a new leader epoch; trying again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(FENCE_AGAIN_S)
         self._fencing = None
 
-    def ask_for_higher(self) -> None:
-        """Another leader used a higher epoch: ask for one above it before the next load."""
+    async def _take(self) -> None:
+        before = self.current
+        taken = await self._take_next(max(before, self._seen))
+        if before < self._seen <= taken.lost_to:
+            self.lost = (before if self.lost == (0, 0) else min(before, self.lost[0]), taken.lost_to)
+            log.error(
+                "PostgreSQL is older than Redis or the states of groups, which know higher leader epochs",
+                extra=fields(known=self._seen, epoch=taken.leader_epoch),
+            )
+        self.raise_to(taken.leader_epoch)
+
+    def ask_for_higher(self, seen: int) -> None:
+        """Another leader used a higher epoch: ask for one above it before the next load.
+
+        `seen`: that epoch; 0 if it is not known.
+        """
+        self._seen = max(self._seen, seen)
         if self._asking is None and self._fencing is None:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
 
@@ -69,7 +88,7 @@ class LeaderEpochs:
 
     async def _ask(self) -> None:
         try:
-            self.raise_to(await self._take_next())
+            await self._take()
         except ApiError as error:
             log.info("cannot take a higher leader epoch", extra=fields(cause=error.detail))
         finally:

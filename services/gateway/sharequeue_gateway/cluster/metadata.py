@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -99,6 +99,8 @@ class Metadata:
         self.by_name: Final[Mapping[str, KnownTopic]] = self._by_name
         self.configs: Final[Mapping[str, ShareGroupConfig]] = self._configs
         """Known topics by name, and known settings by group. Read them; only this class changes them."""
+        self._doubted: set[str] = set()
+        """The ids of known topics that may be gone."""
         self._version = -1
         self._heard_at = 0.0
         self._awaiting: dict[Changed, None] = {}
@@ -115,6 +117,11 @@ class Metadata:
 
     def known_topic(self, name: str) -> KnownTopic | None:
         return self._by_name.get(name)
+
+    def sure_topic(self, name: str) -> KnownTopic | None:
+        """As `known_topic`, without topics that may be gone."""
+        topic = self._by_name.get(name)
+        return None if topic is None or topic.topic_id in self._doubted else topic
 
     def known_topic_id(self, topic_id: str) -> KnownTopic | None:
         return self._by_id.get(topic_id)
@@ -133,7 +140,7 @@ class Metadata:
 
     async def topic(self, name: str) -> KnownTopic:
         """The topic of that name. Raises: UnknownTopicOrPartition; InvalidTopic: no topic can have that name."""
-        return self._by_name.get(name) or await self.topic_with(name, 0)
+        return self.sure_topic(name) or await self.topic_with(name, 0)
 
     async def topic_with(self, name: str, partition: int) -> KnownTopic:
         """As `topic`. Raises: UnknownTopicOrPartition: the group coordinator does not know the topic with that
@@ -149,7 +156,7 @@ class Metadata:
         names = [
             name
             for name, partition in partitions.items()
-            if ((known := self._by_name.get(name)) is None and not topic_name_fault(name))
+            if ((known := self.sure_topic(name)) is None and not topic_name_fault(name))
             or (known is not None and partition >= known.partitions)
         ]
         if names:
@@ -212,6 +219,11 @@ class Metadata:
         if unknown:
             await self._ask(DescribeTopicsRequest(topic_ids=unknown))
 
+    async def exist(self, topic_ids: Collection[str]) -> bool:
+        """Whether topics that were known exist, also if PostgreSQL went back."""
+        unsure = [topic_id for topic_id in topic_ids if topic_id in self._doubted or topic_id not in self._by_id]
+        return not unsure or len(await self._ask(DescribeTopicsRequest(topic_ids=unsure))) == len(unsure)
+
     async def learn_all(self) -> None:
         """Learn every topic."""
         query = ListTopicsQuery()
@@ -233,6 +245,9 @@ class Metadata:
                 if topic.topic_id not in changed:
                     self._learn(topic)
                     found.add(topic.topic_id)
+            asked = {self._by_name[name].topic_id for name in request.names if name in self._by_name}
+            for topic_id in self._doubted & asked - {topic.topic_id for topic in response.topics}:
+                self.forget(topic_id)
             request = DescribeTopicsRequest(names=outdated)
         return found
 
@@ -240,17 +255,25 @@ class Metadata:
         topic = KnownTopic(described)
         before = self._by_id.get(topic.topic_id, topic)
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
+        self._doubted.discard(topic.topic_id)
         if before.partitions < topic.partitions:
             self.on_grown(topic.name)
 
     def forget(self, topic_id: str) -> None:
         """Drop a deleted topic."""
         topic = self._by_id.pop(topic_id, None)
+        self._doubted.discard(topic_id)
         if topic is not None and self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
             metrics.forget_topic(topic.name)
         if self._events is not None:
             self._events.topic_deleted(topic_id)
+
+    def doubt(self) -> None:
+        """PostgreSQL was started again, and may have come back older: ask for each topic before anything is produced to
+        it. Nobody would ever read the records of a topic that is gone."""
+        self._doubted = set(self._by_id)
+        self._version = -1
 
     # Groups
 

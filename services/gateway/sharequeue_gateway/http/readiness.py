@@ -66,6 +66,7 @@ class ReadinessCheck:
         self._dead_letters = dead_letters
         self._cluster = cluster
         self._postgres = database.health
+        self._time_line = database.time_line
         self._postgres_check = Check(database.health.check)
         self._share_check = Check(self._ask_share_coordinator, ROUNDABOUT_CHECK_S)
 
@@ -107,8 +108,8 @@ class ReadinessCheck:
 
     def _told(self) -> dict[str, str]:
         """Facts worth knowing that stop no call, and so do not change the status."""
-        stuck = log_metrics.told(self._transactions.open_now)
-        return self._postgres.told() | ({} if stuck is None else {"transactions": stuck})
+        told = {"transactions": log_metrics.told(self._transactions.open_now), "time line": self._time_line.told}
+        return self._postgres.told() | {name: fact for name, fact in told.items() if fact is not None}
 
     async def _others_do_better(self, missing: Sequence[str]) -> bool:
         """Whether another gateway has a dependency that is missing here."""

@@ -121,6 +121,17 @@ class Leader:
         if end:
             self._loads.cancel(concerned)
 
+    def store_replaced(self) -> None:
+        """PostgreSQL was started again, and may have come back older: load everything again, here as at a hand-over.
+
+        Writes under way go on: the share coordinator refuses those that build on what is not there any more.
+        """
+        for led in list(self._led):
+            self._loads.kept_locks.keep(led)
+            self.unload(led)
+        self._led.left.clear()
+        self._loads.discard(lambda _: True)
+
     def topic_deleted(self, topic_id: str) -> None:
         """A topic is deleted: unload its share-partitions."""
         self._loads.forget(self._led.of_topic(topic_id), lambda key: key.topic_id == topic_id)

@@ -22,7 +22,8 @@ class LedSharePartition(WakeUps):
 
     `served_turn`: see `turns.Served`. `stored_start`: the start offset that is durable at the share coordinator, as far
     as this leader knows, and `stored_count` the delivery complete count that is durable with it. `floor`, `told_at_ms`:
-    what this leader has last read or written among the log's readers, and when.
+    what this leader has last read or written among the log's readers, and when. `version`, `store`: of the state that
+    the next write builds on, as the share coordinator named them.
     """
 
     __slots__ = (
@@ -34,12 +35,14 @@ class LedSharePartition(WakeUps):
         "json_prefix",
         "lock_entries",
         "served_turn",
+        "store",
         "stored_count",
         "stored_start",
         "told_at_ms",
         "topic_name",
         "unanswered",
         "used_at_ms",
+        "version",
         "writes",
     )
 
@@ -52,6 +55,7 @@ class LedSharePartition(WakeUps):
         self.stored_start = machine.start_offset
         self.stored_count = machine.delivery_complete_count
         self.floor = machine.start_offset
+        self.version, self.store = -1, ""
         self.told_at_ms = now_ms
         self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms

@@ -273,6 +273,8 @@ class Persister:
             failure = ApiError(f"the share coordinator's answer cannot be read: {fault}")
         else:
             for writes, result in zip(by_led.values(), results, strict=True):
+                if not result.error_code and result.version is not None:
+                    writes[0].led.version, writes[0].led.store = result.version, result.store
                 for pending in writes:
                     if result.error_code:
                         self._refuse(url, pending, result, events)
@@ -379,6 +381,8 @@ def _group_state(led: LedSharePartition, writes: list[PendingWrite]) -> GroupSta
         leader_epoch=led.machine.leader_epoch,
         start_offset=last.start_offset,
         delivery_complete_count=last.delivery_complete_count,
+        version=led.version,
+        store=led.store,
         state_batches=state_batches,
         annotations=annotations,
     )

@@ -154,36 +154,45 @@ class LockTimers(LockWriter):
         answers: list[Any] = await pipeline.execute()
         return answers
 
-    async def load(self, epochs: Sequence[tuple[SharePartitionKey, int, int]]) -> list[list[RestoredLock] | None]:
+    async def load(
+        self, epochs: Sequence[tuple[SharePartitionKey, int, int]], lost: tuple[int, int] = (0, 0)
+    ) -> list[list[RestoredLock] | int]:
         """Raise leader epochs and read the locks, also while degraded: Redis may be back, with the locks.
 
         No earlier leader changes a hash after the first page, so all pages together are its entries.
 
         Args:
             epochs: (key, leader epoch, state epoch); locks of another state epoch are left out.
-        Returns: the locks of each; None in the place of one for which Redis knows a higher leader epoch.
+            lost: as LeaderEpochs.lost; their locks are deleted.
+        Returns: the locks of each; in the place of one for which Redis knows a higher leader epoch, that epoch.
         """
-        found: list[dict[bytes, bytes] | None] = [{} for _ in epochs]
+        found: list[dict[bytes, bytes] | int] = [{} for _ in epochs]
         for start in range(0, len(epochs), DUE_BATCH):
-            if not await self._guard_load(epochs, range(start, min(start + DUE_BATCH, len(epochs))), found):
+            if not await self._guard_load(epochs, range(start, min(start + DUE_BATCH, len(epochs))), found, lost):
                 break
         return [
-            None if entries is None else _restored(entries, state_epoch)
+            entries if isinstance(entries, int) else _restored(entries, state_epoch)
             for (_, _, state_epoch), entries in zip(epochs, found, strict=True)
         ]
 
     async def _guard_load(
-        self, epochs: Sequence[tuple[SharePartitionKey, int, int]], places: Sequence[int], found: list[Any]
+        self,
+        epochs: Sequence[tuple[SharePartitionKey, int, int]],
+        places: Sequence[int],
+        found: list[Any],
+        lost: tuple[int, int],
     ) -> bool:
         """Read the entries of some share-partitions, in pages. Returns: False: Redis fails; what was read is valid."""
         hashes = {place: self._keys.locks(epochs[place][0]) for place in places}
         load, ttl_ms = sha1(scripts.LOAD), HASH_TTL_MS
-        commands = [["EVALSHA", load, 1, name, epochs[place][1], ttl_ms, PAGE_FIELDS] for place, name in hashes.items()]
+        commands = [
+            ["EVALSHA", load, 1, name, epochs[place][1], ttl_ms, PAGE_FIELDS, *lost] for place, name in hashes.items()
+        ]
         answers = await self._guard(self._execute(commands), self._load_timeout_s)
         cursors: dict[int, int] = {}
         for place, answer in zip(places, answers or (), strict=answers is not None):
-            if answer is None:
-                found[place] = None
+            if isinstance(answer, int):
+                found[place] = answer
                 continue
             cursor, page = answer
             found[place].update(zip(page[::2], page[1::2], strict=True))

@@ -30,10 +30,13 @@ else
 end
 return 1
 """
-# KEYS: lock hash. ARGV: leader epoch, hash ttl, how many fields to read. Answers false if a higher leader epoch is
-# stored, else what HSCAN does. From then on no earlier leader changes the hash, so the rest is read without a script.
+# KEYS: lock hash. ARGV: leader epoch, hash ttl, how many fields to read, lost epochs: above, up to. Answers the stored
+# leader epoch if it is higher, else what HSCAN does. From then on no earlier leader changes the hash, so the rest is
+# read without a script. Locks of a lost epoch are deleted: PostgreSQL went back, and what they lock may be gone.
 LOAD: Final = """
-if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return false end
+local stored = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
+if stored > tonumber(ARGV[1]) then return stored end
+if stored > tonumber(ARGV[4]) and stored <= tonumber(ARGV[5]) then redis.call('UNLINK', KEYS[1]) end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return redis.call('HSCAN', KEYS[1], 0, 'COUNT', ARGV[3])

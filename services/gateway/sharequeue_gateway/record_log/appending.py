@@ -24,7 +24,7 @@ from sharequeue import background
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
+from sharequeue.service.postgres_faults import FAULTS, LOST, check_replicated, meaning_of
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -48,13 +48,15 @@ AT_ONCE: Final = 512
 
 
 class WaitingAppend(msgspec.Struct, frozen=True, eq=False):
-    """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn."""
+    """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn. `number`: as
+    in AppendRequest."""
 
     append: PartitionAppend
     append_id: str
     done: "asyncio.Future[int]"
     size: int
     turn_by: float
+    number: int
 
 
 class SlowAppends:
@@ -103,6 +105,7 @@ class Appender:
             StorageError; RequestTimedOut: the records may have been appended.
         """
         append_id = store.new_append_id()
+        number = self._database.time_line.number
         size = sum([sum(map(len, append.tails)) for append in appends])
         transaction_id = appends[0].transaction_id
         ended = False
@@ -113,10 +116,10 @@ class Appender:
             if idempotency_key is None and len(appends) == 1 and not ended:
                 done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
                 turn_by = time.monotonic() + self._deadline_s
-                self._gathered.append(WaitingAppend(appends[0], append_id, done, size, turn_by))
+                self._gathered.append(WaitingAppend(appends[0], append_id, done, size, turn_by, number))
                 self._wake.set()
                 return AppendResult((await done,), None)
-            request = AppendRequest(appends, idempotency_key, append_id, size)
+            request = AppendRequest(appends, idempotency_key, append_id, size, number)
             result = await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
         except ApiError as error:
             if transaction_id is not None and error.definite:
@@ -134,13 +137,17 @@ class Appender:
         Raises: also InvalidTxnState: the transaction is not open any more, so nothing was appended or settled.
         """
         size = sum([sum(map(len, append.tails)) for append in appends])
-        request = AppendRequest(appends, idempotency_key, store.new_append_id(), size, settles)
+        number = self._database.time_line.number
+        request = AppendRequest(appends, idempotency_key, store.new_append_id(), size, number, settles)
         return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
 
     async def first_answer(self, key: IdempotencyKey) -> bytes | None:
         """The answer that is kept with a key. Raises: InvalidRequest (422): the key belongs to another request."""
         found: AppendResult | None = await self._database.query(answer_of, key)
-        return None if found is None else found.answer
+        if found is None:
+            return None
+        await self._database.query(store.wait_for_standby)
+        return found.answer
 
     async def run(self) -> None:
         """Commit gathered appends. Never returns."""
@@ -175,7 +182,11 @@ class Appender:
         # half of the remaining time: the other half is for looking up whether this try happened
         try_until = (time.monotonic() + deadline) / 2
         if self._connection is None or self._connection.is_closed():
+            number = self._database.time_line.number
             fault = await self._connect(try_until)
+            if fault is None and number != self._database.time_line.number:
+                self._fall_back_all(encoded, deadline)  # the known ends may be wrong
+                return
             if fault is not None:
                 log.warning("cannot connect to append", extra=fields(appends=len(encoded), cause=repr(fault)))
                 self._fall_back_all(encoded, deadline)
@@ -191,6 +202,7 @@ class Appender:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
             compression = self._database.compression
             inserted = await store.append(self._connection, rows, compression, timeout_s, transactions)
+            check_replicated(self._connection)
         except (*FAULTS, ValueError, OverflowError) as fault:
             await self._commit_failed(fault, encoded, deadline)
             return
@@ -274,7 +286,7 @@ class Appender:
     async def _append_locked(
         self, waiting: WaitingAppend, deadline: float, lost_at: int | None, place: TopicIdPartition, slow: SlowAppends
     ) -> None:
-        request = AppendRequest([waiting.append], None, waiting.append_id, waiting.size)
+        request = AppendRequest([waiting.append], None, waiting.append_id, waiting.size, waiting.number)
         try:
             result = await self._locked_append.append(request, deadline=deadline, lost_at=lost_at)
         except ApiError as error:

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import asyncpg
 
-from sharequeue.service.postgres_faults import LOST, terminated_at
+from sharequeue.service.postgres_faults import LOST, check_replicated, end_if_unreplicated, terminated_at
+from sharequeue.service.time_line import TimeLine
 
 LEAST_S: Final = 0.1
 """The shortest time for a caller, even if its deadline has passed."""
@@ -28,10 +29,11 @@ async def locking(connection: Any, lock_timeout_ms: int) -> AsyncIterator[None]:
 
 
 class Connections:
-    """`pool`: of asyncpg."""
+    """`pool`: of asyncpg. A use that began before a further start of PostgreSQL gets no connection after it."""
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, time_line: TimeLine) -> None:
         self._pool = pool
+        self._time_line = time_line
         self._given_back: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -47,11 +49,17 @@ class Connections:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + max(seconds, LEAST_S)
+        number = self._time_line.number
         connection = await self._pool.acquire(timeout=max(seconds, LEAST_S) if wait_s is None else wait_s)
         try:
+            self._time_line.check(number)
+            connection.add_log_listener(end_if_unreplicated)
             with terminated_at(connection, until if lent_s is None else loop.time() + lent_s):
                 yield connection
+                check_replicated(connection)
         finally:
+            with suppress(asyncpg.InterfaceError):  # it was ended, and is no connection of the pool any more
+                connection.remove_log_listener(end_if_unreplicated)
             task = loop.create_task(self._give_back(connection))
             self._given_back.add(task)
             task.add_done_callback(self._given_back.discard)

@@ -1,7 +1,7 @@
 """The database of the record log: connections of a pool, connections outside of it, and the meaning of their faults."""
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -10,7 +10,8 @@ from sharequeue import postgres_connection
 from sharequeue.protocol.errors import StorageError
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
-from sharequeue_gateway.record_log import key_store
+from sharequeue.service.time_line import TimeLine
+from sharequeue_gateway.record_log import key_store, time_lines
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.connections import Connections
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
@@ -18,6 +19,7 @@ from sharequeue_gateway.record_log.record_batch import CorruptBatch
 STATEMENT_TIMEOUT_S: Final = 15
 CONNECT_TIMEOUT_S: Final = 5
 SETTINGS: Final = {"statement_timeout": f"{STATEMENT_TIMEOUT_S}s", "idle_in_transaction_session_timeout": "10s"}
+BY_OTHERS: Final = "another gateway found that"
 TRY_WRITE: Final = f"""
 INSERT INTO log.record_batches
   (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
@@ -32,14 +34,22 @@ SELECT left(encode(sha256(convert_to(concat_ws(' ', cluster_id, (pg_control_syst
 class LogDatabase:
     """The connections to PostgreSQL. Make it with `open`, end it with `close`."""
 
-    def __init__(self, url: str, pool: Any, outcomes: key_store.KeyTable = key_store.OUTCOMES) -> None:
+    connections: Connections
+
+    def __init__(self, url: str, outcomes: key_store.KeyTable = key_store.OUTCOMES) -> None:
         self._url = url
+        self.time_line: Final = TimeLine()
+        self.known_ends: Callable[[], time_lines.Ends] = dict
+        """The log ends that this gateway has seen: see `time_lines`."""
+        self.topics_exist: Callable[[Collection[str]], Awaitable[bool]] = _assumed
+        """Asks whether topics still exist, after a further start of PostgreSQL."""
+        self.time_line.look = self._begin
+        self._skips: int | None = None
         self.outcomes = outcomes
         """What became of transactions."""
         self.key_tables: Final = (key_store.KEYS, key_store.LASTING_KEYS, outcomes)
         """The tables that have a partition for each period."""
         self.compression: Final = Compression()
-        self.connections = Connections(pool)
         self.health = PostgresHealth(partial(self.connect, "health"), TRY_WRITE)
 
     @classmethod
@@ -47,19 +57,42 @@ class LogDatabase:
         cls, url: str, *, connections: int = 8, outcome_period_s: int = key_store.OUTCOMES.seconds
     ) -> "LogDatabase":
         """Connect. Raises: the driver's errors, if the database cannot be reached."""
+        database = cls(url, key_store.OUTCOMES._replace(seconds=outcome_period_s))
         pool = await postgres_connection.open_pool(
             url,
             "sharequeue-gateway-log",
             SETTINGS,
+            database.time_line.learn,
             connections=connections,
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=STATEMENT_TIMEOUT_S,
         )
-        database = cls(url, pool, key_store.OUTCOMES._replace(seconds=outcome_period_s))
+        database.connections = Connections(pool, database.time_line)
         await database.health.look()
         for table in database.key_tables:
             await database.query(key_store.make_key_partitions, table)
         return database
+
+    async def _begin(self, connection: Any, history: str) -> str | None:
+        before = self._skips
+        self._skips, sign = await time_lines.begin(connection, history, self.known_ends())
+        return BY_OTHERS if sign is None and before not in (None, self._skips) else sign
+
+    @property
+    def ever_skipped(self) -> bool:
+        """Whether the log has offsets that were skipped because it went back."""
+        return bool(self._skips)
+
+    async def look_back(self) -> None:
+        """Drop all memory if another gateway found that the log went back, and this one has met no start since."""
+        found = await self.query(time_lines.skips)
+        if found != self._skips:
+            self.went_back(found, BY_OTHERS)
+
+    def went_back(self, skips: int, sign: str) -> None:
+        """The log went back, and no connection was lost: a pooler may have hidden that."""
+        self._skips = skips
+        self.time_line.found_older(sign)
 
     async def close(self) -> None:
         self.connections.close()
@@ -68,7 +101,8 @@ class LogDatabase:
     async def connect(self, name: str) -> Any:
         """Open a connection outside of the pool. `name`: shown in PostgreSQL's list of connections."""
         name = f"sharequeue-gateway-{name}"
-        return await postgres_connection.connect(self._url, name, SETTINGS, timeout=CONNECT_TIMEOUT_S)
+        connection = await postgres_connection.connect(self._url, name, SETTINGS, timeout=CONNECT_TIMEOUT_S)
+        return await self.time_line.set_up(connection)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
@@ -96,3 +130,7 @@ class LogDatabase:
         """Milliseconds since the epoch by PostgreSQL's clock."""
         async with self.connection() as connection:
             return float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"))
+
+
+async def _assumed(_: Collection[str]) -> bool:
+    return True

@@ -29,7 +29,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import first_answers, key_store, store
+from sharequeue_gateway.record_log import first_answers, key_store, store, time_lines
 from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
@@ -62,12 +62,13 @@ KnownBounds = dict[TopicIdPartition, store.Bounds]
 
 
 class AppendRequest(NamedTuple):
-    """One append to all of its partitions or to none."""
+    """One append to all of its partitions or to none. `number`: of the time line, when its topics were known."""
 
     appends: Sequence[PartitionAppend]
     key: IdempotencyKey | None
     append_id: str
     size: int
+    number: int
     settles: "Settles | None" = None
 
     @property
@@ -162,6 +163,10 @@ class LockedAppend:
     ) -> AppendResult:
         while True:
             in_doubt = bool(tried_at)
+            number = self._database.time_line.number
+            if number != request.number:
+                await self._check_topics(request, in_doubt)
+                request = request._replace(number=number)
             try:
                 remaining_s = (turn_by if deadline is None else deadline) - time.monotonic()
                 lent_s = self._deadline_s if deadline is None else None
@@ -179,6 +184,15 @@ class LockedAppend:
                     raise self._not_known(bool(tried_at), fault) from fault
                 log.info("trying an append again", extra=fields(cause=repr(fault)))
                 await asyncio.sleep(AGAIN_S)
+
+    async def _check_topics(self, request: AppendRequest, in_doubt: bool) -> None:
+        """PostgreSQL was started again since the topics were known. Raises: ApiError: it has lost one of them."""
+        try:
+            if not await self._database.topics_exist({append.topic_id for append in request.appends}):
+                raise StorageError("PostgreSQL went back and has lost the topic; send it again", definite=True)
+        except ApiError as error:
+            error.definite = error.definite and not in_doubt
+            raise
 
     async def _with_key_partitions(self, connection: Any, request: AppendRequest, tried_at: list[int]) -> AppendResult:
         """Run the transaction. If the table of keys has no partition for this period yet, make it and run again."""
@@ -211,6 +225,8 @@ class LockedAppend:
             first_answer = None if key is None else await answer_of(connection, key)
             if transaction_id is not None:
                 await _share(connection, transaction_id)
+            if first_answer is not None or tried_at:
+                await store.wait_for_standby(connection)
             if first_answer is not None:
                 return first_answer
             if request.settles is not None:
@@ -288,6 +304,10 @@ class LockedAppend:
         places = [(append.topic_id, append.partition) for append in appends]
         if bounds is None:
             await store.lock(connection, places)
+            bounds = await store.bounds(connection, places)
+        known = self._known.cache.log_ends(places)
+        if (sign := time_lines.older(known, bounds)) is not None:
+            self._database.went_back(await time_lines.skip(connection, known), sign)
             bounds = await store.bounds(connection, places)
         if any(place not in bounds for place in places):
             await store.make_partitions(connection, places)

@@ -12,7 +12,8 @@ from sharequeue.log import fields
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue_gateway.record_log import key_store, store
+from sharequeue.service.time_line import WENT_BACK
+from sharequeue_gateway.record_log import key_store, store, time_lines
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
@@ -78,6 +79,8 @@ class PostgresRecordLog:
         self._cache = BatchCache(cache_bytes)
         self._listener = listener
         self._known = KnownLog(self._cache, listener)
+        database.known_ends = self._cache.log_ends
+        database.time_line.forget(self._known.forget)
         ending = Ending(database, self._known, deadline_s, transactions.count_end)
         locked_append = LockedAppend(database, self._known, ending, deadline_s)
         sizes = TransactionSizes(transactions.most_bytes)
@@ -195,6 +198,20 @@ class PostgresRecordLog:
             answer[place] = Offsets(start, stable, end)
         return answer
 
+    async def with_records(self, place: TopicIdPartition, ranges: Sequence[tuple[int, int]]) -> list[int]:
+        """See `time_lines.with_records`."""
+        found: list[int] = await self.database.query(time_lines.with_records, place, ranges)
+        return found
+
+    async def end_above(self, ends: Mapping[TopicIdPartition, int]) -> None:
+        """Groups or locks name offsets below these, which the log does not have: it never gives them again."""
+        await self.database.query(time_lines.end_above, ends)
+        WENT_BACK.inc()
+        log.error(
+            "the log is older than what groups or Redis know of it: their offsets are skipped",
+            extra=fields(ends={f"{topic_id}:{partition}": end for (topic_id, partition), end in ends.items()}),
+        )
+
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
         """Learn the ends of partitions with one query, so that `read` makes none for each empty partition."""
         unknown = [place for place in places if not self._knows_ends(place)]
@@ -285,13 +302,18 @@ class PostgresRecordLog:
             await asyncio.sleep(WATCH_PAUSE_S)
             places = list({*interest(), *self._cache.places()})
             try:
+                await self.database.look_back()
                 for start in range(0, len(places), WATCHED_AT_ONCE):
                     await self._look_at(places[start : start + WATCHED_AT_ONCE])
             except StorageError as error:
                 log.warning("cannot read the log ends of watched partitions", extra=fields(cause=error.detail))
 
     async def _look_at(self, places: Sequence[TopicIdPartition]) -> None:
+        known = self._cache.log_ends(places)
         bounds = await self.database.query(store.bounds, places)
+        if (sign := time_lines.older(known, bounds)) is not None:
+            self.database.went_back(await self.database.query(time_lines.skip, known), sign)
+            return
         for place, (log_start_offset, log_end_offset, deleted, replacements, stable) in bounds.items():
             if deleted:
                 self._cache.drop(place)

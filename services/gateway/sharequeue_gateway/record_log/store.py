@@ -351,6 +351,12 @@ async def insert(
     compression.stored_bytes += stored_bytes
 
 
+async def wait_for_standby(connection: Connection) -> None:
+    """Have the commit of this transaction wait for a synchronous standby, although it writes no row. A row that an
+    earlier transaction has left may not be there yet, if that commit was cancelled while it waited."""
+    await connection.execute("SELECT pg_logical_emit_message(true, 'sharequeue', '')")
+
+
 async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> None:
     """Take the advisory locks of partitions until the transaction ends, in the same order in every gateway.
 

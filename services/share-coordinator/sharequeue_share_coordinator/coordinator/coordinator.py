@@ -13,8 +13,9 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, NotCoordinator, StorageError
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.postgres_faults import FAULTS, Meaning
+from sharequeue.service.postgres_faults import FAULTS, Meaning, check_replicated
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
+from sharequeue.service.time_line import TimeLine
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.operations import Decided, Operation, WaitingRequest
 from sharequeue_share_coordinator.coordinator.state_cache import CachedPartition, StateCache
@@ -39,6 +40,7 @@ class ShareCoordinator:
         self,
         connect: Callable[[], Awaitable[Any]],
         ownership: Ownership,
+        time_line: TimeLine,
         *,
         updates_per_snapshot: int,
         max_cached: int,
@@ -48,6 +50,7 @@ class ShareCoordinator:
         self._connect = connect
         self.health = PostgresHealth(connect, TRY_WRITE)
         self._ownership = ownership
+        self.time_line: Final = time_line
         self._updates_per_snapshot = updates_per_snapshot
         self.states = StateCache(
             ownership, updates_per_snapshot=updates_per_snapshot, max_cached=max_cached, sized=sized
@@ -220,6 +223,7 @@ class ShareCoordinator:
         """Store the rows. Returns: whether they are durable; if not, the requests are answered or committed again."""
         try:
             decided.last_seqs = await store.append(self._connection, dict(sorted(decided.epochs.items())), decided.rows)
+            check_replicated(self._connection)
         except FAULTS as fault:
             meaning = self.health.note(fault)
             if meaning.definite and not isinstance(fault, asyncpg.QueryCanceledError):

@@ -58,10 +58,11 @@ class LargeSnapshots:
         if entry is None or entry.state is None or entry.key_id is None or not entry.state.large:
             return False
         begun, covers = entry.state, entry.last_seq
+        number = self._coordinator.time_line.number
         row = await asyncio.to_thread(shard.changed_snapshot, begun, covers)
         if row is None:
             row = await self._stored_whole(entry.key_id, begun, covers)
-        decide = partial(self._publish, begun, row)
+        decide = partial(self._publish, begun, row, number)
         await self._coordinator.submit([Operation(key, decide, False)])
         now = self._coordinator.states.entries.get(key)
         counts = now is not None and now.state is not None and now.state.snapshot_epoch == row.snapshot_epoch
@@ -69,7 +70,9 @@ class LargeSnapshots:
             metrics.LARGE_SNAPSHOT_BYTES.inc(len(row.changes) or row.size)
         return counts
 
-    def _publish(self, begun: KeyState, row: Row, state: KeyState | None) -> Decision:
+    def _publish(self, begun: KeyState, row: Row, number: int, state: KeyState | None) -> Decision:
+        if number != self._coordinator.time_line.number:
+            return Decision(shard.done(0))  # PostgreSQL was started again: the state may have come back older
         return shard.publish(state, begun, row, self._clock.now_ms())
 
     async def _stored_whole(self, key_id: int, begun: KeyState, covers: int) -> Row:

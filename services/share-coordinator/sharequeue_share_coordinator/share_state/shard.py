@@ -143,6 +143,7 @@ def read(
     updates_per_snapshot: int,
     now_ms: int,
     page_bytes: int = READ_PAGE_BYTES,
+    store: str = "",
 ) -> Decision:
     """Read a page of about `page_bytes` of the state.
 
@@ -156,11 +157,11 @@ def read(
     if topic is not None:
         return topic
     row: Row | None = None
-    version = (state.snapshot_epoch, state.updates)
+    version = version_of(state.snapshot_epoch, state.updates)
     if leader_epoch > state.recorded_leader_epoch:
         if snapshot_due(state, updates_per_snapshot) and not state.large:
             row = _snapshot(state, now_ms, leader_epoch=leader_epoch)
-            version = (state.snapshot_epoch + 1, 0)
+            version = version_of(state.snapshot_epoch + 1, 0)
         else:
             row = Row(
                 kind=UPDATE,
@@ -168,7 +169,7 @@ def read(
                 leader_epoch=leader_epoch,
                 delivery_complete_count=state.delivery_complete_count,
             )
-            version = (state.snapshot_epoch, state.updates + 1)
+            version += 1
     page, next_offset = page_from(state.batches, request.from_offset, page_bytes)
     result = PartitionStateResult(
         partition=request.partition,
@@ -177,7 +178,8 @@ def read(
         state_epoch=state.state_epoch,
         start_offset=state.start_offset,
         next_offset=next_offset,
-        version=(version[0] << 31) + version[1],
+        version=version,
+        store=store,
         page=page,
     )
     return Decision(result, row)
@@ -189,10 +191,15 @@ def write(
     topic: Decision | None,
     updates_per_snapshot: int,
     now_ms: int,
+    store: str = "",
 ) -> Decision:
     """Write what changed. The start offset never moves back; the count belongs to the start offset that stays.
 
     Higher epochs than the recorded ones are recorded with it, so that lower ones are fenced from then on.
+
+    Args:
+        store: the present start of PostgreSQL. A write that builds on a version of an earlier start is refused, unless
+            the state still has that version: PostgreSQL may have come back older.
     """
     leader_epoch, state_epoch = request.leader_epoch or 0, request.state_epoch or 0
     if state is None:
@@ -201,15 +208,20 @@ def write(
         return _fenced(request.partition, leader_epoch, state)
     if state_epoch < state.state_epoch:
         return _old_state(request.partition, state_epoch, state)
+    if request.store not in ("", store) and not _has_version(state, request.version):
+        message = f"PostgreSQL was started again, and the state has no version {request.version} any more"
+        return fault(request.partition, FencedStateEpoch, message)
     if topic is not None:
         return topic
     start_offset = max(request.start_offset, state.start_offset)
     count = _delivery_complete_count(state, request)
     annotations = bounded(request.annotations, state.reasons)
     result = done(request.partition)
+    result.store = store
     raised = leader_epoch if leader_epoch > state.recorded_leader_epoch else -1
     update = not snapshot_due(state, updates_per_snapshot) or state.large
     if update and state_epoch == state.state_epoch:
+        result.version = version_of(state.snapshot_epoch, state.updates + 1)
         state_batches = combine_state_batches([], request.state_batches, start_offset)
         row = Row(
             kind=UPDATE,
@@ -221,6 +233,7 @@ def write(
             annotations=annotations,
         )
         return Decision(result, row)
+    result.version = version_of(state.snapshot_epoch + 1, 0)
     batches = state.batches.updated(request.state_batches, annotations, start_offset)
     row = Row(
         kind=SNAPSHOT,
@@ -236,6 +249,15 @@ def write(
         write_timestamp_ms=now_ms,
     )
     return Decision(result, row)
+
+
+def version_of(snapshot_epoch: int, updates: int) -> int:
+    return (snapshot_epoch << 31) + updates
+
+
+def _has_version(state: KeyState, version: int) -> bool:
+    """Whether a state still has what a leader stored. A later snapshot of it hides that: then it has not."""
+    return version_of(state.snapshot_epoch, 0) <= version <= version_of(state.snapshot_epoch, state.updates)
 
 
 def _delivery_complete_count(state: KeyState, request: PartitionState) -> int:
@@ -388,7 +410,9 @@ def _snapshot(state: KeyState, now_ms: int, *, leader_epoch: int) -> Row:
 
 def _fenced(partition: int, leader_epoch: int, state: KeyState) -> Decision:
     message = f"leader epoch {leader_epoch} is below the recorded {state.recorded_leader_epoch}"
-    return fault(partition, FencedLeaderEpoch, message)
+    decision = fault(partition, FencedLeaderEpoch, message)
+    decision.result.leader_epoch = state.recorded_leader_epoch
+    return decision
 
 
 def _old_state(partition: int, state_epoch: int, state: KeyState) -> Decision:

@@ -30,7 +30,7 @@ from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.loading.loader import Loader, Outcome, Wanted
+from sharequeue_gateway.leader.loading.loader import Fenced, Loader, Outcome, Wanted
 from sharequeue_gateway.leader.reports import led_metrics
 
 log = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class Loads:
             return self._not_leader()
         if isinstance(outcome, ApiError):
             if isinstance(outcome, NotLeaderOrFollower):
-                self._epochs.ask_for_higher()
+                self._epochs.ask_for_higher(outcome.seen if isinstance(outcome, Fenced) else 0)
             self._log_failure(key, topic, outcome)
             return outcome
         led, dead_letters = outcome

@@ -45,6 +45,14 @@ Take = Callable[[Sequence[SharePartitionKey]], Awaitable[dict[SharePartitionKey,
 """Asks other gateways to yield share-partitions. Returns: the locks that each of them knew."""
 
 
+class Fenced(NotLeaderOrFollower):
+    """A store knows a higher leader epoch: `seen`."""
+
+    def __init__(self, detail: str, seen: int) -> None:
+        super().__init__(detail)
+        self.seen = seen
+
+
 class Locks(NamedTuple):
     """The locks of a share-partition. `kept`: those of Redis; `missed`: those that Redis may have missed."""
 
@@ -71,6 +79,7 @@ class Loader:
         self._clock = clock
         self._metadata = metadata
         self._share_coordinator = share_coordinator
+        self._record_log = record_log
         self._start_offsets = StartOffsets(record_log, readers, share_coordinator, clock)
         self._lock_timers = lock_timers
         self._take_from_former = take_from_former
@@ -112,13 +121,16 @@ class Loader:
                     again = [item for item in unknown if item[0] not in faults]
                     states = {**states, **await self._read(group_id, again, leader_epoch)}
             readable = [item for item in to_read if states[item[0]].error_code == 0]
-            known = await self._locks([key for key, _ in readable], states, left, given, leader_epoch)
+            known, fenced = await self._locks([key for key, _ in readable], states, left, given, leader_epoch)
+            faults |= fenced
+            lost: dict[SharePartitionKey, int] = {}
             if known:
                 # only now: otherwise requests with unknown group names would fill the memory
                 config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
                 begun = await self._start_offsets.begin(
                     group_id, {key: states[key] for key in known}, leader_epoch, config
                 )
+                known, lost = await self._of_records(known, begun)
                 # the settings may have changed while the start offsets were resolved
                 config = self._metadata.config(group_id) or config
             slices = Slices()
@@ -128,16 +140,17 @@ class Loader:
             }
             if known:  # they may have changed again in the pauses
                 config = self._metadata.config(group_id) or config
+                lost |= _beyond_log(machines, begun)
+            if lost:
+                await self._record_log.end_above({(key.topic_id, key.partition): end for key, end in lost.items()})
             outcomes: list[Outcome] = []
             for key, topic in wanted:
                 if key in faults:
                     outcomes.append(faults[key])
                 elif states[key].error_code:
                     outcomes.append(_read_error(states[key], initialized=initialize))
-                elif key not in known:
-                    outcomes.append(NotLeaderOrFollower("another gateway leads this share-partition"))
                 else:
-                    outcomes.append(self._led(key, topic, machines[key], config, begun[key], known[key]))
+                    outcomes.append(self._led(key, topic, machines[key], config, begun[key], known[key], states[key]))
             return outcomes
 
     async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
@@ -168,16 +181,42 @@ class Loader:
         left: Mapping[SharePartitionKey, LeftLocks],
         given: Mapping[SharePartitionKey, Sequence[LeftLocks]],
         leader_epoch: int,
-    ) -> dict[SharePartitionKey, Locks]:
-        """The locks of share-partitions, from Redis and from former leaders. Redis refuses those that another gateway
-        leads: they are left out."""
-        kept = await self._lock_timers.load([(key, leader_epoch, states[key].state_epoch or 0) for key in keys])
+    ) -> tuple[dict[SharePartitionKey, Locks], dict[SharePartitionKey, ApiError]]:
+        """The locks of share-partitions, from Redis and from former leaders, and those that Redis refuses, because it
+        knows a higher leader epoch."""
+        epochs = [(key, leader_epoch, states[key].state_epoch or 0) for key in keys]
+        kept = await self._lock_timers.load(epochs, self._epochs.lost)
         others = await self._take_from_others(keys) if self._lock_timers.degraded else {}
-        return {
-            key: Locks(locks, _missed([*_of(key, left), *given.get(key, ()), *others.get(key, ())], states[key]))
-            for key, locks in zip(keys, kept, strict=True)
-            if locks is not None
-        }
+        known: dict[SharePartitionKey, Locks] = {}
+        fenced: dict[SharePartitionKey, ApiError] = {}
+        for key, locks in zip(keys, kept, strict=True):
+            if isinstance(locks, int):
+                fenced[key] = Fenced("another gateway leads this share-partition", locks)
+            else:
+                missed = _missed([*_of(key, left), *given.get(key, ()), *others.get(key, ())], states[key])
+                known[key] = Locks(locks, missed)
+        return known, fenced
+
+    async def _of_records(
+        self, known: Mapping[SharePartitionKey, Locks], begun: Mapping[SharePartitionKey, Begun | ApiError]
+    ) -> tuple[dict[SharePartitionKey, Locks], dict[SharePartitionKey, int]]:
+        """The locks whose records the log has. Returns: also where the others end, if the log ends before that."""
+        within: dict[SharePartitionKey, Locks] = dict(known)
+        beyond: dict[SharePartitionKey, int] = {}
+        for key, (kept, missed) in known.items():
+            locks, found = [*kept, *missed], begun[key]
+            reach = max((lock.last_offset for lock in locks), default=-1) + 1
+            if reach == 0 or isinstance(found, ApiError) or found.log_end_offset < 0:
+                continue
+            if found.log_end_offset < reach:
+                beyond[key] = reach
+            elif not self._record_log.database.ever_skipped:
+                continue
+            ranges = [(lock.first_offset, lock.last_offset) for lock in locks]
+            held = await self._record_log.with_records((key.topic_id, key.partition), ranges)
+            if len(held) < len(locks):  # none as kept: then all of them are written to Redis again
+                within[key] = Locks((), [locks[index] for index in held])
+        return within, beyond
 
     async def _restored(
         self,
@@ -215,6 +254,7 @@ class Loader:
         config: ShareGroupConfig,
         begun: Begun | ApiError,
         locks: Locks,
+        state: PartitionStateResult,
     ) -> Outcome:
         if isinstance(loaded, ApiError):
             return loaded
@@ -223,7 +263,8 @@ class Loader:
         now_ms = self._clock.now_ms()
         loaded.share_partition.config = config
         led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
-        led.stored_start, led.floor = begun
+        led.stored_start, led.floor, _ = begun
+        led.version, led.store = -1 if state.version is None else state.version, state.store
         if locks.missed:
             self._lock_timers.write(lock_entries.whole(led, now_ms))
         elif locks.kept:
@@ -236,7 +277,24 @@ def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
         if initialized:
             return CoordinatorNotAvailable("the group's state was deleted just now; try again in a moment")
         return InvalidRecordState("this group has never fetched from this partition, so there is nothing to settle")
-    return persist_error(state.error_code, state.error_message)
+    error = persist_error(state.error_code, state.error_message)
+    return Fenced(error.detail, state.leader_epoch) if state.leader_epoch is not None else error
+
+
+def _beyond_log(
+    machines: Mapping[SharePartitionKey, Loaded | ApiError], begun: Mapping[SharePartitionKey, Begun | ApiError]
+) -> dict[SharePartitionKey, int]:
+    """Where the states end that name records behind the log's end: the log is older than they are."""
+    beyond = {}
+    for key, loaded in machines.items():
+        found = begun[key]
+        if isinstance(loaded, ApiError) or isinstance(found, ApiError):
+            continue
+        machine = loaded.share_partition
+        end = machine.end_offset + 1 if machine.runs else machine.start_offset
+        if 0 <= found.log_end_offset < end:
+            beyond[key] = end
+    return beyond
 
 
 def _of(key: SharePartitionKey, left: Mapping[SharePartitionKey, LeftLocks]) -> Sequence[LeftLocks]:

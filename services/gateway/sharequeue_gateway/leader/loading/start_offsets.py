@@ -65,7 +65,7 @@ class StartOffsets:
                 ):
                     beginnings.append(Beginning(key, state.state_epoch or 0, state.start_offset, chosen=False))
                 else:
-                    begun[key] = Begun(state.start_offset, row.floor)
+                    begun[key] = Begun(state.start_offset, row.floor, row.log_end_offset)
             for key, start_offset in (await self._chosen(unresolved, config)).items():
                 beginnings.append(Beginning(key, states[key].state_epoch or 0, start_offset, chosen=True))
             new = await self._readers.begin(beginnings, config.hold_ms)

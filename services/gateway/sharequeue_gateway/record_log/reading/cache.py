@@ -12,7 +12,7 @@ gateway reports moves neither: a transaction may have begun or ended behind it.
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from operator import attrgetter
 
 from sharequeue.protocol.types import TopicIdPartition
@@ -117,6 +117,11 @@ class BatchCache:
 
     def places(self) -> list[TopicIdPartition]:
         return list(self._partitions)
+
+    def log_ends(self, places: Iterable[TopicIdPartition] | None = None) -> dict[TopicIdPartition, int]:
+        """The known ends of these partitions; None: of all. Those at 0 are left out."""
+        ends = {place: self.log_end_offset(place) for place in (self._partitions if places is None else places)}
+        return {place: end for place, end in ends.items() if end > 0}
 
     def set_ends(
         self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int, last_stable_offset: int = -1

@@ -32,6 +32,12 @@ class KnownLog:
             self.cache.add(place, marker, end)
             self.listener.appended(*place, end, 0)
 
+    def forget(self) -> None:
+        """The log may have gone back: forget all of it, unlike `learn`, for which no end goes back."""
+        for place in self.cache.places():
+            self.cache.drop(place)
+            self.listener.forgotten(*place)
+
     def learn(
         self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int, last_stable_offset: int = -1
     ) -> None:

@@ -37,10 +37,12 @@ class Beginning(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A share-partition that may hand out records. `floor`: that of its row."""
+    """A share-partition that may hand out records. `floor`: that of its row. `log_end_offset`: -1 if the partition is
+    deleted."""
 
     start_offset: int
     floor: int
+    log_end_offset: int = -1
 
 
 async def begin(connection: Any, beginnings: Sequence[Beginning], hold_ms: int) -> dict[SharePartitionKey, Begun]:
@@ -56,7 +58,11 @@ async def begin(connection: Any, beginnings: Sequence[Beginning], hold_ms: int) 
         floors = await readers_store.enter(
             connection, [Floor(each.key, each.state_epoch, starts[each.key]) for each in beginnings], hold_ms
         )
-    return {key: Begun(start_offset, floors[key]) for key, start_offset in starts.items()}
+    ends = {place: -1 if found.deleted else found.log_end_offset for place, found in bounds.items()}
+    return {
+        key: Begun(start_offset, floors[key], ends.get((key.topic_id, key.partition), 0))
+        for key, start_offset in starts.items()
+    }
 
 
 async def reserve(connection: Any, floors: Sequence[Floor], hold_ms: int) -> list[Floor]:

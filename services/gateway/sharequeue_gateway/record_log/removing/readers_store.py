@@ -18,13 +18,15 @@ STALE_MS: Final = 3_600_000
 class Reader(NamedTuple):
     """The row of one group. `hold_ms`: how long the group holds the partition after its last use; 0: never, -1: always.
 
-    `stale`: `active_at`, the time of its last use, is to be written again.
+    `stale`: `active_at`, the time of its last use, is to be written again. `log_end_offset`: of the partition; -1 if
+    it is deleted.
     """
 
     state_epoch: int
     floor: int
     hold_ms: int
     stale: bool
+    log_end_offset: int = -1
 
 
 class Hold(NamedTuple):
@@ -66,7 +68,9 @@ async def find(
 ) -> dict[TopicIdPartition, Reader]:
     """The rows of one group."""
     rows = await connection.fetch(
-        """SELECT r.topic_id, r.partition, r.state_epoch, r.floor, r.hold_ms, r.active_at < now() - least($4, CASE WHEN r.hold_ms > 0 THEN r.hold_ms / 4 ELSE $4 END) * interval '1 ms'
+        f"""SELECT r.topic_id, r.partition, r.state_epoch, r.floor, r.hold_ms, r.active_at < now() - least($4, CASE WHEN r.hold_ms > 0 THEN r.hold_ms / 4 ELSE $4 END) * interval '1 ms',
+             coalesce((SELECT CASE WHEN p.deleted THEN -1 ELSE {store.END} END FROM log.partitions p
+               WHERE p.topic_id = r.topic_id AND p.partition = r.partition), 0)
            FROM log.readers r JOIN unnest($2::uuid[], $3::int[]) AS t(topic_id, partition)
              ON r.topic_id = t.topic_id AND r.partition = t.partition
            WHERE r.group_id = $1""",

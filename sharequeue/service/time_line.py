@@ -1,0 +1,131 @@
+"""Whether PostgreSQL is still the one that a service remembers.
+
+A fail-over, a restore or a crash may put an older state in the place of the one that a service has read. Each of them
+starts a server. So each connection learns, before anything else uses it, which start of which server it reached:
+
+    connect ─▶ learn ─┬─ the known start ─────────────────────────▶ use
+                      └─ another one ─▶ `look` ─▶ `forget` all ─▶ use
+
+Other connections wait for that. A statement that rests on memory from before is refused (`check`). Memory is
+dropped after every start, because no number tells for sure that nothing is lost: others may have written since.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+from prometheus_client import Counter
+
+from sharequeue.log import fields
+from sharequeue.service.postgres_faults import end_if_unreplicated
+
+log = logging.getLogger(__name__)
+
+TOLD_S: Final = 3600.0
+"""How long `/readyz` tells that the store went back."""
+SERVER: Final = """
+SELECT extract(epoch FROM pg_postmaster_start_time())::text, c.system_identifier::text || '/' ||
+  CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END
+FROM pg_control_system() c
+"""
+STARTS: Final = Counter(
+    "sharequeue_postgres_starts", "Starts of PostgreSQL that this service met; each time it dropped all it remembered."
+)
+WENT_BACK: Final = Counter(
+    "sharequeue_postgres_went_back",
+    "Times that PostgreSQL had lost data which this service had seen, or had failed over and may have lost some.",
+)
+
+
+class Server(NamedTuple):
+    """One start of a server. `history`: its system identifier and time line, which a fail-over and a restore to a point
+    in time change."""
+
+    started: str
+    history: str
+
+
+class TimeLine:
+    """What one process knows about the server of one database. `number`: how many further starts it has met."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.server: Server | None = None
+        self._learning = asyncio.Lock()
+        self.look: Callable[[Any, str], Awaitable[str | None]] | None = None
+        """Called with a connection and the history at each start, the first one too, before anything else uses it.
+
+        It returns what shows that the store went back, if it finds anything.
+        """
+        self._forget: list[Callable[[], None]] = []
+        self._told: tuple[float, str] | None = None
+
+    def forget(self, drop: Callable[[], None]) -> None:
+        """Call `drop` at each further start: it drops memory, and writes none of it."""
+        self._forget.append(drop)
+
+    async def set_up(self, connection: Any) -> Any:
+        """`learn`, or end the connection, as well as after a commit that did not wait for its standby.
+
+        Returns: the connection.
+        """
+        try:
+            connection.add_log_listener(end_if_unreplicated)
+            await self.learn(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def learn(self, connection: Any) -> None:
+        """Learn which server a new connection reached.
+
+        Raises: ReadOnlySQLTransactionError: it is a standby, which may become anything.
+        """
+        started, history = await connection.fetchrow(SERVER)
+        if history is None:
+            raise asyncpg.ReadOnlySQLTransactionError("the server is a standby")
+        server = Server(started, history)
+        async with self._learning:
+            if server == self.server:
+                return
+            before = self.server
+            sign = None if self.look is None else await self.look(connection, history)
+            if sign is None and before is not None and before.history != history:
+                sign = f"it failed over or was restored: {before.history} became {history}"
+            self.server = server
+            if before is not None:
+                self._drop()
+                STARTS.inc()
+                log.warning("PostgreSQL was started again: all that was remembered is dropped")
+            if sign is not None:
+                self.went_back(sign)
+
+    def went_back(self, sign: str) -> None:
+        """Tell that the store may have lost what was answered before."""
+        WENT_BACK.inc()
+        self._told = (time.monotonic() + TOLD_S, f"went back, and what it lost is gone: {sign}")
+        log.error("PostgreSQL went back: what it lost is gone", extra=fields(cause=sign))
+
+    def found_older(self, sign: str) -> None:
+        """A number in the store is below one that this process has seen: drop all memory, without a new connection."""
+        self._drop()
+        self.went_back(sign)
+
+    def _drop(self) -> None:
+        self.number += 1
+        for drop in self._forget:
+            drop()
+
+    @property
+    def told(self) -> str | None:
+        """What `/readyz` tells."""
+        return self._told[1] if self._told is not None and time.monotonic() < self._told[0] else None
+
+    def check(self, number: int) -> None:
+        """Refuse a statement that was decided at `number`. Raises: ConnectionDoesNotExistError."""
+        if number != self.number:
+            raise asyncpg.ConnectionDoesNotExistError("PostgreSQL was started again since the statement was decided")
