@@ -2,8 +2,8 @@
 
 from sharequeue.stack.migrate import execute
 
-revision = "log_2"
-down_revision = "log_1"
+revision = "log_3"
+down_revision = "log_2"
 
 
 def upgrade() -> None:
