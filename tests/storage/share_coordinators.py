@@ -88,15 +88,20 @@ class Running:
         return (await self._one(key, lambda s: shard.initialize(s, request, None, 0), True)).error_code
 
     def writing(self, start: int, count: int, batches: Sequence[tuple[int, int, int, int]], leader: int = 0) -> Decide:
+        """A write under the recorded state epoch."""
         request = PartitionState(
             partition=0,
-            state_epoch=9,
             leader_epoch=leader,
             start_offset=start,
             delivery_complete_count=count,
             state_batches=[StateBatch(*batch) for batch in batches],
         )
-        return lambda s: shard.write(s, request, None, self.limit, 0)
+
+        def decide(state: KeyState | None) -> shard.Decision:
+            request.state_epoch = 0 if state is None else state.state_epoch
+            return shard.write(state, request, None, self.limit, 0)
+
+        return decide
 
     async def write(
         self, key: SharePartitionKey, start: int, count: int, *batches: tuple[int, int, int, int], leader: int = 0

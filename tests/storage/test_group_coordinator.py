@@ -343,15 +343,15 @@ async def test_of_two_gateways_with_one_node_id_the_later_one_waits_and_is_refus
         number = (await gateways.register(here)).generation.number
         later = asyncio.create_task(gateways.register(there))
         await asyncio.sleep(0)
-        await gateways.renew(here, leaving=False)
+        await gateways.renew(here, leaving=False, known=0)
         with pytest.raises(InvalidRequest, match="the gateway 'g' runs at http://here, and renews its lease"):
             await later
         for leaving in (False, True):
             with pytest.raises(InvalidRequest, match="runs at http://here"):
-                await gateways.renew(there, leaving=leaving)
+                await gateways.renew(there, leaving=leaving, known=0)
         assert (gateways.generation.number, gateways.generation.gateways) == (number, [here])
         assert (await gateways.register(here)).generation.gateways == [here], "a restart at its own address"
-        await gateways.renew(here, leaving=True)
+        await gateways.renew(here, leaving=True, known=0)
         assert (await gateways.register(there)).generation.gateways == [there]
 
 

@@ -87,7 +87,7 @@ async def test_each_connection_has_what_its_service_relies_on(database_url: str,
     async with role_with(database_url, hostile) as url:
         database = await LogDatabase.open(url, connections=2)
         outside = await database.connect("test")
-        pool = await group_coordinator_pool(url)
+        pool = await group_coordinator_pool(url, database.time_line.learn)
         single = [await group_coordinator(url), await share_coordinator(url)]
         try:
             for _ in range(2):  # as it was made, and as its last borrower gave it back
