@@ -13,7 +13,7 @@ from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.leaders import GroupTopicsRequest
 from sharequeue.stack.stack import Stack
-from tests.http.calls import HANG_S, LONG_MS, Gateway, good, problem, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, Json, good, is_loading, problem, ranges, wait_until
 from tests.http.membership import Member
 from tests.storage.database import session
 
@@ -136,7 +136,12 @@ def test_gi_005_an_initialisation_that_is_repeated_begins_where_it_would_have_be
     finally:
         back(stack, "share coordinator")
     restart("group coordinator")
-    assert own_gateway.acquire(name, name) == []
+
+    def fetched() -> Json | None:
+        response = own_gateway.try_fetch(name, name)
+        return None if response.status_code == 503 or is_loading(response) else dict(good(response))
+
+    assert ranges(wait_until(fetched)) == []
     own_gateway.produce_batches(name, 1)
     assert own_gateway.acquire(name, name) == ["10-10×1"]
 
