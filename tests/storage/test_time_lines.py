@@ -64,7 +64,7 @@ async def test_a_log_end_below_the_known_one_drops_memory_and_skips_offsets(data
             assert await append(log, topic, 9) > 4
         else:
             await log.look([(topic, 0)])
-        assert log.database.time_line.number == 1
+        assert log.database.time_line.number >= 1  # the look of every half second may find it too
         assert "ended at 4 and ends at 2 now" in (log.database.time_line.told or "")
         assert [offset for offset in await read(log, topic) if offset < 4] == [0, 1]
         assert await end_of(log, topic) >= 2 + SKIPPED
@@ -82,7 +82,7 @@ async def test_a_gateway_drops_its_memory_when_another_one_finds_that_the_log_we
         await run(database_url, "DELETE FROM log.record_batches WHERE topic_id = $1 AND base_offset >= 1", topic)
         await first.look([(topic, 0)])
         await second.database.look_back()
-        assert second.database.time_line.number == 1
+        assert second.database.time_line.number >= 1
         assert await read(second, topic) == [0]
 
 

@@ -24,7 +24,7 @@ from sharequeue import background
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue.service.postgres_faults import FAULTS, LOST, check_replicated, meaning_of
+from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -202,7 +202,8 @@ class Appender:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
             compression = self._database.compression
             inserted = await store.append(self._connection, rows, compression, timeout_s, transactions)
-            check_replicated(self._connection)
+            if self._connection.is_closed():  # as check_replicated, without a call for each commit
+                raise asyncpg.ConnectionDoesNotExistError("the commit may not have reached the standby")
         except (*FAULTS, ValueError, OverflowError) as fault:
             await self._commit_failed(fault, encoded, deadline)
             return

@@ -24,25 +24,17 @@ CONTROL: Final = 32
 _MARK: Final = f"""
 INSERT INTO log.record_batches
   (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records, attributes)
-SELECT m.topic_id, m.partition, m.marker_offset, m.marker_offset, {{now_ms}}, 0, {{append_id}}, {{marker}}, {CONTROL}
-FROM ({{markers}}) m
+SELECT m.topic_id, m.partition, m.marker_offset, m.marker_offset, $1::bigint, 0, $2::uuid, $3::bytea, {CONTROL}
+FROM (
+  SELECT p.topic_id, p.partition, e.log_end_offset, {{marker_offset}} AS marker_offset FROM log.partitions p {{join}}
+  CROSS JOIN LATERAL (SELECT {store.END} AS log_end_offset) e WHERE NOT p.deleted) m
 WHERE m.marker_offset >= m.log_end_offset ORDER BY m.topic_id, m.partition ON CONFLICT DO NOTHING
 """
-_MARK_ALL: Final = _MARK.format(
-    now_ms="$1::bigint",
-    append_id="$2::uuid",
-    marker="$3::bytea",
-    markers=f"""SELECT p.topic_id, p.partition, e.log_end_offset, e.log_end_offset + {SKIPPED - 1} AS marker_offset
-  FROM log.partitions p CROSS JOIN LATERAL (SELECT {store.END} AS log_end_offset) e WHERE NOT p.deleted""",
-)
+_MARK_ALL: Final = _MARK.format(marker_offset=f"e.log_end_offset + {SKIPPED - 1}", join="")
 _MARK_SOME: Final = _MARK.format(
-    now_ms="$1::bigint",
-    append_id="$2::uuid",
-    marker="$3::bytea",
-    markers=f"""SELECT p.topic_id, p.partition, e.log_end_offset, t.end_offset - 1 AS marker_offset
-  FROM unnest($4::uuid[], $5::int[], $6::bigint[]) AS t(topic_id, partition, end_offset)
-  JOIN log.partitions p USING (topic_id, partition)
-  CROSS JOIN LATERAL (SELECT {store.END} AS log_end_offset) e WHERE NOT p.deleted""",
+    marker_offset="t.end_offset - 1",
+    join="""JOIN unnest($4::uuid[], $5::int[], $6::bigint[]) AS t(topic_id, partition, end_offset)
+    USING (topic_id, partition)""",
 )
 
 Ends = Mapping[TopicIdPartition, int]
@@ -63,7 +55,7 @@ async def begin(connection: Any, history: str, known: Ends) -> tuple[int, str | 
             await connection.execute("UPDATE log.time_line SET history = $1", history)
             if before:
                 sign = f"it failed over or was restored: {before} became {history}"
-        sign = sign or older(known, await bounds(connection, known))
+        sign = sign or older(known, await store.bounds(connection, list(known)))
         if sign is not None:
             skips = await skip(connection, known)
     return skips, sign
@@ -72,10 +64,6 @@ async def begin(connection: Any, history: str, known: Ends) -> tuple[int, str | 
 async def skips(connection: Any) -> int:
     found: int = await connection.fetchval("SELECT skips FROM log.time_line")
     return found
-
-
-async def bounds(connection: Any, known: Ends) -> dict[TopicIdPartition, store.Bounds]:
-    return await store.bounds(connection, list(known)) if known else {}
 
 
 def older(known: Ends, found: Mapping[TopicIdPartition, store.Bounds]) -> str | None:
@@ -104,8 +92,7 @@ async def with_records(connection: Any, place: TopicIdPartition, ranges: Sequenc
 
 async def skip(connection: Any, known: Ends) -> int:
     """Have every partition end SKIPPED offsets further, and none below its known end. Returns: how often that was."""
-    values = int(time.time() * 1000), store.new_append_id(), RecordBatch.marker(0, 0, "").stored
-    await connection.execute(_MARK_ALL, *values)
+    await connection.execute(_MARK_ALL, *_marker())
     await end_above(connection, known)
     found: int = await connection.fetchval("UPDATE log.time_line SET skips = skips + 1 RETURNING skips")
     return found
@@ -113,13 +100,11 @@ async def skip(connection: Any, known: Ends) -> int:
 
 async def end_above(connection: Any, known: Ends) -> None:
     """Have no partition end below its known end."""
-    values = int(time.time() * 1000), store.new_append_id(), RecordBatch.marker(0, 0, "").stored
-    places = list(known)
-    await store.make_partitions(connection, places)
-    await connection.execute(
-        _MARK_SOME,
-        *values,
-        [topic_id for topic_id, _ in places],
-        [partition for _, partition in places],
-        list(known.values()),
-    )
+    topic_ids, partitions = [topic_id for topic_id, _ in known], [partition for _, partition in known]
+    await store.make_partitions(connection, list(known))
+    await connection.execute(_MARK_SOME, *_marker(), topic_ids, partitions, list(known.values()))
+
+
+def _marker() -> tuple[int, str, bytes]:
+    """Its time, its append id and its bytes."""
+    return int(time.time() * 1000), store.new_append_id(), RecordBatch.marker(0, 0, "").stored
