@@ -175,6 +175,8 @@ class Driver:
         self.pending.remove(write)
         completed = self.machine.complete_write(write, refused_at_ms=None if ok else self.now_ms)
         self.dead_letters += completed.dead_letters
+        if not ok:
+            self.later(0)  # the leader looks at the due locks
 
     def later(self, ms: int = 30_001) -> int:
         """Let time pass and end what is due. Returns: how many records lost their lock."""

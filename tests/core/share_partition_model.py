@@ -256,7 +256,7 @@ class Model:
                     if kind is AcknowledgeType.RENEW:
                         renewed.add(offset)
         except Refused:
-            self._roll_back(write, now_ms)
+            self._roll_back(write)
             raise
         self._persist(write, write.moved)
         return write, joined, ignored, renewed
@@ -349,12 +349,12 @@ class Model:
                 record.write, record.member, record.lock_ends_ms = None, None, 0
                 record.forgiving = 0, 0
         else:
-            self._roll_back(write, now_ms)
+            self._roll_back(write)
         available = any(self.records[offset].takeable for offset in mine)
         due = self.dead_letters(mine) if ok else {}
         return available, self.advance(), due
 
-    def _roll_back(self, write: Write, now_ms: int) -> None:
+    def _roll_back(self, write: Write) -> None:
         for offset in write.moved:
             record = self.records.get(offset)
             if record is None or record.write is not write:
@@ -365,11 +365,6 @@ class Model:
             record.forgiven -= record.forgiving[0]
             record.unseen -= record.forgiving[1]
             record.forgiving = 0, 0
-            if record.lock_ends_ms <= now_ms:
-                ended_ms, record.member, record.lock_ends_ms = record.lock_ends_ms, None, 0
-                usable = offset >= self.start and record.attempt < self.config.delivery_count_limit
-                record.state = AVAILABLE if usable else ARCHIVED
-                record.delayed_to_ms = self.retry_ms(record, ended_ms, now_ms) if usable else 0
 
     def dead_letters(self, offsets: Iterable[int]) -> DeadLetters:
         found = ((offset, self.records[offset]) for offset in offsets)

@@ -137,11 +137,6 @@ MUTANTS = [
     *gateway(
         "share_partition/transitions",
         (
-            "backoff: a lock that ended while its write failed waits",
-            "                run.available_at_ms = self.retry_at_ms(run, ended_at_ms, now_ms)\n",
-            "",
-        ),
-        (
             "begun: a failed write takes the forgiveness back",
             "            self.forgive(run, NOT_FORGIVEN)\n",
             "",
@@ -153,18 +148,13 @@ MUTANTS = [
         ),
         (
             "begun: the limit goes by attempts",
-            "        if run.attempt < self.config.delivery_count_limit:\n",
-            "        if run.delivery_count < self.config.delivery_count_limit:\n",
+            "AVAILABLE if run.attempt < self.config",
+            "AVAILABLE if run.delivery_count < self.config",
         ),
         (
             "begun: the count of what no client saw is taken back too",
             "        run.unseen += (forgiving == UNSEEN) - (run.forgiving == UNSEEN)\n",
             "        run.unseen += forgiving == UNSEEN\n",
-        ),
-        (
-            "backoff: that wait counts from the deadline too",
-            "            ended_at_ms = run.lock_expires_at_ms\n",
-            "            ended_at_ms = now_ms\n",
         ),
     ),
     *gateway(

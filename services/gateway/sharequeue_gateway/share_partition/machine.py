@@ -246,7 +246,7 @@ class SharePartition(PendingRecords):
             case AcknowledgeType.RELEASE:
                 return AVAILABLE if forgiving and run.last >= self.start_offset else self.released_state(run)
             case AcknowledgeType.REJECT:
-                return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED
+                return self.dead_state
             case AcknowledgeType.RENEW:
                 if not self.config.renew_acknowledge_enable:
                     raise InvalidRecordState("renewing acquisition locks is not enabled for the group")
@@ -277,7 +277,7 @@ class SharePartition(PendingRecords):
             call.joined[id(run.write)] = run.write
 
     def complete_write(self, write: StateWrite, *, refused_at_ms: int | None) -> Completed:
-        """Commit the changes of a durable write, or roll them back: to ACQUIRED, or further if the lock has ended.
+        """Commit the changes of a durable write, or roll them back to ACQUIRED. Locks that ended are due then.
 
         Args:
             refused_at_ms: the present time, if the write was refused; None: it is durable.
@@ -285,7 +285,11 @@ class SharePartition(PendingRecords):
         ok = refused_at_ms is None
         if isinstance(write, Hold):
             return self.end_hold(write, ok=ok)
-        made_available = self.commit(write) if refused_at_ms is None else self.roll_back(write, refused_at_ms)
+        made_available = False
+        if refused_at_ms is None:
+            made_available = self.commit(write)
+        else:
+            self.roll_back(write, refused_at_ms)
         if ok and not write.runs:
             self._note_durable(write)
         start_moved = self.advance()

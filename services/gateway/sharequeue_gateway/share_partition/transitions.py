@@ -1,10 +1,10 @@
 """Persist, then commit: a change of state is visible at once, and flagged until its write is durable. Pure.
 
     begin ──▶ flagged: refuses any other event ──┬─ durable ──▶ commit
-                                                 └─ refused ──▶ roll back: ACQUIRED again;
-                                                                AVAILABLE or ARCHIVED if the lock ended
+                                                 └─ refused ──▶ roll back: ACQUIRED again
 
-While the write is under way, the time of the lock runs on. If the lock ends, its end waits for the outcome.
+While the write is under way, the time of the lock runs on. If the lock ends, its end waits for the outcome: after a
+roll-back `SharePartition.expire` decides about the records, as about all whose lock has ended.
 """
 
 from sharequeue.protocol.types import DeliveryState
@@ -32,8 +32,11 @@ class Transitions(Window):
         one."""
         if run.last < self.start_offset:
             return ARCHIVED
-        if run.attempt < self.config.delivery_count_limit:
-            return AVAILABLE
+        return AVAILABLE if run.attempt < self.config.delivery_count_limit else self.dead_state
+
+    @property
+    def dead_state(self) -> DeliveryState:
+        """The state of a record that nobody accepted and nobody gets again: of each that the log still has."""
         return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED
 
     def forgive(self, run: Run, forgiving: int) -> None:
@@ -66,17 +69,11 @@ class Transitions(Window):
                 self.held_count -= run.size
         return made_available
 
-    def roll_back(self, write: StateWrite, now_ms: int) -> bool:
-        """The write was refused: its records are ACQUIRED again, or AVAILABLE or ARCHIVED if their lock has ended.
-
-        Returns: whether records can be acquired again.
-        """
-        made_available = False
+    def roll_back(self, write: StateWrite, now_ms: int) -> None:
+        """The write was refused: its records are ACQUIRED again. Locks that have ended by now are due at once."""
         for run in write.runs:
             if run.write is not write:
                 continue
-            if run.first < self.start_offset <= run.last:
-                self.cut_out(run, self.start_offset, run.last)
             if run.state in TERMINAL:
                 self.count_terminal(run, -1)
             run.become(ACQUIRED)
@@ -84,16 +81,5 @@ class Transitions(Window):
             self.forgive(run, NOT_FORGIVEN)
             run.available_at_ms = 0
             run.reason = run.cause = None
-            if run.lock_expires_at_ms > now_ms:
-                continue
-            ended_at_ms = run.lock_expires_at_ms
-            run.unlock()
-            if run.last < self.start_offset or run.attempt >= self.config.delivery_count_limit:
-                self.held_count -= run.size
-                run.become(ARCHIVED)
-                self.count_terminal(run, 1)
-            else:
-                run.become(AVAILABLE)
-                run.available_at_ms = self.retry_at_ms(run, ended_at_ms, now_ms)
-                made_available |= self.offer(run)
-        return made_available
+            if run.lock_expires_at_ms <= now_ms:
+                self.time_lock(run.lock_expires_at_ms, run.first, run.last)
