@@ -178,15 +178,26 @@ def test_the_complete_count_belongs_to_its_start_offset(
     assert key.summary()[2:] == result
 
 
-def test_sc_015_writes_do_not_raise_the_recorded_epochs() -> None:
-    key = Shard()
+@pytest.mark.parametrize("limit", [500, 0])
+def test_sc_015_a_write_records_higher_epochs(limit: int) -> None:
+    key = Shard(limit)
     key.init(1, 0)
     key.read(3)
-    assert key.write(1, 9, 0, 0) == 0
-    assert key.write(1, 3, 0, 0) == 0
-    assert key.write(7, 3, 0, 0) == 0
-    assert key.write(1, 3, 0, 0) == 0
-    assert key.summary()[:2] == (1, 3)
+    assert key.write(1, 9, 0, 0, [(0, 4, 0, 1)]) == 0
+    assert key.write(1, 3, 0, 0) == 74
+    assert key.write(7, 9, 0, 0) == 0
+    assert key.write(1, 9, 0, 0) == 124
+    assert key.summary()[:2] == (7, 9)
+    assert held(key.read(9)) == (0, [(0, 4, 0, 1)])
+
+
+def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
+    batches = [StateBatch(0, 4, 0, 1), StateBatch(9, 8, 0, 1)]
+    request = PartitionState(partition=0, leader_epoch=0, state_epoch=0, state_batches=batches)
+    refused = shard.form_fault("t", request, leader_epoch=True, state_epoch=True)
+    assert refused is not None
+    assert refused.result.error_code == 42
+    assert refused.result.error_message == "the state batch 9 to 8 ends before it begins"
 
 
 def test_sc_017_a_read_records_a_higher_leader_epoch_once() -> None:

@@ -87,6 +87,7 @@ class Model:
             return 0
         if state_epoch < self.epoch:
             return 124
+        self.epoch, self.leader = state_epoch, leader_epoch
         if request.start_offset > self.start:
             self.count = request.delivery_complete_count
         elif request.start_offset == self.start:

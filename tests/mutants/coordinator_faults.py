@@ -206,8 +206,18 @@ MUTANTS = [
         ),
         (
             "9.4 a snapshot follows a number of updates",
-            "    if not snapshot_due(state, updates_per_snapshot) or state.large:\n        state_batches",
-            "    if state.updates <= updates_per_snapshot or state.large:\n        state_batches",
+            "not snapshot_due(state, updates_per_snapshot) or state.large\n    if update and",
+            "state.updates <= updates_per_snapshot or state.large\n    if update and",
+        ),
+        (
+            "9.4 a write records a higher leader epoch",
+            "            leader_epoch=raised,\n",
+            "",
+        ),
+        (
+            "9.4 a write records a higher state epoch",
+            "    if update and state_epoch == state.state_epoch:\n",
+            "    if update:\n",
         ),
         (
             "9.4 the higher of two counts stays",

@@ -99,6 +99,10 @@ def form_fault(
         return fault(request.partition, InvalidRequest, "leader_epoch must be present and must not be negative")
     if state_epoch and (request.state_epoch is None or request.state_epoch < 0):
         return fault(request.partition, InvalidRequest, "state_epoch must be present and must not be negative")
+    for batch in request.state_batches:
+        if batch.last_offset < batch.first_offset:
+            wrong = f"the state batch {batch.first_offset} to {batch.last_offset} ends before it begins"
+            return fault(request.partition, InvalidRequest, wrong)
     return None
 
 
@@ -184,7 +188,10 @@ def write(
     updates_per_snapshot: int,
     now_ms: int,
 ) -> Decision:
-    """Write what changed. The start offset never moves back; the count belongs to the start offset that stays."""
+    """Write what changed. The start offset never moves back; the count belongs to the start offset that stays.
+
+    Higher epochs than the recorded ones are recorded with it, so that lower ones are fenced from then on.
+    """
     leader_epoch, state_epoch = request.leader_epoch or 0, request.state_epoch or 0
     if state is None:
         return fault(request.partition, InvalidRequest, "the share-partition cannot be written: it is not initialised")
@@ -198,11 +205,14 @@ def write(
     count = _delivery_complete_count(state, request)
     annotations = bounded(request.annotations, state.reasons)
     result = done(request.partition)
-    if not snapshot_due(state, updates_per_snapshot) or state.large:
+    raised = leader_epoch if leader_epoch > state.recorded_leader_epoch else -1
+    update = not snapshot_due(state, updates_per_snapshot) or state.large
+    if update and state_epoch == state.state_epoch:
         state_batches = combine_state_batches([], request.state_batches, start_offset)
         row = Row(
             kind=UPDATE,
             snapshot_epoch=state.snapshot_epoch,
+            leader_epoch=raised,
             start_offset=start_offset,
             delivery_complete_count=count,
             state_batches=state_batches,
@@ -213,9 +223,9 @@ def write(
     row = Row(
         kind=SNAPSHOT,
         snapshot_epoch=state.snapshot_epoch + 1,
-        state_epoch=state.state_epoch,
-        leader_epoch=state.leader_epoch,
-        recorded_leader_epoch=state.recorded_leader_epoch,
+        state_epoch=state_epoch,
+        leader_epoch=max(state.leader_epoch, raised),
+        recorded_leader_epoch=leader_epoch,
         start_offset=start_offset,
         delivery_complete_count=count,
         state_batches=batches.state_batches(),
