@@ -236,7 +236,7 @@ class Model:
     ) -> tuple[Write, list[Write], bool, set[int]]:
         """Returns: its write, those it joins, ignored, renewed."""
         write, joined, ignored = Write(), [], True
-        renewed: set[int] = set()
+        renewed: dict[int, int | None] = {}
         try:
             for batch in batches:
                 first, last, types = batch.first, batch.last, batch.types
@@ -254,12 +254,16 @@ class Model:
                     if other is not None and other not in joined:
                         joined.append(other)
                     if kind is AcknowledgeType.RENEW:
-                        renewed.add(offset)
+                        renewed[offset] = batch.lock_ms
         except Refused:
             self._roll_back(write)
             raise
+        for offset, lock_ms in renewed.items():
+            record = self.records[offset]
+            record.lock_ms = lock_ms or record.lock_ms
+            record.lock_ends_ms = now_ms + record.lock_ms
         self._persist(write, write.moved)
-        return write, joined, ignored, renewed
+        return write, joined, ignored, set(renewed)
 
     def _acknowledge_one(
         self,
@@ -286,8 +290,6 @@ class Model:
         if not holds or count not in (None, record.count):
             raise Refused(INVALID_RECORD_STATE)
         if target is None:
-            record.lock_ms = batch.lock_ms or record.lock_ms
-            record.lock_ends_ms = now_ms + record.lock_ms
             return None
         if batch.reason is not None:
             record.said[record.count] = batch.reason, now_ms // 100 * 100

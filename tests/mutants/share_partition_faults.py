@@ -66,7 +66,7 @@ MUTANTS = [
         ),
         (
             "8.5 a renewal is a full lock",
-            "        run.lock_expires_at_ms = call.now_ms + run.lock_duration_ms\n",
+            "        run.lock_expires_at_ms = now_ms + run.lock_duration_ms\n",
             "        run.lock_expires_at_ms += 1\n",
         ),
         (

@@ -106,7 +106,7 @@ class SharePartition(PendingRecords):
     # Acknowledging
 
     def acknowledge(self, member_id: str, batches: Iterable[AcknowledgementBatch], now_ms: int) -> Acknowledged:
-        """Apply acknowledgement batches, all or none; renewals stay even if another batch fails.
+        """Apply acknowledgement batches, all or none.
 
         `batches`: read once, so they need not all be in memory.
 
@@ -127,7 +127,8 @@ class SharePartition(PendingRecords):
         if write.runs:
             write.fill(write.runs, self.delivery_complete_count)
             call.joined[id(write)] = write
-        return Acknowledged(tuple(call.joined.values()), ignored, call.renewed)
+        renewed = [self._renew(run, lock_duration_ms, now_ms) for run, lock_duration_ms in call.renewals]
+        return Acknowledged(tuple(call.joined.values()), ignored, renewed)
 
     def joinable(self, batches: Sequence[AcknowledgementBatch | None], position: int) -> int:
         """How many batches from `position` on say the same about one run, so that all of them have one outcome."""
@@ -205,7 +206,7 @@ class SharePartition(PendingRecords):
                 continue
             part = run if first <= run.first and run.last <= last else self.cut_out(run, first, last)
             if target is None:
-                self._renew(call, part, batch.lock_duration_ms)
+                call.renewals.append((part, batch.lock_duration_ms))
                 continue
             part.reason = None if batch.reason is None else self.reasons.given(batch.reason, call.now_ms)
             if forgiving:
@@ -252,12 +253,12 @@ class SharePartition(PendingRecords):
                     raise InvalidRecordState("renewing acquisition locks is not enabled for the group")
                 return None
 
-    def _renew(self, call: AcknowledgeCall, run: Run, lock_duration_ms: int | None) -> None:
+    def _renew(self, run: Run, lock_duration_ms: int | None, now_ms: int) -> AcquiredRange:
         """Start a lock again: with its own length, or with another one, which it keeps."""
         run.lock_duration_ms = lock_duration_ms or run.lock_duration_ms
-        run.lock_expires_at_ms = call.now_ms + run.lock_duration_ms
+        run.lock_expires_at_ms = now_ms + run.lock_duration_ms
         self.time_lock(run.lock_expires_at_ms, run.first, run.last)
-        call.renewed.append(_acquired(run))
+        return _acquired(run)
 
     def _repeat(
         self, call: AcknowledgeCall, batch: AcknowledgementBatch, run: Run, target: DeliveryState | None, offset: int

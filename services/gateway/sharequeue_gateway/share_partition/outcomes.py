@@ -76,13 +76,14 @@ class Expired(NamedTuple):
 
 
 class AcknowledgeCall(msgspec.Struct, frozen=True):
-    """One call of `acknowledge`. `write`: its changes. `joined`: earlier writes that it repeats, by their id."""
+    """One call of `acknowledge`. `write`: its changes. `joined`: earlier writes that it repeats, by their id.
+    `renewals`: runs whose locks begin again if the call succeeds, each with its new length; None: with its own."""
 
     member_id: str
     now_ms: int
     write: StateWrite
     joined: dict[int, StateWrite]
-    renewed: list[AcquiredRange]
+    renewals: list[tuple[Run, int | None]]
 
 
 def not_held(run: Run, member_id: str, delivery_count: int | None) -> InvalidRecordState:
