@@ -1,6 +1,7 @@
 """Membership over HTTP: heartbeats (HB), how share-partitions come to be assigned (GI, AS), how members go."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -8,7 +9,7 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.stack.stack import Stack
-from tests.http.calls import LONG_MS, Gateway, Json, good, problem, wait_until
+from tests.http.calls import LONG_MS, Gateway, Json, good, problem, wait_until, woken
 from tests.http.membership import NO_ASSIGNMENT, Member, describe, settle
 
 # Joining and leaving
@@ -289,6 +290,21 @@ def test_ee_009_a_dead_member_leaves_at_the_session_timeout_and_its_records_at_l
     assert gateway.settle(groups[0], name, 0, 2, "accept") == "applied"
     assert gateway.acquire(groups[1], name, member="m2", max_wait_ms=LONG_MS) == ["0-2×2"]
     assert [member["member_id"] for member in describe(gateway, groups[1])["members"]] == ["m1"]
+
+
+@pytest.mark.parametrize("session", [{}, {"share_session_epoch": 0}], ids=["alone", "in a session"])
+def test_a_waiting_fetch_of_a_member_that_leaves_gets_nothing(
+    gateway: Gateway, background: ThreadPoolExecutor, name: str, session: Json
+) -> None:
+    gateway.create_topic(name)
+    before = gateway.metrics()["sharequeue_waiting_fetches"]
+    with woken(gateway):
+        waiting = background.submit(gateway.fetch, name, name, member="leaver", max_wait_ms=LONG_MS, **session)
+        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == before + 1)
+        gateway.http.delete(f"/v1/share-groups/{name}/members/leaver")
+        assert waiting.result()["batches"] == []
+    gateway.produce(name, "for the others")
+    assert gateway.acquire(name, name, member="other") == ["0-0×1"]
 
 
 def test_hb_025_assignments_wait_for_the_assignment_interval(gateway: Gateway, name: str) -> None:

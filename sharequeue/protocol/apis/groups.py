@@ -102,7 +102,7 @@ LEAVE_SHARE_GROUP = Api(
     "leaveShareGroup",
     "DELETE",
     "/v1/share-groups/{group}/members/{member_id}",
-    "Leave a group: the member's share session is closed, and its records are released.",
+    "Leave a group: the member's waiting fetches end, its share session is closed, and its records are released.",
     description="It is the same as a heartbeat with `member_epoch` −1, and works for members that only fetch, too.",
     status=204,
     tag="Groups",

@@ -82,6 +82,7 @@ class Fetcher:
             self._leader.locks.check_may_acquire()
         except CoordinatorNotAvailable as away:
             return [], [PartitionFault(topic.name, partition, away) for topic, partition in partitions]
+        waiting.member_id = asked.member_id
         self.fetches.under_way[waiting] = asked.group_id
         try:
             if asked.fetch_id is None or asked.new_id:

@@ -1,7 +1,8 @@
 """One fetch under way: its wake-ups, its end, and its acknowledgements, which run beside it.
 
                    an acknowledgement      the gateway      a repeat takes     the client      the group is
-                   beside it failed        stops            its place          hangs up        reset or deleted
+                   beside it failed        stops, or the    its place          hangs up        reset or deleted
+                                           member leaves
     OPEN           ANSWERING               STOPPING         REPLACED           CLIENT_GONE     ENDED
     ANSWERING      ·                       STOPPING         REPLACED           CLIENT_GONE     ENDED
     STOPPING       ·                       ·                REPLACED           CLIENT_GONE     ENDED
@@ -50,6 +51,7 @@ class Event(IntEnum):
 
     ACKNOWLEDGEMENT_FAILED = Life.ANSWERING
     GATEWAY_STOPS = Life.STOPPING
+    MEMBER_LEAVES = Life.STOPPING
     REPEATED = Life.REPLACED
     CLIENT_HANGS_UP = Life.CLIENT_GONE
     GROUP_RESET = Life.ENDED
@@ -107,12 +109,12 @@ class Wakings:
 
 
 class WaitingFetch:
-    """One fetch under way. `woken`: an event has happened since its last look.
+    """One fetch under way. `woken`: an event has happened since its last look. `member_id`: who gets the records.
 
     Before the first wait, `gone` checks the connection. From then on a disconnect wakes the fetch.
     """
 
-    __slots__ = ("_client", "_served", "_sleeper", "_wakings", "_watches", "life", "woken")
+    __slots__ = ("_client", "_served", "_sleeper", "_wakings", "_watches", "life", "member_id", "woken")
 
     def __init__(self, client: Client, wakings: Wakings) -> None:
         self._client = client
@@ -120,6 +122,7 @@ class WaitingFetch:
         self._watches = False
         self._sleeper: asyncio.Future[None] | None = None
         self._served: asyncio.Timeout | None = None
+        self.member_id = ""
         self.life = Life.OPEN
         self.woken = False
 
@@ -246,6 +249,12 @@ class WaitingFetches:
         routed = [fetch for fetch, of_group in self.routed.items() if of_group == group_id]
         for fetch in {*self.by_group(group_id), *routed}:
             fetch.on(Event.GROUP_RESET)
+
+    def end_of_member(self, group_id: str, member_id: str) -> None:
+        """Answer the fetches of a member that leaves: nobody gives back what they acquire after it has left."""
+        for fetch, of_group in (*self.under_way.items(), *self.routed.items()):
+            if of_group == group_id and fetch.member_id == member_id:
+                fetch.on(Event.MEMBER_LEAVES)
 
     async def finish(self) -> None:
         """Answer every waiting fetch now: the gateway stops."""

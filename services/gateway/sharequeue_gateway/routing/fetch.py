@@ -97,6 +97,7 @@ class RoutedFetch:
     async def _fetch_from_leaders(
         self, waiting: WaitingFetch, asked: Asked, partitions: Partitions
     ) -> Fetched | RelayedAnswer:
+        waiting.member_id = asked.member_id
         self._fetcher.fetches.routed[waiting] = asked.group_id
         try:
             if asked.fetch_id is not None and not asked.new_id:

@@ -82,7 +82,9 @@ class GroupUse:
     async def release(
         self, group_id: str, member_id: str, topics: Sequence[TopicIdPartitions]
     ) -> ReleaseMemberResponse:
-        """Close the member's share session and release what it holds of these; durable when this returns."""
+        """End the member's waiting fetches, close its share session and release what it holds of these; durable when
+        this returns."""
+        self._fetches.end_of_member(group_id, member_id)
         had_session = self._sessions.drop(group_id, member_id)
         leds = await self._with_locks(group_id, topics)
         held = 0
