@@ -9,7 +9,7 @@ import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.event_source import EventSource, StreamEvent
-from tests.http.calls import LONG_MS, Gateway, problem, ranges, wait_until
+from tests.http.calls import LONG_MS, Gateway, good, problem, ranges, wait_until
 
 Open = Any
 RESUME_MS = 30_000
@@ -264,6 +264,19 @@ def test_st_015_several_topics_are_one_stream(gateway: Gateway, open_stream: Ope
     assert ranges(source.next().data) == ["2:0-0×1"]
     gateway.produce(f"{name}-b", 0)
     assert source.next().data["batches"][0]["topic"] == f"{name}-b"
+
+
+def test_new_partitions_join_a_stream_that_waits(gateway: Gateway, open_stream: Open, name: str) -> None:
+    gateway.create_topic(name)
+    source = open_stream(name, name)
+    for partition in (1, 2):
+        before = gateway.metrics()["sharequeue_delayed_share_fetch_expires_total"]
+        good(gateway.http.patch(f"/v1/topics/{name}", json={"partitions": partition + 1}))
+        gateway.produce(name, "new", partition=partition)
+        event = source.next()
+        assert ranges(event.data) == [f"{partition}:0-0×1"]
+        assert gateway.metrics()["sharequeue_delayed_share_fetch_expires_total"] == before
+        accept(gateway, name, event)
 
 
 def test_st_016_a_deleted_topic_closes_the_stream(gateway: Gateway, open_stream: Open, name: str) -> None:

@@ -352,6 +352,12 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
     sessions = Sessions(session_cache, leader, metadata, base.routing, clock)
     members, fetcher = FetchingMembers(), Fetcher(leader, record_log, repeated, base.cluster, clock)
+
+    def topic_has_grown(name: str | None) -> None:
+        session_cache.topic_has_grown(name)
+        fetcher.fetches.topic_has_grown(name)
+
+    metadata.on_grown = topic_has_grown
     local_acknowledger = Acknowledger(leader, metadata, clock)
     acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata, clock)
     holder = Holder(leader, metadata, clock)

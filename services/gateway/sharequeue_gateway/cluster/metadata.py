@@ -108,6 +108,8 @@ class Metadata:
         older."""
         self._events: MetadataEvents | None = None
         """Given to `follow`."""
+        self.on_grown: Callable[[str | None], None] = lambda name: None
+        """Called with the name of a topic that is new or has got partitions. None: any of them may have."""
 
     # Topics
 
@@ -194,7 +196,10 @@ class Metadata:
             body = await self._coordinator.exchange(api, request, key=CLUSTER, path=path, deadline_s=deadline_s)
         topic = _decode_topic(body)
         if topic.topic_id not in changed:
+            new = topic.topic_id not in self._by_id
             self._learn(topic)
+            if new:
+                self.on_grown(topic.name)
         elif topic.topic_id in self._by_id:  # the feed may have named an earlier change, and not this one
             with contextlib.suppress(ApiError):  # the change has happened: the feed will bring it
                 await self._ask(DescribeTopicsRequest(topic_ids=[topic.topic_id]))
@@ -233,7 +238,10 @@ class Metadata:
 
     def _learn(self, described: topic_messages.Topic) -> None:
         topic = KnownTopic(described)
+        before = self._by_id.get(topic.topic_id, topic)
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
+        if before.partitions < topic.partitions:
+            self.on_grown(topic.name)
 
     def forget(self, topic_id: str) -> None:
         """Drop a deleted topic."""
@@ -356,8 +364,11 @@ class Metadata:
             changed.note(changes)
         if changes.reset:
             await self._refresh()
+            self.on_grown(None)
         for topic in changes.topics:
-            if topic.topic_id in self._by_id and topic.topic_id not in self._changed_here:
+            if topic.topic_id not in self._by_id:
+                self.on_grown(topic.name)
+            elif topic.topic_id not in self._changed_here:
                 self._learn(topic)
         await self._ask(
             DescribeTopicsRequest(

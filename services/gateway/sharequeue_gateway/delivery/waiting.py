@@ -1,8 +1,8 @@
 """One fetch under way: its wake-ups, its end, and its acknowledgements, which run beside it.
 
                    an acknowledgement      the gateway      a repeat takes     the client      the group is
-                   beside it failed        stops, or the    its place          hangs up        reset or deleted
-                                           member leaves
+                   beside it failed, or    stops, or the    its place          hangs up        reset or deleted
+                   a topic has grown       member leaves
     OPEN           ANSWERING               STOPPING         REPLACED           CLIENT_GONE     ENDED
     ANSWERING      ·                       STOPPING         REPLACED           CLIENT_GONE     ENDED
     STOPPING       ·                       ·                REPLACED           CLIENT_GONE     ENDED
@@ -18,7 +18,7 @@ at another gateway either, where it could create the group again.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from enum import IntEnum
 from typing import Final, Protocol, TypeVar
 
@@ -50,6 +50,7 @@ class Event(IntEnum):
     """The events of a fetch. The number of an event is the state that it leads to."""
 
     ACKNOWLEDGEMENT_FAILED = Life.ANSWERING
+    TOPIC_HAS_GROWN = Life.ANSWERING
     GATEWAY_STOPS = Life.STOPPING
     MEMBER_LEAVES = Life.STOPPING
     REPEATED = Life.REPLACED
@@ -110,11 +111,12 @@ class Wakings:
 
 class WaitingFetch:
     """One fetch under way. `woken`: an event has happened since its last look. `member_id`: who gets the records.
+    `topics`: the names of those of which it wants all partitions, also later ones.
 
     Before the first wait, `gone` checks the connection. From then on a disconnect wakes the fetch.
     """
 
-    __slots__ = ("_client", "_served", "_sleeper", "_wakings", "_watches", "life", "member_id", "woken")
+    __slots__ = ("_client", "_served", "_sleeper", "_wakings", "_watches", "life", "member_id", "topics", "woken")
 
     def __init__(self, client: Client, wakings: Wakings) -> None:
         self._client = client
@@ -123,6 +125,7 @@ class WaitingFetch:
         self._sleeper: asyncio.Future[None] | None = None
         self._served: asyncio.Timeout | None = None
         self.member_id = ""
+        self.topics: Collection[str] = ()
         self.life = Life.OPEN
         self.woken = False
 
@@ -140,6 +143,11 @@ class WaitingFetch:
         """Apply an event: the fetch changes its state, and wakes."""
         self.life = TRANSITIONS.get((self.life, event), self.life)
         self.wake()
+
+    def open_again(self) -> None:
+        """The next fetch of a stream waits again."""
+        if self.life is Life.ANSWERING:
+            self.life = Life.OPEN
 
     def gone(self) -> bool:
         """Whether the client has hung up. Then the fetch is over."""
@@ -249,6 +257,12 @@ class WaitingFetches:
         routed = [fetch for fetch, of_group in self.routed.items() if of_group == group_id]
         for fetch in {*self.by_group(group_id), *routed}:
             fetch.on(Event.GROUP_RESET)
+
+    def topic_has_grown(self, name: str | None) -> None:
+        """Answer the fetches that want all partitions of a topic: it has new ones. None: any topic may have."""
+        for fetch in (*self.under_way, *self.routed):
+            if fetch.topics and (name is None or name in fetch.topics):
+                fetch.on(Event.TOPIC_HAS_GROWN)
 
     def end_of_member(self, group_id: str, member_id: str) -> None:
         """Answer the fetches of a member that leaves: nobody gives back what they acquire after it has left."""

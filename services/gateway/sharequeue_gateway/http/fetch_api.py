@@ -90,6 +90,7 @@ class FetchApi:
             raise self._too_many_wait()
         asked = self._asked(group_id, request.member_id, request, None)
         waiting = self._fetcher.fetches.new(call.exchange)
+        waiting.topics = dict.fromkeys(request.topics or ())
         found: Fetched | RelayedAnswer
         try:
             acquired, faults = await self._fetcher.fetch(waiting, asked, partitions)
@@ -152,8 +153,11 @@ class FetchApi:
         acknowledgements = request.acknowledgements
         if fetches and acknowledgements and await self._routed.passes_on(asked, partitions, acknowledgements):
             asked = structs.replace(asked, acknowledgements=acknowledgements)
+        idle = session is not None and not (partitions or closing or faults or request.is_renew_ack)
 
         async def fetch() -> Fetched | RelayedAnswer:
+            if idle and not acknowledgements:
+                await self._routed.wait_for_topics(waiting, asked)
             found = await self._routed.fetch(waiting, asked, partitions) if fetches else Fetched()
             if asked.acknowledgements and found.results is None:  # the fetch could not pass them on
                 found = structs.replace(found.opened(), results=await self._acknowledge(group_id, member_id, request))
@@ -164,6 +168,7 @@ class FetchApi:
                 await self._routed.give_back(asked, found)
 
         waiting = self._fetcher.fetches.new(call.exchange)
+        waiting.topics = dict.fromkeys(request.topics or ()) if session is None else session.topics
         beside = acknowledgements and not asked.acknowledgements
         acknowledging = self._acknowledge(group_id, member_id, request) if beside else None
         found, results = await acknowledge_and_fetch(waiting, acknowledging, fetch(), give_back)
@@ -200,6 +205,8 @@ class FetchApi:
                 for partition in entry.partitions
             ],
             request.fetch_id,
+            followed=request.topics or (),
+            left=[entry.topic for entry in request.forgotten_topics],
             held_back_ms=min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS),
         )
 

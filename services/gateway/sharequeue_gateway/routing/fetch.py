@@ -94,6 +94,17 @@ class RoutedFetch:
             return found
         return await self._fetch_from_leaders(waiting, asked, partitions)
 
+    async def wait_for_topics(self, waiting: WaitingFetch, asked: Asked) -> None:
+        """Wait until a topic comes that the fetch wants, or its time is over: now it has no partition."""
+        fetches = self._fetcher.fetches
+        waiting.member_id = asked.member_id
+        fetches.routed[waiting] = asked.group_id
+        fetches.waiting[waiting] = ()
+        try:
+            await waiting.wait(max(0, asked.limits.deadline_ms - self._clock.now_ms()) / 1000)
+        finally:
+            del fetches.routed[waiting], fetches.waiting[waiting]
+
     async def _fetch_from_leaders(
         self, waiting: WaitingFetch, asked: Asked, partitions: Partitions
     ) -> Fetched | RelayedAnswer:

@@ -2,20 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidShareSessionEpoch, ShareSessionLimitReached
-from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import MAX_PARTITIONS_NAMED, SharePartitionKey, TopicIdPartition
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.routing.routing import Routing
-from sharequeue_gateway.share_partition.session import CLOSE, OPEN, ShareSessionCache
+from sharequeue_gateway.share_partition.session import CLOSE, OPEN, ShareSession, ShareSessionCache
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +25,15 @@ SPLIT_AT_ONCE: Final = 500
 
 
 class OpenSession(NamedTuple):
-    """The session of one request. `turn`: as in `Asked`. `closing`: this request closes the session."""
+    """The session of one request. `turn`: as in `Asked`. `closing`: this request closes the session. `topics`: those
+    that the session follows."""
 
     group_id: str
     member_id: str
     partitions: Sequence[TopicIdPartition]
     turn: int
     closing: bool
+    topics: Collection[str] = ()
 
 
 class Sessions:
@@ -57,9 +59,14 @@ class Sessions:
         forgotten: Sequence[TopicIdPartition],
         fetch_id: str | None,
         *,
+        followed: Sequence[str],
+        left: Sequence[str],
         held_back_ms: int,
     ) -> OpenSession:
         """Accept a fetch in a session. A refusal at the limit is delayed, so that clients do not retry in a tight loop.
+
+        Args:
+            followed: topics that the request names as a whole. left: those of which it removes partitions.
 
         Raises: ShareSessionNotFound, InvalidShareSessionEpoch, ShareSessionLimitReached.
         """
@@ -77,7 +84,30 @@ class Sessions:
             self._cache.check_room(key, added)
             session = self._cache.advance(key, epoch, now_ms, fetch_id)
             self._cache.change(session, added, forgotten)
-        return OpenSession(group_id, member_id, tuple(session.partitions), epoch, closing=False)
+        for name in followed:
+            session.followed[name] = self._size(name)
+        for name in left:
+            session.followed.pop(name, None)
+        if session.behind:
+            await self._catch_up(session)
+        partitions, topics = tuple(session.partitions), session.followed
+        return OpenSession(group_id, member_id, partitions, epoch, closing=False, topics=topics)
+
+    def _size(self, name: str) -> tuple[str, int]:
+        """A topic's id and number of partitions, as far as it is known."""
+        topic = self._metadata.known_topic(name)
+        return ("", 0) if topic is None else (topic.topic_id, topic.partitions)
+
+    async def _catch_up(self, session: ShareSession) -> None:
+        """Add the new partitions of the topics that a session follows, as far as there is room for them."""
+        await self._metadata.ask_for(dict.fromkeys(session.followed, 0))
+        session.behind = False
+        for name, (topic_id, had) in list(session.followed.items()):
+            found_id, partitions = self._size(name)
+            added = [(found_id, index) for index in range(had if found_id == topic_id else 0, partitions)]
+            if added and len(session.partitions) + len(added) <= MAX_PARTITIONS_NAMED:
+                session.followed[name] = found_id, partitions
+                self._cache.change(session, added, ())
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> OpenSession:
         """Accept an acknowledge call in a session. Raises: ShareSessionNotFound, InvalidShareSessionEpoch."""

@@ -211,7 +211,8 @@ class Stream:
     def _end(self, waiting: WaitingFetch) -> StreamEvent | None:
         """The last event of a connection that an event of `delivery/waiting.py` has ended."""
         if waiting.life is Life.STOPPING:
-            return Closed(CoordinatorNotAvailable("this gateway stops; open the stream again, at any gateway"))
+            detail = "this gateway stops, or the member has left its group; open the stream again, at any gateway"
+            return Closed(CoordinatorNotAvailable(detail))
         if waiting.life is Life.REPLACED:
             return Replaced()
         if waiting.life is Life.ENDED:
@@ -325,6 +326,7 @@ class Stream:
             return None
         shared.members.seen[self.group_id, self.member_id] = shared.members.now_s
         waiting.woken = False
+        waiting.open_again()
         asked, self._new_id = self._asked(), False
         try:
             found = await shared.fetch.fetch(waiting, asked, partitions)

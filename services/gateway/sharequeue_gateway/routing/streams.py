@@ -98,6 +98,7 @@ class Streams:
         A connection that is lost before its first event never belonged to the stream.
         """
         waiting = self._fetches.new(client)
+        waiting.topics = opening.topics
         stream, after = self._connect(waiting, opening)
         stream.pulse = pulse
         loop = asyncio.get_running_loop()

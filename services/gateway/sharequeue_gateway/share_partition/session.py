@@ -27,13 +27,19 @@ def next_epoch(epoch: int) -> int:
 
 
 class ShareSession:
-    """The session of one member. `epoch`: of its next request. `last_fetch_id`: of its last fetch."""
+    """The session of one member. `epoch`: of its next request. `last_fetch_id`: of its last fetch.
 
-    __slots__ = ("epoch", "key", "last_fetch_id", "partitions", "used_at_ms")
+    `followed`: the topics of which it has all partitions, also later ones: by name the id, and how many it has had.
+    `behind`: whether one of them may have more by now.
+    """
+
+    __slots__ = ("behind", "epoch", "followed", "key", "last_fetch_id", "partitions", "used_at_ms")
 
     def __init__(self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int) -> None:
         self.key = key
         self.partitions: dict[TopicIdPartition, None] = dict.fromkeys(partitions)
+        self.followed: dict[str, tuple[str, int]] = {}
+        self.behind = False
         self.epoch = 1
         self.used_at_ms = now_ms
         self.last_fetch_id: str | None = None
@@ -88,6 +94,12 @@ class ShareSessionCache:
         session.partitions.update(dict.fromkeys(added))
         for partition in forgotten:
             session.partitions.pop(partition, None)
+
+    def topic_has_grown(self, name: str | None) -> None:
+        """A topic has new partitions: note it in the sessions that follow it. None: any topic may have."""
+        for session in self._sessions.values():
+            if session.followed and (name is None or name in session.followed):
+                session.behind = True
 
     def check_room(self, key: SessionKey, added: Sequence[TopicIdPartition]) -> None:
         """Raises: ShareSessionNotFound; InvalidRequest (422): with these a session has more than
