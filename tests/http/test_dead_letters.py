@@ -364,6 +364,19 @@ def test_large_dead_letters_are_written_one_mebibyte_at_a_time(
     assert sizes == [(2,)] * 6
 
 
+def test_what_a_group_rejects_from_its_own_dead_letter_topic_stays_there_alone(gateway: Gateway, name: str) -> None:
+    """A further letter of it would come back to the group, for ever."""
+    own = f"dlq.{name}"
+    gateway.produce(name, 1)
+    gateway.acquire(name, name)
+    reject(gateway, name, 0, 0)
+    gateway.letters(own, 1)
+    assert gateway.acquire(name, own, max_wait_ms=LONG_MS) == ["0-0×1"]
+    assert gateway.settle(name, own, 0, 0, "reject") == "applied"
+    wait_until(lambda: gateway.window(name, own) == (1, []))
+    assert gateway.log_ends(own) == [1]
+
+
 def test_gaps_make_no_dead_letters(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 3)
     gateway.acquire(name, name)

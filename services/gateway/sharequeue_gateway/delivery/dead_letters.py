@@ -127,6 +127,12 @@ class DeadLetterWriter:
         except Exception as fault:
             self._try_again(ranges, fault)
             return
+        if isinstance(destination, KnownTopic) and destination.topic_id == led.key.topic_id:
+            for pending in ranges:  # they are in the dead-letter topic: a further letter would come back, and so on
+                self._queue.remove(pending)
+                if not led.fenced:
+                    self._archive(led, pending.letter)
+            return
         for together in _portions(ranges):
             try:
                 await self._write_ranges(led, together, destination)
