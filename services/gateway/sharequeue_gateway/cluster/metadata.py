@@ -124,9 +124,10 @@ class Metadata:
         topic = self._by_id.get(topic_id)
         return None if topic is None else topic.name
 
-    def knows(self, name: str, partition: int) -> bool:
+    def knows(self, name: str, partition: int, topic_id: str | None = None) -> bool:
+        """Whether a topic is known with a partition, and with this id if one is given."""
         topic = self._by_name.get(name)
-        return topic is not None and partition < topic.partitions
+        return topic is not None and partition < topic.partitions and topic_id in (None, topic.topic_id)
 
     def topics(self) -> Iterable[KnownTopic]:
         return self._by_id.values()
