@@ -8,6 +8,7 @@ from sharequeue.client import AcknowledgementError
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json, good, outcomes
 from tests.http.client_calls import consumers, in_event_loop
+from tests.http.test_redrive import dead, redrive
 from tests.http.test_settling import commit, problem, values
 from tests.http.test_transactions import begin
 
@@ -106,3 +107,21 @@ async def test_the_client_settles_no_record_of_the_new_topic(gateway: Gateway, s
         for record in new:
             consumer.acknowledge(record)
         assert await consumer.commit() == {(name, 0): 5}
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_redriving_sends_no_record_of_the_new_topic(gateway: Gateway, name: str, copied: bool) -> None:
+    gateway.configure(name, share_auto_offset_reset="earliest", errors_deadletterqueue_copy_record_enable=copied)
+    gateway.create_topic(name)
+    gateway.produce(name, "dead")
+    dead(gateway, name, name, 1)
+    again(gateway, name)
+    assert gateway.acquire(name, name) == ["0-4×1"]
+    assert gateway.settle(name, name, 0, 4, "accept") == "applied"
+    if not copied:
+        assert redrive(gateway, name) == {"matched": 1, "redriven": 0, "skipped_count": 1}
+        assert gateway.acquire(name, name) == []
+    else:
+        assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
+        (batch,) = gateway.fetch(name, name)["batches"]
+        assert [record["value"] for record in batch["records"]] == ["dead"]
