@@ -6,9 +6,11 @@ import pytest
 
 from sharequeue.client import AcknowledgementError
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway, Json, good, outcomes
+from tests.event_source import EventSource
+from tests.http.calls import Gateway, Json, good, outcomes, ranges, wait_until
 from tests.http.client_calls import consumers, in_event_loop
 from tests.http.test_redrive import dead, redrive
+from tests.http.test_sessions_and_deleted_topics import WAITING
 from tests.http.test_settling import commit, problem, values
 from tests.http.test_transactions import begin
 
@@ -125,3 +127,27 @@ def test_redriving_sends_no_record_of_the_new_topic(gateway: Gateway, name: str,
         assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
         (batch,) = gateway.fetch(name, name)["batches"]
         assert [record["value"] for record in batch["records"]] == ["dead"]
+
+
+def test_a_stream_has_all_its_room_for_the_new_topic(gateway: Gateway, shared_stack: Stack, name: str) -> None:
+    """Another topic keeps it open. What it was sent of the deleted one is not held any more."""
+    other = f"{name}-other"
+    for topic in (name, other):
+        gateway.create_topic(topic)
+    gateway.configure(name, share_auto_offset_reset="earliest")
+    gateway.produce(name, *range(5))
+    waiting = gateway.metrics()[WAITING]
+    source = EventSource(shared_stack.url, name, f"{name},{other}", window=10)
+    try:
+        assert ranges(source.next().data) == ["0-4×1"]
+        wait_until(lambda: gateway.metrics()[WAITING] == waiting + 1)
+        again(gateway, name)
+        gateway.produce(name, *range(5, 10))
+        seen: list[int] = []
+        while len(seen) < 10:  # a problem of the deleted topic may come first
+            for batch in source.next().data.get("batches", ()):
+                assert batch["delivery_count"] == 1, "it holds ten: no lock ends first"
+                seen += range(batch["first_offset"], batch["last_offset"] + 1)
+        assert seen == [*range(10)]
+    finally:
+        source.cut()
