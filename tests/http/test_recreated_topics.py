@@ -18,10 +18,10 @@ UNKNOWN_TOPIC_ID = 100
 HELD = ["0-4 ACQUIRED×1"]
 
 
-def again(gateway: Gateway, topic: str) -> None:
+def again(gateway: Gateway, topic: str, **config: str) -> None:
     """Delete a topic, make it again, and produce five records."""
     assert gateway.http.delete(f"/v1/topics/{topic}").status_code == 204
-    gateway.create_topic(topic)
+    gateway.create_topic(topic, **config)
     gateway.produce(topic, *(f"new {number}" for number in range(5)))
 
 
@@ -151,3 +151,23 @@ def test_a_stream_has_all_its_room_for_the_new_topic(gateway: Gateway, shared_st
         assert seen == [*range(10)]
     finally:
         source.cut()
+
+
+def test_a_job_removes_no_record_of_the_new_topic(gateway: Gateway, name: str) -> None:
+    """The jobs `archive` and `compact` describe a topic, and delete its records when they have read it."""
+    gateway.create_topic(name, cleanup_policy="compact")
+    old = gateway.describe_topic(name)["topic_id"]
+    again(gateway, name, cleanup_policy="compact")
+    gateway.produce(name, "newest batch")
+    path, new = f"/v1/topics/{name}", gateway.describe_topic(name)["topic_id"]
+    removal = {"base_offset": 0, "generation": 0, "remove": [{"first_offset": 0, "last_offset": 0}]}
+    calls: dict[str, Json] = {
+        f"{path}/partitions/0/replace-batches": {"batches": [removal]},
+        f"{path}/delete-records": {"partitions": [{"partition": 0, "before_offset": 5}]},
+    }
+    for call, body in calls.items():
+        problem(gateway.http.post(call, json=body | {"topic_id": old}), 404, UNKNOWN_TOPIC_ID)
+        assert [record["offset"] for record in gateway.read(name)["records"]] == [0, 1, 2, 3, 4, 5]
+    for call, body in calls.items():
+        good(gateway.http.post(call, json=body | {"topic_id": new}))
+    assert [record["offset"] for record in gateway.read(name, offset=5)["records"]] == [5]

@@ -29,10 +29,10 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT32, MAX_INT64, AcknowledgeType
+from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.cluster.metadata import ANEW, KnownTopic, Metadata, no_longer
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
@@ -229,7 +229,7 @@ async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowle
         topic, partition = acknowledgement.topic, acknowledgement.partition
         if not metadata.knows(topic, partition, acknowledgement.topic_id):
             if metadata.knows(topic, partition):
-                partition = MAX_INT32  # no topic has it, so the topic is asked for although its name is known
+                partition = ANEW
             partitions[topic] = max(partitions.get(topic, 0), partition)
     if not partitions:
         return None
@@ -320,7 +320,7 @@ async def check_all(
                         away = await ask_for_topics(metadata, acknowledgements[index:])
                     topic = metadata.known_topic_with(name, partition)
                     if topic_id is not None and topic_id != topic.topic_id:
-                        raise UnknownTopicId(f"the topic of id {topic_id[:36]} was deleted; another one has its name")
+                        raise no_longer(topic_id)
                 if at is not None:  # what came before it in this call is of the deleted topic
                     raise NotLeaderOrFollower("the topic was made again just now; repeat the acknowledgement")
                 at = partitions[name, partition] = AtPartition(topic, partition, array("I"))
