@@ -78,7 +78,7 @@ ADVICE: Final = {
     "THROTTLING_QUOTA_EXCEEDED": "Repeat the request later.",
     "PRODUCER_FENCED": "A newer producer has this transactional id: stop this producer.",
     "INVALID_UPDATE_VERSION": "The batch was replaced since it was listed: list it again.",
-    "UNKNOWN_TOPIC_ID": "The topic was deleted: leave it out of the session.",
+    "UNKNOWN_TOPIC_ID": "The topic was deleted: leave it out of the session. Records of it need no acknowledgement.",
     "TRANSACTIONAL_ID_NOT_FOUND": "Correct the id. A transaction is known for at least 25 hours after its end.",
     "FENCED_MEMBER_EPOCH": "The member's epoch is an old one: join again with `member_epoch` 0.",
     "INVALID_RECORD_STATE": "The member does not hold these records any more. They come again, to it or to another one.",

@@ -143,7 +143,14 @@ class GroupClient(GatewayClient):
             if not gone and not BY_CODE[fault.code].retriable:
                 raise PipelineError(f"{fault.topic}-{fault.partition}: {fault.code}: {fault.detail}")
         ranges = [
-            Range(batch.topic, batch.partition, batch.first_offset, batch.last_offset, batch.delivery_count)
+            Range(
+                batch.topic,
+                batch.partition,
+                batch.first_offset,
+                batch.last_offset,
+                batch.delivery_count,
+                batch.topic_id,
+            )
             for batch in response.batches
         ]
         return ranges, response.acquisition_lock_timeout_ms
@@ -231,6 +238,7 @@ class GroupClient(GatewayClient):
         acknowledgements = [
             Acknowledgement(
                 topic=entry.topic,
+                topic_id=entry.topic_id or None,
                 partition=entry.partition,
                 first_offset=entry.first_offset,
                 last_offset=entry.last_offset,

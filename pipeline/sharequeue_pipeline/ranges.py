@@ -5,13 +5,17 @@ from typing import Any, NamedTuple
 
 
 class Range(NamedTuple):
-    """Offsets of one partition, `last_offset` inclusive, acquired with one delivery count (0: not acquired)."""
+    """Offsets of one partition, `last_offset` inclusive, acquired with one delivery count (0: not acquired).
+
+    `topic_id`: of the topic from which they were acquired; another topic may have its name later.
+    """
 
     topic: str
     partition: int
     first_offset: int
     last_offset: int
     delivery_count: int = 0
+    topic_id: str = ""
 
     @property
     def size(self) -> int:
@@ -19,7 +23,7 @@ class Range(NamedTuple):
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
-    """The same offsets in order. Neighbours with the same delivery count become one range."""
+    """The same offsets in order. Neighbours of one topic id with the same delivery count become one range."""
     result: list[Range] = []
     for entry in sorted(ranges):
         last = result[-1] if result else None
@@ -28,6 +32,7 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
             and last[:2] == entry[:2]
             and last.last_offset + 1 == entry.first_offset
             and last.delivery_count == entry.delivery_count
+            and last.topic_id == entry.topic_id
         ):
             result[-1] = last._replace(last_offset=entry.last_offset)
         else:
@@ -39,7 +44,7 @@ def divided(ranges: Iterable[Range], others: Iterable[Range]) -> tuple[list[Rang
     """Cut ranges where others begin and end. Returns: the parts that others cover, and the rest, both in order.
 
     Both are in any order; the ranges are disjoint, and the others may overlap.
-    A part keeps the delivery count of its range.
+    A part keeps the delivery count and the topic id of its range.
     """
     inside: list[Range] = []
     outside: list[Range] = []
@@ -66,22 +71,24 @@ def divided(ranges: Iterable[Range], others: Iterable[Range]) -> tuple[list[Rang
 
 
 def encode(ranges: Sequence[Range]) -> dict[str, dict[str, str]]:
-    """Ranges as JSON: `{"orders":{"0":"17-2016:1,3000-3001:2"}}`, first offset, last offset, delivery count."""
+    """Ranges as JSON: `{"orders/4799b8f4-…":{"0":"17-2016:1,3000-3001:2"}}`, by topic and topic id: first offset, last
+    offset, delivery count."""
     texts: dict[str, dict[str, list[str]]] = {}
-    for topic, partition, first, last, count in ranges:
-        texts.setdefault(topic, {}).setdefault(str(partition), []).append(f"{first}-{last}:{count}")
+    for topic, partition, first, last, count, topic_id in ranges:
+        texts.setdefault(f"{topic}/{topic_id}", {}).setdefault(str(partition), []).append(f"{first}-{last}:{count}")
     return {topic: {name: ",".join(parts) for name, parts in found.items()} for topic, found in texts.items()}
 
 
 def decode(encoded: dict[str, Any]) -> list[Range]:
     """The inverse of `encode`."""
     ranges = []
-    for topic, partitions in encoded.items():
+    for name, partitions in encoded.items():
+        topic, _, topic_id = name.partition("/")
         for partition, text in partitions.items():
             for part in text.split(","):
                 offsets, _, count = part.partition(":")
                 first, _, last = offsets.partition("-")
-                ranges.append(Range(topic, int(partition), int(first), int(last), int(count)))
+                ranges.append(Range(topic, int(partition), int(first), int(last), int(count), topic_id))
     return ranges
 
 

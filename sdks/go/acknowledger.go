@@ -95,7 +95,8 @@ func (w *Worker) send(acknowledgements []api.Acknowledgement) ([]api.Acknowledge
 
 func one(b api.FetchedBatch, first, last int64, word api.AcknowledgeType, reason string) api.Acknowledgement {
 	outcome := api.Acknowledgement{
-		Topic: b.Topic, Partition: b.Partition, FirstOffset: first, LastOffset: last, DeliveryCount: &b.DeliveryCount, Type: &word,
+		Topic: b.Topic, TopicId: &b.TopicId, Partition: b.Partition, FirstOffset: first, LastOffset: last, DeliveryCount: &b.DeliveryCount,
+		Type: &word,
 	}
 	if reason != "" {
 		text := []rune(reason)

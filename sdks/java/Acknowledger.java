@@ -130,6 +130,7 @@ final class Acknowledger {
   /** An acknowledgement of some records of a batch. */
   static Acknowledgement one(FetchedBatch batch, long first, long last, AcknowledgeType type) {
     Acknowledgement one = new Acknowledgement().topic(batch.getTopic()).partition(batch.getPartition()).type(type);
-    return one.firstOffset(first).lastOffset(last).deliveryCount(batch.getDeliveryCount());
+    one.topicId(batch.getTopicId()).deliveryCount(batch.getDeliveryCount());
+    return one.firstOffset(first).lastOffset(last);
   }
 }

@@ -100,6 +100,7 @@ def one(
     """An acknowledgement of some records of a batch. A reason has at most 1,024 characters of Unicode."""
     return Acknowledgement(
         topic=batch.topic,
+        topic_id=batch.topic_id,
         partition=batch.partition,
         first_offset=first,
         last_offset=last,

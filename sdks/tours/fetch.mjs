@@ -18,8 +18,8 @@ await call(`topics/${topic}/records`, { records: [{ value: "one" }, { value: "tw
 const wanted = { topics: [topic], member_id: "node", max_wait_ms: 5000 };
 const { batches } = await call(`share-groups/${topic}/fetch`, wanted);
 assert.deepEqual(batches.map(({ records }) => records.map(({ value }) => value)), [["one", "two"]]);
-const { partition, first_offset, last_offset, delivery_count } = batches[0];
-const accept = { topic, partition, first_offset, last_offset, delivery_count, type: "accept" };
+const { topic_id, partition, first_offset, last_offset, delivery_count } = batches[0];
+const accept = { topic, topic_id, partition, first_offset, last_offset, delivery_count, type: "accept" };
 const accepted = await call(`share-groups/${topic}/acknowledge`, { member_id: "node", acknowledgements: [accept] });
 assert.equal(accepted.failed_count, 0);
 assert.deepEqual((await call(`share-groups/${topic}/fetch`, { ...wanted, max_wait_ms: 0 })).batches, []);

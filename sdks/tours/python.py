@@ -23,7 +23,7 @@ with client:
     fetch = {"topics": [topic], "member_id": kind, "max_wait_ms": 5000}
     (batch,) = call(f"share-groups/{topic}/fetch", fetch)["batches"]
     assert [record["value"] for record in batch["records"]] == ["one", "two"], batch
-    names = ("topic", "partition", "first_offset", "last_offset", "delivery_count")
+    names = ("topic", "topic_id", "partition", "first_offset", "last_offset", "delivery_count")
     accept = {**{name: batch[name] for name in names}, "type": "accept"}
     accepted = call(f"share-groups/{topic}/acknowledge", {"member_id": kind, "acknowledgements": [accept]})
     assert accepted["failed_count"] == 0, accepted

@@ -88,6 +88,6 @@ export class Acknowledger {
 }
 
 export function one(batch: Batch, offset: number, type: Word): Acknowledgement {
-  const { topic, partition, delivery_count } = batch;
-  return { topic, partition, first_offset: offset, last_offset: offset, delivery_count, type };
+  const { topic, topic_id, partition, delivery_count } = batch;
+  return { topic, topic_id, partition, first_offset: offset, last_offset: offset, delivery_count, type };
 }

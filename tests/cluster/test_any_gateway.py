@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
-from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
+from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
 from tests.http.calls import HANG_S, LONG_MS, Gateway, woken
 
@@ -33,6 +33,23 @@ def test_each_record_goes_to_one_of_the_clients_of_all_gateways(clients: list[ht
     for client in clients:
         offsets = client.get(f"/v1/share-groups/{name}/offsets").json()
         assert {p["lag"] for topic in offsets["topics"] for p in topic["partitions"]} == {0}
+
+
+def test_acknowledgements_of_a_topic_that_was_made_again(clients: list[httpx.Client], name: str) -> None:
+    """The old ones are refused and the new ones applied, whichever gateway gets them and leads."""
+    old: list[dict] = []
+    for turn in range(4):
+        make_topic(clients[0], name, PARTITIONS)
+        for partition in range(PARTITIONS):
+            produce(clients[turn % 3], name, partition, 2)
+        answer = fetch(clients[turn % 3], name, topics=[name], max_wait_ms=0, member_id="m")
+        accepts = acknowledgements_of(answer, "accept")
+        if turn:
+            both = {"member_id": "m", "acknowledgements": [*old, *accepts]}
+            given = clients[(turn + 1) % 3].post(f"/v1/share-groups/{name}/acknowledge", json=both).json()["results"]
+            assert [result.get("kafka_code") for result in given] == [100] * PARTITIONS + [None] * PARTITIONS
+        old = accepts
+        assert clients[(turn + 2) % 3].delete(f"/v1/topics/{name}").status_code == 204
 
 
 def test_max_records_holds_over_all_leaders(clients: list[httpx.Client], name: str) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sharequeue_gateway.cluster.metadata import KnownTopic
 from sharequeue_gateway.delivery.acknowledging import again, check
 from sharequeue_gateway.share_partition.machine import Acknowledged, AcknowledgementBatch
 
@@ -11,6 +12,7 @@ from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import AcknowledgeType, Reason
 from tests.core.share_partition_driver import Driver, fetched, refused
+from tests.shell.test_metadata import described
 
 # AK: rules of state
 
@@ -291,4 +293,6 @@ def test_only_the_holder_can_renew_a_lock_that_has_not_ended() -> None:
 )
 def test_an_acknowledgement_that_is_sent_again_is_the_one_that_was_checked(fields: dict[str, Any]) -> None:
     first = Acknowledgement(topic="orders", partition=2, first_offset=5, last_offset=7, **fields)
-    assert check(again("orders", 2, check(first))) == check(first)
+    repeated = again(KnownTopic(described("orders", "id-1")), 2, check(first))
+    assert check(repeated) == check(first)
+    assert (repeated.topic, repeated.topic_id, repeated.partition) == ("orders", "id-1", 2)

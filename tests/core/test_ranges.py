@@ -24,7 +24,7 @@ def disjoint(draw: st.DrawFn) -> list[Range]:
 
 def offsets(ranges: list[Range]) -> dict[tuple[str, int, int], int]:
     found: dict[tuple[str, int, int], int] = {}
-    for topic, partition, first, last, count in ranges:
+    for topic, partition, first, last, count, _ in ranges:
         for offset in range(first, last + 1):
             assert (topic, partition, offset) not in found
             found[topic, partition, offset] = count
@@ -56,6 +56,13 @@ def test_an_offset_holds_ranges(ranges: list[Range]) -> None:
     assert sorted(decode(json.loads(json.dumps(encode(ranges))))) == sorted(ranges)
 
 
+def test_ranges_of_a_topic_that_was_made_again_stay_apart() -> None:
+    """Its name and offsets begin again, and its id is another."""
+    both = [Range("a", 0, 0, 4, 1, "old"), Range("a", 0, 5, 9, 1, "new")]
+    assert joined(both) == decode(encode(both)) == both
+    assert divided(both, [Range("a", 0, 3, 6)])[0] == [Range("a", 0, 3, 4, 1, "old"), Range("a", 0, 5, 6, 1, "new")]
+
+
 @given(disjoint(), st.integers(1, 12))
 def test_tasks_share_ranges_evenly(ranges: list[Range], parts: int) -> None:
     shares = split(ranges, parts)
@@ -66,8 +73,9 @@ def test_tasks_share_ranges_evenly(ranges: list[Range], parts: int) -> None:
 
 
 def test_ranges_in_an_offset_are_compact_text() -> None:
-    ranges = [Range("orders", 0, 17, 2016, 1), Range("orders", 0, 3000, 3001, 2), Range("orders", 4, 5, 5, 1)]
-    assert encode(ranges) == {"orders": {"0": "17-2016:1,3000-3001:2", "4": "5-5:1"}}
+    places = [(0, 17, 2016, 1), (0, 3000, 3001, 2), (4, 5, 5, 1)]
+    ranges = [Range("orders", *place, topic_id="id") for place in places]
+    assert encode(ranges) == {"orders/id": {"0": "17-2016:1,3000-3001:2", "4": "5-5:1"}}
 
 
 def test_an_empty_range_belongs_to_no_task() -> None:

@@ -149,6 +149,7 @@ async def test_deferred_acknowledgements_may_follow_many_polls(stack: Stack, nam
 def test_acknowledgements_are_sent_once_per_run_of_offsets() -> None:
     batch = FetchedBatch(
         topic="t",
+        topic_id="id",
         partition=0,
         first_offset=10,
         last_offset=19,
@@ -240,6 +241,7 @@ async def test_commits_in_the_background_report_to_their_callback(stack: Stack, 
 def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:
     batch = FetchedBatch(
         topic="t",
+        topic_id="id",
         partition=0,
         first_offset=0,
         last_offset=1,

@@ -30,6 +30,7 @@ def test_dq_001_the_headers_name_the_source_of_a_dead_letter(gateway: Gateway, n
         assert (letter["offset"], letter["key"], letter["value"]) == (offset, None, None)
         assert letter["headers"] == {
             "__dlq.errors.topic": name,
+            "__dlq.errors.topic.id": gateway.describe_topic(name)["topic_id"],
             "__dlq.errors.partition": "0",
             "__dlq.errors.offset": str(offset),
             "__dlq.errors.group": name,

@@ -198,6 +198,7 @@ def test_a_fetched_batch_has_the_fields_of_the_contract(gateway: Gateway, name: 
     first, second = batch.pop("records")
     assert batch.pop("lock_expires_at_ms") > 0
     assert (batch.pop("lock_duration_ms"), batch.pop("attempt")) == (30_000, 1)
+    assert batch.pop("topic_id") == gateway.describe_topic(name)["topic_id"]
     assert batch == {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 1, "delivery_count": 1}
     assert first == {"offset": 0, **produced}
     assert second.pop("timestamp_ms") > 0

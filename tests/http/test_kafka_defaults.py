@@ -141,4 +141,4 @@ def test_dead_letters_carry_no_headers_of_the_record(own_gateway: Gateway, name:
     wait_until(lambda: gateway.log_ends(dead) == [1])
     (letter,) = gateway.read(dead)["records"]
     assert letter["value"] == "a"
-    assert {header.rsplit(".", 1)[0] for header in letter["headers"]} <= {"__dlq.errors", "__dlq.errors.delivery"}
+    assert [header for header in letter["headers"] if not header.startswith("__dlq.errors.")] == []

@@ -12,6 +12,16 @@ MUTANTS = [
             "",
         ),
         (
+            "ranges: those of a topic that was made again stay apart",
+            "            and last.topic_id == entry.topic_id\n",
+            "",
+        ),
+        (
+            "ranges: the checkpoint keeps the topic id",
+            'topic, _, topic_id = name.partition("/")',
+            'topic, topic_id = name.partition("/")[0], ""',
+        ),
+        (
             "ranges: a gap of one offset stays when neighbours are joined",
             "last.last_offset + 1 == entry.first_offset",
             "last.last_offset + 2 >= entry.first_offset",
@@ -58,7 +68,7 @@ MUTANTS = [
         ),
         ("ranges: no task is without offsets", "    parts = min(parts, total)\n", ""),
         ("ranges: no task gets an empty range", "if entry.size > 0)", "if entry.size >= 0)"),
-        ("ranges: delivery counts are read back", "int(last), int(count)))", "int(last), 1))"),
+        ("ranges: delivery counts are read back", "int(last), int(count), topic_id))", "int(last), 1, topic_id))"),
         (
             "ranges: each partition of a topic has its number",
             "        found.setdefault(topic, {})[str(partition)] = number\n",

@@ -389,7 +389,8 @@ def test_locks_are_not_renewed_if_the_group_forbids_it(stack: Stack, gateway: Ga
     produce(gateway, name, 4)
     reader = stream_reader(stack, name)
     offset = reader.latestOffset(reader.initialOffset(), LIMIT)
-    assert ranges.decode(offset["ranges"]) == [Range(name, 0, 0, 3, 1)]
+    topic_id = gateway.describe_topic(name)["topic_id"]
+    assert ranges.decode(offset["ranges"]) == [Range(name, 0, 0, 3, 1, topic_id)]
     assert not renewals()
     assert reader.latestOffset(offset, LIMIT) == offset
     reader.stop()

@@ -22,6 +22,7 @@ def answer(led: dict[int, str | None]) -> FetchResponse:
         batches=[
             FetchedBatch(
                 topic="t",
+                topic_id="id",
                 partition=partition,
                 first_offset=0,
                 last_offset=0,

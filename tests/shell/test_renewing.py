@@ -19,6 +19,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 def delivery(offset: int) -> Delivery:
     batch = FetchedBatch(
         topic="t",
+        topic_id="id",
         partition=0,
         first_offset=offset,
         last_offset=offset,

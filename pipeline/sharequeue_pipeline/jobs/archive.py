@@ -184,7 +184,7 @@ def command(
         deleted = archiver.deletable(gateway.start_offsets(topic, described.topic_id)) if delete_records else {}
         if deleted:
             archiver.verify(segment_records, deleted)
-            gateway.delete_records(topic, deleted)
+            gateway.delete_records(described, deleted)
         report = archiver.report(deleted)
     if as_json:
         echo_json(report)

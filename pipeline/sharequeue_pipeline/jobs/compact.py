@@ -142,7 +142,9 @@ def with_bases(bases: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
     return add
 
 
-def replacing(target: GatewayOptions, topic: str, listings: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def replacing(
+    target: GatewayOptions, topic: TopicDescription, listings: Any
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """A function for mapInArrow: it removes sorted (partition, base_offset, offset), and yields counts by partition."""
 
     def send(batches: Iterable[Any]) -> Iterator[Any]:
@@ -244,7 +246,7 @@ class Compactor:
                 for offset in range(batch.base_offset, batch.last_offset + 1)
             )
             for _, request in _requests(rows, self._listings):
-                self._gateway.replace(self._topic.name, partition, request)
+                self._gateway.replace(self._topic, partition, request)
         listed = list_batches(self._gateway, self._topic, self._now_ms)
         self._listings = {
             place: listed[place]._replace(records=before.records) for place, before in self._listings.items()
@@ -276,9 +278,7 @@ class Compactor:
             .mapInArrow(with_bases(bases), "partition int, base_offset bigint, offset bigint")
             .repartition("partition", "base_offset")
             .sortWithinPartitions("partition", "base_offset", "offset")
-            .mapInArrow(
-                replacing(self._target, self._topic.name, listings), "partition int, batches bigint, records bigint"
-            )
+            .mapInArrow(replacing(self._target, self._topic, listings), "partition int, batches bigint, records bigint")
             .groupBy("partition")
             .agg(f.sum("batches").alias("batches"), f.sum("records").alias("records"))
             .collect()

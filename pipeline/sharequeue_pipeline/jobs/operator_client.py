@@ -15,7 +15,12 @@ from sharequeue.protocol.messages.compaction import (
 )
 from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupOffsets
 from sharequeue.protocol.messages.in_flight import InFlightPartition, InFlightQuery
-from sharequeue.protocol.messages.topics import CreateTopicRequest, DeleteRecordsPartition, DeleteRecordsRequest
+from sharequeue.protocol.messages.topics import (
+    CreateTopicRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    TopicDescription,
+)
 from sharequeue_pipeline.errors import refused
 from sharequeue_pipeline.gateway_client import GatewayClient
 
@@ -90,10 +95,11 @@ class OperatorClient(GatewayClient):
                 return None
             raise refused(error, self._options.url) from None
 
-    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
-        """Delete records. `before`: the new log start, by partition."""
+    def delete_records(self, topic: TopicDescription, before: Mapping[int, int]) -> None:
+        """Delete records of this topic, not of a later one of its name. `before`: the new log start, by partition."""
         partitions = [DeleteRecordsPartition(partition=place, before_offset=at) for place, at in sorted(before.items())]
-        self.ask(apis.DELETE_RECORDS, DeleteRecordsRequest(partitions=partitions), topic=topic)
+        request = DeleteRecordsRequest(partitions=partitions, topic_id=topic.topic_id)
+        self.ask(apis.DELETE_RECORDS, request, topic=topic.name)
 
     def batches(self, topic: str, partition: int, first_offset: int, end_offset: int) -> Iterator[RecordBatchListing]:
         """The stored batches from the one with `first_offset` to the last one that begins below `end_offset`."""
@@ -108,10 +114,12 @@ class OperatorClient(GatewayClient):
                 return
             first_offset = page.next_offset
 
-    def replace(self, topic: str, partition: int, batches: Sequence[BatchReplacement]) -> list[ReplacedBatch]:
+    def replace(
+        self, topic: TopicDescription, partition: int, batches: Sequence[BatchReplacement]
+    ) -> list[ReplacedBatch]:
         """Remove records from stored batches. Returns: the batches after it, with their new generations."""
-        request = ReplaceRecordBatchesRequest(batches=list(batches))
+        request = ReplaceRecordBatchesRequest(batches=list(batches), topic_id=topic.topic_id)
         answer: list[ReplacedBatch] = self.ask(
-            apis.REPLACE_RECORD_BATCHES, request, topic=topic, partition=partition
+            apis.REPLACE_RECORD_BATCHES, request, topic=topic.name, partition=partition
         ).batches
         return answer

@@ -2,7 +2,7 @@
 
 An offset holds what one micro-batch acquired, so Spark's own write-ahead log has it before the batch runs:
 
-    {"member_id": …, "batch": 7, "lost": 0, "isolating": 0, "ranges": {"orders": {"0": "17-2016:1,3000-3001:2"}}}
+    {"member_id": …, "batch": 7, "lost": 0, "isolating": 0, "ranges": {"orders/4799b8f4-…": {"0": "17-2016:1"}}}
 
 Spark passes the offset of the last finished batch to `latestOffset`. The reader accepts the ranges of that batch there,
 before it acquires more. `commit` would be too late: Spark calls it after it has planned the next batch, and a group

@@ -5,7 +5,7 @@ and while a batch runs (`settle`). So the planning process writes how to reach t
 writes what a job settled, which the planning process must not accept:
 
     <member id>             {"url": …, "token": …, "timeout_ms": …, "group": …, "on_error": …}
-    <member id>.settled     one line for each call of `settle`: {"batch": 7, "ranges": {"orders": {"0": "17-17:1"}}}
+    <member id>.settled     one line for each call of `settle`: {"batch": 7, "ranges": {…}}
 """
 
 import json

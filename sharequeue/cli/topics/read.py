@@ -86,6 +86,7 @@ class Reading:
             self._next[partition] = read.next_offset
             batch = FetchedBatch(
                 topic=self._topic,
+                topic_id="",
                 partition=partition,
                 first_offset=0,
                 last_offset=0,

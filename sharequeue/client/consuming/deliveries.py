@@ -131,6 +131,7 @@ class Delivery:
         "records",
         "renew_at",
         "topic",
+        "topic_id",
         "undecided",
     )
 
@@ -138,6 +139,7 @@ class Delivery:
         self.group = group
         self.member_id = member_id
         self.topic = batch.topic
+        self.topic_id = batch.topic_id
         self.partition = batch.partition
         self.first_offset = batch.first_offset
         self.last_offset = batch.last_offset
@@ -238,6 +240,7 @@ def releases(held: Iterable[Delivery]) -> list["OutcomeRun"]:
 def acknowledgement_of(delivery: Delivery, first_offset: int, last_offset: int, outcome: Outcome) -> Acknowledgement:
     return Acknowledgement(
         topic=delivery.topic,
+        topic_id=delivery.topic_id,
         partition=delivery.partition,
         first_offset=first_offset,
         last_offset=last_offset,

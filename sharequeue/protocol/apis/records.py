@@ -125,6 +125,7 @@ ACKNOWLEDGE_RECORDS = Api(
     errors=(
         *GROUP_ERRORS,
         *_SESSION_ERRORS,
+        "UNKNOWN_TOPIC_ID",
         "INVALID_RECORD_STATE",
         "CONCURRENT_TRANSACTIONS",
         "MESSAGE_TOO_LARGE",

@@ -90,7 +90,7 @@ DELETE_RECORDS = Api(
     request=DeleteRecordsRequest,
     response=DeletedRecords,
     tag="Topics",
-    errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
+    errors=(*TOPIC_ERRORS, "UNKNOWN_TOPIC_ID", "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
 )
 LIST_RECORD_BATCHES = Api(
@@ -115,6 +115,6 @@ REPLACE_RECORD_BATCHES = Api(
     request=ReplaceRecordBatchesRequest,
     response=ReplacedBatches,
     tag="Topics",
-    errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE", "INVALID_UPDATE_VERSION", "MESSAGE_TOO_LARGE"),
+    errors=(*TOPIC_ERRORS, "UNKNOWN_TOPIC_ID", "OFFSET_OUT_OF_RANGE", "INVALID_UPDATE_VERSION", "MESSAGE_TOO_LARGE"),
     idempotent=True,
 )

@@ -12,6 +12,7 @@ from sharequeue.protocol.messages.fields import (
     Request,
     Response,
     TimestampMs,
+    Uuid,
     at_most,
 )
 from sharequeue.protocol.types import MAX_INT64, MAX_PAGE_SIZE, MAX_RECORDS
@@ -87,6 +88,8 @@ class ReplaceRecordBatchesRequest(Request):
 
     batches: Annotated[list[BatchReplacement], Meta(min_length=1, max_length=MAX_BATCHES)]
     """1 to 1,000 batches, ascending, of 64 MiB together unless there is one only. All are replaced, or none."""
+    topic_id: Uuid | None = None
+    """The id of the topic that is meant. If the topic of this name has another id, nothing happens."""
 
 
 class ReplacedBatch(Response):

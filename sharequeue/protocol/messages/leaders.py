@@ -72,6 +72,7 @@ class AcquiredEntry(Struct):
     """The fields of an entry of `batches` that the gateway needs to pass it on."""
 
     topic: str
+    topic_id: str
     partition: int
     first_offset: int
     last_offset: int

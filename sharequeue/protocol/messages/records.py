@@ -29,6 +29,7 @@ from sharequeue.protocol.messages.fields import (
     TopicName,
     TopicNames,
     TypeName,
+    Uuid,
     at_most,
 )
 from sharequeue.protocol.messages.problems import (
@@ -141,6 +142,9 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
 
     topic: TopicName
     """The name of the topic, as the fetched batch has it."""
+    topic_id: Uuid | None = None
+    """The `topic_id` of the fetched batch. If the topic of this name has another id, the acknowledgement fails. Always
+    send it."""
     partition: CheckedInt32
     """The number of the partition, as the fetched batch has it."""
     first_offset: CheckedInt64
@@ -236,6 +240,9 @@ class FetchedBatch(Response):
 
     topic: str
     """The name of the topic that the range belongs to."""
+    topic_id: Uuid
+    """The id of the topic. Another topic that gets the name later has another id. Send it back in the
+    acknowledgement."""
     partition: PartitionIndex
     """The number of the partition, from 0."""
     first_offset: Offset

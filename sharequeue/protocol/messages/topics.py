@@ -123,6 +123,8 @@ class DeleteRecordsRequest(Request):
 
     partitions: Annotated[list[DeleteRecordsPartition], Meta(min_length=1, max_length=MAX_PARTITIONS_NAMED)]
     """1 to 20,000 partitions of the topic. A request that names one twice is refused."""
+    topic_id: Uuid | None = None
+    """The id of the topic that is meant. If the topic of this name has another id, nothing happens."""
 
 
 class DeletedRecordsPartition(Response):

@@ -17,7 +17,13 @@ from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import DEAD_LETTER_PREFIX, ShareGroupConfig, share_group_config
-from sharequeue.protocol.errors import ApiError, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from sharequeue.protocol.errors import (
+    ApiError,
+    InvalidTopic,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from sharequeue.protocol.messages import topics as topic_messages
 from sharequeue.protocol.messages.cluster import (
     DescribeTopicsRequest,
@@ -30,7 +36,7 @@ from sharequeue.protocol.messages.cluster import (
 )
 from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery, TopicList
 from sharequeue.protocol.shards import CLUSTER
-from sharequeue.protocol.types import MAX_INT64, topic_name_fault
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, topic_name_fault
 from sharequeue_gateway import metrics
 
 log = logging.getLogger(__name__)
@@ -38,6 +44,9 @@ log = logging.getLogger(__name__)
 FEED_WAIT_MS = 20_000
 DEFAULT_LOCK_DURATION_MS = 30_000
 AWAY_DEADLINE_S = 1.0
+
+ANEW: Final = MAX_INT32
+"""A partition that no topic has: `ask_for` asks although the name is known."""
 
 _decode_topic: Final = msgspec.json.Decoder(topic_messages.Topic).decode
 
@@ -54,6 +63,11 @@ class KnownTopic:
         self.config: Mapping[str, str] = topic.config
         self.max_message_bytes = int(topic.config["max.message.bytes"])
         self.max_ahead_ms = int(topic.config.get("message.timestamp.after.max.ms", MAX_INT64))
+
+
+def no_longer(topic_id: str) -> UnknownTopicId:
+    """The error for a request that names a topic by this id and by a name that another one has."""
+    return UnknownTopicId(f"the topic of id {topic_id[:36]} was deleted; another one has its name")
 
 
 class Changed:
@@ -131,9 +145,10 @@ class Metadata:
         topic = self._by_id.get(topic_id)
         return None if topic is None else topic.name
 
-    def knows(self, name: str, partition: int) -> bool:
+    def knows(self, name: str, partition: int, topic_id: str | None = None) -> bool:
+        """Whether a topic is known with a partition, and with this id if one is given."""
         topic = self._by_name.get(name)
-        return topic is not None and partition < topic.partitions
+        return topic is not None and partition < topic.partitions and topic_id in (None, topic.topic_id)
 
     def topics(self) -> Iterable[KnownTopic]:
         return self._by_id.values()
@@ -142,11 +157,16 @@ class Metadata:
         """The topic of that name. Raises: UnknownTopicOrPartition; InvalidTopic: no topic can have that name."""
         return self.sure_topic(name) or await self.topic_with(name, 0)
 
-    async def topic_with(self, name: str, partition: int) -> KnownTopic:
+    async def topic_with(self, name: str, partition: int, topic_id: str | None = None) -> KnownTopic:
         """As `topic`. Raises: UnknownTopicOrPartition: the group coordinator does not know the topic with that
-        partition."""
+        partition. UnknownTopicId: another topic than the one of this id has the name."""
         await self.ask_for({name: partition})
-        return self.known_topic_with(name, partition)
+        if topic_id is not None and not self.knows(name, partition, topic_id):
+            await self.ask_for({name: ANEW})
+        topic = self.known_topic_with(name, partition)
+        if topic_id is not None and topic_id != topic.topic_id:
+            raise no_longer(topic_id)
+        return topic
 
     async def ask_for(self, partitions: Mapping[str, int]) -> None:
         """Learn these topics, with one request for all. `partitions`: by name, a partition that the topic should have.

@@ -24,6 +24,7 @@ from sharequeue.protocol.errors import (
     InvalidRecordState,
     InvalidRequest,
     NotLeaderOrFollower,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -31,7 +32,7 @@ from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.cluster.metadata import ANEW, KnownTopic, Metadata, no_longer
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
@@ -202,11 +203,12 @@ def failed_of(results: Iterable[AcknowledgementResult]) -> int:
     return sum(result.status in ("failed", "unknown") for result in results)
 
 
-def again(topic: str, partition: int, batch: AcknowledgementBatch) -> Acknowledgement:
-    """The acknowledgement that a batch was checked from, to send it again."""
+def again(topic: KnownTopic, partition: int, batch: AcknowledgementBatch) -> Acknowledgement:
+    """The acknowledgement that a batch was checked from, to send it again: of this topic, not of a later one."""
     types = tuple(_TYPE_NAMES[acknowledge_type] for acknowledge_type in batch.types)
     return Acknowledgement(
-        topic=topic,
+        topic=topic.name,
+        topic_id=topic.topic_id,
         partition=partition,
         first_offset=batch.first_offset,
         last_offset=batch.last_offset,
@@ -221,11 +223,13 @@ def again(topic: str, partition: int, batch: AcknowledgementBatch) -> Acknowledg
 
 
 async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowledgement]) -> ApiError | None:
-    """Learn the acknowledged topics and partitions that are unknown. Returns: the error if there is no answer."""
+    """Learn the acknowledged topics, partitions and ids that are unknown. Returns: the error if there is no answer."""
     partitions: dict[str, int] = {}
     for acknowledgement in acknowledgements:
         topic, partition = acknowledgement.topic, acknowledgement.partition
-        if not metadata.knows(topic, partition):
+        if not metadata.knows(topic, partition, acknowledgement.topic_id):
+            if metadata.knows(topic, partition):
+                partition = ANEW
             partitions[topic] = max(partitions.get(topic, 0), partition)
     if not partitions:
         return None
@@ -284,7 +288,7 @@ class Outcomes(msgspec.Struct, eq=False):
                     )
                     self.records[acknowledge_type] = self.records.get(acknowledge_type, 0) + records
             elif result.retriable:
-                self.acknowledgements[at.indexes[position]] = again(name, at.partition, batch)
+                self.acknowledgements[at.indexes[position]] = again(at.topic, at.partition, batch)
 
 
 async def check_all(
@@ -303,20 +307,25 @@ async def check_all(
     for index, acknowledgement in enumerate(acknowledgements):
         if slices is not None and slices.over():
             await slices.pause()
-        name, partition = acknowledgement.topic, acknowledgement.partition
+        name, partition, topic_id = acknowledgement.topic, acknowledgement.partition, acknowledgement.topic_id
         try:
             batch = check(acknowledgement, renew, metadata.kafka_defaults and seen, seen)
             at = partitions.get((name, partition))
-            if at is None:
+            if at is None or (topic_id is not None and topic_id != at.topic.topic_id):
                 topic = metadata.known_topic(name)
-                if topic is None or not 0 <= partition < topic.partitions:
+                other = topic is not None and topic_id is not None and topic_id != topic.topic_id
+                if topic is None or not 0 <= partition < topic.partitions or other:
                     if not asked:
                         asked = True
                         away = await ask_for_topics(metadata, acknowledgements[index:])
                     topic = metadata.known_topic_with(name, partition)
+                    if topic_id is not None and topic_id != topic.topic_id:
+                        raise no_longer(topic_id)
+                if at is not None:  # what came before it in this call is of the deleted topic
+                    raise NotLeaderOrFollower("the topic was made again just now; repeat the acknowledgement")
                 at = partitions[name, partition] = AtPartition(topic, partition, array("I"))
         except ApiError as error:
-            unknown = isinstance(error, UnknownTopicOrPartition)
+            unknown = isinstance(error, UnknownTopicOrPartition | UnknownTopicId)
             known = metadata.known_topic(name) is not None
             outcomes.refuse(index, away or error if unknown else error, known)
             continue

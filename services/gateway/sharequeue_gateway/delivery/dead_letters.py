@@ -311,6 +311,7 @@ class DeadLetterWriter:
         """Make one dead letter. If it exceeds `limit`, it leaves out what the source record holds."""
         headers = {
             f"{ERROR_HEADER}topic": led.topic_name,
+            f"{ERROR_HEADER}topic.id": led.key.topic_id,
             f"{ERROR_HEADER}partition": str(led.key.partition),
             f"{ERROR_HEADER}offset": str(offset),
             f"{ERROR_HEADER}group": led.key.group_id,

@@ -99,10 +99,11 @@ def _check(count: int) -> None:
         )
 
 
-async def partition_of(call: Call, metadata: Metadata) -> tuple[KnownTopic, int]:
-    """The topic and partition in the path. Raises: InvalidRequest: not a number; UnknownTopicOrPartition."""
+async def partition_of(call: Call, metadata: Metadata, topic_id: str | None = None) -> tuple[KnownTopic, int]:
+    """The topic and partition in the path. Raises: InvalidRequest: not a number; UnknownTopicOrPartition;
+    UnknownTopicId: the topic has another id."""
     text = call.path["partition"]
     partition = whole_number(text, MAX_INT32)
     if partition is None:
         raise InvalidRequest(f"a partition is a number from 0 to {MAX_INT32}, not {text!r}")
-    return await metadata.topic_with(call.path["topic"], partition), partition
+    return await metadata.topic_with(call.path["topic"], partition, topic_id), partition

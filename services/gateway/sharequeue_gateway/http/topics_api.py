@@ -76,7 +76,7 @@ class TopicsApi:
         wanted = {partition.partition: partition.before_offset for partition in request.partitions}
         if len(wanted) != len(request.partitions):
             raise InvalidRequest("a partition is named twice")
-        topic = await self._metadata.topic_with(topic.name, max(wanted))
+        topic = await self._metadata.topic_with(topic.name, max(wanted), request.topic_id)
         offsets = await self._record_log.offsets(topic.topic_id, list(wanted))
         for partition, before_offset in wanted.items():
             end = offsets[partition].log_end_offset

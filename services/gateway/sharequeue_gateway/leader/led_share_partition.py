@@ -49,7 +49,11 @@ class LedSharePartition(WakeUps):
     def __init__(self, key: SharePartitionKey, topic_name: str, machine: SharePartition, now_ms: int) -> None:
         super().__init__(key, machine)
         self.topic_name = topic_name
-        self.json_prefix = b'{"topic":%b,"partition":%d,"first_offset":' % (_encode(topic_name), key.partition)
+        self.json_prefix = b'{"topic":%b,"topic_id":"%b","partition":%d,"first_offset":' % (
+            _encode(topic_name),
+            key.topic_id.encode(),
+            key.partition,
+        )
         self.batch_times: BatchTimes | None = None
         self.served_turn = 0
         self.stored_start = machine.start_offset

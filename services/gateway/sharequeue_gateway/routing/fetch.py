@@ -408,6 +408,7 @@ class RoutedFetch:
             by_node.setdefault(node, []).append(
                 Acknowledgement(
                     topic=entry.topic,
+                    topic_id=entry.topic_id,
                     partition=entry.partition,
                     first_offset=entry.first_offset,
                     last_offset=entry.last_offset,

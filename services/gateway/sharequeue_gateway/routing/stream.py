@@ -229,12 +229,13 @@ class Stream:
         topics = [topic for name in self.topics if (topic := self._shared.metadata.by_name.get(name)) is not None]
         return [(topic, index) for topic in topics for index in range(topic.partitions)]
 
-    def _offsets(self, ranges: Iterable[SentRange]) -> list[OffsetsOf]:
-        by_name = self._shared.metadata.by_name
+    def _offsets(self, ranges: Iterable[SentRange | OffsetsAt]) -> list[OffsetsOf]:
+        """The ranges of the topics that still exist."""
+        known = self._shared.metadata.known_topic_id
         return [
             OffsetsOf(topic, part.partition, part.first_offset, part.last_offset)
             for part in ranges
-            if (topic := by_name.get(part.topic)) is not None
+            if (topic := known(part.topic_id)) is not None
         ]
 
     async def _restore(self, waiting: WaitingFetch, after: int | None, taken: TakeStreamResponse | None) -> int | None:
@@ -275,9 +276,7 @@ class Stream:
 
     async def find_last(self) -> None:
         """Find what a fetch acquired whose answer did not arrive: its client is gone, so it is not written."""
-        remembered = await self._remembered(self.window.position + 1)
-        by_name = self._shared.metadata.by_name
-        ranges = [OffsetsOf(by_name[part.topic], *part[1:]) for part in remembered if part.topic in by_name]
+        ranges = self._offsets(await self._remembered(self.window.position + 1))
         if ranges:
             held = await self._shared.held.look(self.group_id, self.member_id, ranges)
             if held.has_records:
@@ -286,14 +285,17 @@ class Stream:
     async def _remembered(self, position: int) -> list[OffsetsAt]:
         """What the fetch of a position acquired, as Redis remembers it."""
         ranges = await self._shared.repeated.remembered(self.group_id, self.member_id, self._fetch_id(position))
-        name_of = self._shared.metadata.name_of
-        return [OffsetsAt(name, *place) for topic_id, *place in ranges if (name := name_of(topic_id)) is not None]
+        return [OffsetsAt(*place) for place in ranges]
 
     async def _learn(self) -> int:
         """Learn what was settled. Returns: how many records."""
         ranges = self.window.all_ranges()
-        found = await self._shared.held.look(self.group_id, self.member_id, self._offsets(ranges))
-        unknown = {(fault.topic, fault.partition) for fault in found.faults}
+        asked = self._offsets(ranges)
+        found = await self._shared.held.look(self.group_id, self.member_id, asked)
+        failed = {(fault.topic, fault.partition) for fault in found.faults}
+        unknown = {
+            (part.topic.topic_id, part.partition) for part in asked if (part.topic.name, part.partition) in failed
+        }
         places = {part.place for part in ranges}
         return self.window.learn(_ranges_of(found), places - unknown)
 
@@ -360,12 +362,12 @@ class Stream:
 def _ranges_of(found: Fetched) -> list[SentRange]:
     """The ranges of a fetch, or of a look."""
     own = [
-        SentRange(item.led.topic_name, item.led.key.partition, first_offset, last_offset, delivery_count)
+        SentRange(item.led.key.topic_id, item.led.key.partition, first_offset, last_offset, delivery_count)
         for item in found.acquired
         for first_offset, last_offset, delivery_count, *_ in item.ranges
     ]
     passed_on = [
-        SentRange(entry.topic, entry.partition, entry.first_offset, entry.last_offset, entry.delivery_count)
+        SentRange(entry.topic_id, entry.partition, entry.first_offset, entry.last_offset, entry.delivery_count)
         for entry in found.entries()
     ]
     return [*own, *passed_on]

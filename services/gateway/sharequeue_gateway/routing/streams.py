@@ -180,7 +180,11 @@ class Streams:
             await stream.find_last()
             ends = list(stream.window.ends())
         for seen in (True, False):
-            releases = [_release_of(part, begun=seen) for part, written in ends if written is seen]
+            releases = [
+                _release_of(name, part, begun=seen)
+                for part, written in ends
+                if written is seen and (name := self._shared.metadata.name_of(part.topic_id)) is not None
+            ]
             for begin in range(0, len(releases), MAX_ACKNOWLEDGEMENTS):
                 some = releases[begin : begin + MAX_ACKNOWLEDGEMENTS]
                 try:
@@ -247,9 +251,10 @@ class Streams:
                     stream.pulse()
 
 
-def _release_of(part: SentRange, *, begun: bool) -> Acknowledgement:
+def _release_of(topic: str, part: SentRange, *, begun: bool) -> Acknowledgement:
     return Acknowledgement(
-        topic=part.topic,
+        topic=topic,
+        topic_id=part.topic_id,
         partition=part.partition,
         first_offset=part.first_offset,
         last_offset=part.last_offset,

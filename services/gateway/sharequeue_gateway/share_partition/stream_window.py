@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 Place = tuple[str, int]
-"""The name of a topic and the number of a partition."""
+"""A topic id and the number of a partition."""
 
 
 UNKNOWN: Final = 0
@@ -32,7 +32,7 @@ UNKNOWN: Final = 0
 class SentRange(NamedTuple):
     """Contiguous records of one delivery. `last_offset` is inclusive."""
 
-    topic: str
+    topic_id: str
     partition: int
     first_offset: int
     last_offset: int
@@ -40,7 +40,7 @@ class SentRange(NamedTuple):
 
     @property
     def place(self) -> Place:
-        return self.topic, self.partition
+        return self.topic_id, self.partition
 
     @property
     def size(self) -> int:
@@ -56,7 +56,7 @@ class SentRange(NamedTuple):
 class OffsetsAt(NamedTuple):
     """Offsets of one partition, without a delivery count."""
 
-    topic: str
+    topic_id: str
     partition: int
     first_offset: int
     last_offset: int

@@ -1,7 +1,8 @@
 """Redriving: appends the dead letters of a group to the topics of their records, each once.
 
 By default only the group receives a redriven record: other groups of the topic skip it (docs/decisions/0011). The
-record is the source record with its headers if the log still has it, else the copy in the dead letter.
+record is the source record with its headers if the log still has it, else the copy in the dead letter. If the topic was
+deleted and made again, only the copy is the record.
 """
 
 import time
@@ -234,7 +235,9 @@ class Redriving:
             value_base64=letter.value_base64,
             headers=letter.source_headers(),
         )
-        source = await self._source(topic, found.number("partition"), found.number("offset"), near, committed)
+        source = None
+        if found.header("topic.id") == topic.topic_id:  # the offset means another record in another topic of the name
+            source = await self._source(topic, found.number("partition"), found.number("offset"), near, committed)
         if source is NOT_COMMITTED:
             return None
         if source is not None and (letter.empty or source.same_content(letter)):

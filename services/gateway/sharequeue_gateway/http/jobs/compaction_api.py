@@ -40,7 +40,7 @@ class CompactionApi:
     async def replace_batches(self, call: Call) -> ReplacedBatches:
         request: ReplaceRecordBatchesRequest | None = call.request
         assert request is not None
-        topic, partition = await partition_of(call, self._metadata)
+        topic, partition = await partition_of(call, self._metadata, request.topic_id)
         if topic.config["cleanup.policy"] != "compact":
             raise InvalidRequest(f"topic {topic.name!r} is not compacted: its cleanup.policy is not compact")
         if any(left.base_offset >= right.base_offset for left, right in pairwise(request.batches)):
