@@ -11,8 +11,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
 from http.client import HTTPResponse
+from operator import and_
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,9 +106,17 @@ class TracedGateway:
         body = {"member_id": "m", "acknowledgements": acknowledgements}
         assert self.post(f"/v1/share-groups/{group}/acknowledge", body)["failed_count"] == 0
 
-    def shortest(self, path: str, *, after: int = WARM, every: int = 1) -> Trace:
-        """The shortest trace of the requests to a path so far, of every `every`-th one `after` the first ones."""
-        return min(self.traces(path)[after::every], key=lambda trace: (trace.functions, trace.depth))
+    def common(self, path: str, *, after: int = WARM, every: int = 1) -> Trace:
+        """What all requests to a path ran, each `every`-th one `after` the first ones: the gateway's own loops run in
+        some of their traces alone."""
+        first, *others = traces = self.traces(path)[after::every]
+        calls = [call for call in first.calls if all(trace.times(*call[:2]) for trace in others)]
+        depths = [
+            min(depth for trace in traces for *at, depth, _ in trace.calls if at == [*call[:2]]) for call in calls
+        ]
+        reads = reduce(and_, (Counter(trace.clock_reads) for trace in traces))
+        merged = [(place, name, depth, n) for (place, name, _, n), depth in zip(calls, depths, strict=True)]
+        return Trace(merged, list(reads.elements()))
 
     def traces(self, path: str) -> list[Trace]:
         """The traces of the requests to a path so far, in their order."""
@@ -148,16 +159,16 @@ def traces(gateway: TracedGateway) -> dict[str, Trace]:
         gateway.acknowledge("retries", gateway.fetch("retries", "orders"), "release")
         gateway.acknowledge("retries", gateway.fetch("retries", "orders"), "accept")
     return {
-        "produce": gateway.shortest("/v1/topics/orders/records"),
-        "fetch": gateway.shortest("/v1/share-groups/billing/fetch"),
-        "acknowledge": gateway.shortest("/v1/share-groups/billing/acknowledge"),
-        "release": gateway.shortest("/v1/share-groups/retries/acknowledge", after=2 * WARM, every=2),
+        "produce": gateway.common("/v1/topics/orders/records"),
+        "fetch": gateway.common("/v1/share-groups/billing/fetch"),
+        "acknowledge": gateway.common("/v1/share-groups/billing/acknowledge"),
+        "release": gateway.common("/v1/share-groups/retries/acknowledge", after=2 * WARM, every=2),
     }
 
 
 @pytest.mark.parametrize(
     ("request_name", "functions", "depth", "files"),
-    [("produce", 30, 7, 16), ("fetch", 54, 12, 15), ("acknowledge", 54, 10, 14)],
+    [("produce", 30, 7, 16), ("fetch", 56, 12, 15), ("acknowledge", 54, 10, 14)],
 )
 def test_a_request_takes_one_way_through(
     traces: dict[str, Trace], request_name: str, functions: int, depth: int, files: int

@@ -8,8 +8,8 @@ Each line of TRACE_FILE is one trace as JSON: what ran from one request to the n
 `calls`: our functions in the order of their first call, with the number of our frames on the stack by then, those
 that run the service not counted, and how often each was called or resumed. `clock_reads`: the functions that read the
 clock.
-Comprehensions are part of the function around them. Work of the gateway's own loops may fall into a trace: of many
-equal requests the shortest trace is the request's own.
+Comprehensions are part of the function around them. Work of the gateway's own loops may fall into a trace: what all
+traces of many equal requests have in common is the request's own.
 """
 
 import json

@@ -25,7 +25,7 @@ class RedisKeys(NamedTuple):
         return f"sharequeue:{self.cluster_id}:locks:{key.topic_id}:{key.partition}:{key.group_id}"
 
     def due(self, node_id: str) -> str:
-        return f"{self.due_sets}:{node_id}"
+        return f"sharequeue:{self.cluster_id}:due:{node_id}"
 
     @property
     def due_sets(self) -> str:

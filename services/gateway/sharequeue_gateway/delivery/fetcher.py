@@ -186,7 +186,8 @@ class Fetcher:
             if start:
                 await asyncio.sleep(0)
                 now_ms = self._clock.now_ms()
-            takeable = await self._takeable(there[start : start + LOOKED_AT_ONCE], now_ms)
+            takeable, full = self._with_room(there[start : start + LOOKED_AT_ONCE], now_ms)
+            takeable += await self._follow_log_starts(full, now_ms) if full else ()
             if not takeable:
                 continue
             if len(takeable) > ASKED_ALONE and not counts_bytes:
@@ -207,37 +208,29 @@ class Fetcher:
         for start in range(0, len(leds), LOOKED_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
-            takeable = await self._takeable(leds[start : start + LOOKED_AT_ONCE], now_ms)
+            takeable, full = self._with_room(leds[start : start + LOOKED_AT_ONCE], now_ms)
+            takeable += await self._follow_log_starts(full, now_ms) if full else ()
             if len(takeable) > ASKED_ALONE and not await self._learn_ends(takeable, faults):
                 return []
             there += [led for led in takeable if may_acquire(led, self._record_log, now_ms)]
         return there if there and await self._reader.min_bytes_there(there, asked.limits) else []
 
-    async def _takeable(self, leds: Sequence[LedSharePartition], now_ms: int) -> list[LedSharePartition]:
-        """The share-partitions that no other fetch reads, whose limits leave room and whose records can be settled.
-
-        The others turn this fetch away. One without room follows the log start first: it may have missed that.
-        """
-        takeable, full = self._with_room(leds, now_ms)
-        if full and await self._follow_log_starts(full, now_ms):
-            takeable, _ = self._with_room(leds, self._clock.now_ms())
-        return takeable
-
-    async def _follow_log_starts(self, leds: Sequence[LedSharePartition], now_ms: int) -> bool:
-        """Move share-partitions to their log starts. Returns: whether one of them has room now."""
+    async def _follow_log_starts(self, leds: Sequence[LedSharePartition], now_ms: int) -> list[LedSharePartition]:
+        """Move share-partitions to their log starts, which they may have missed. Returns: those that have room now."""
         places = [(led.key.topic_id, led.key.partition) for led in leds]
         try:
             await self._record_log.learn_ends(places)
         except ApiError:
-            return False
+            return []
         for led, place in zip(leds, places, strict=True):
             led.machine.move_log_start(self._record_log.known_log_start(place), now_ms)
-        return any(can_acquire(led.machine) for led in leds)
+        return [led for led in leds if can_acquire(led.machine)]
 
     def _with_room(
         self, leds: Sequence[LedSharePartition], now_ms: int
     ) -> tuple[list[LedSharePartition], list[LedSharePartition]]:
-        """The share-partitions from which a fetch may take now, and those that have no room."""
+        """The share-partitions that no other fetch reads, whose limits leave room and whose records can be settled; and
+        those that have no room. These and the others turn this fetch away."""
         takeable, full = [], []
         failing = self._leader.failing
         for led in leds:
