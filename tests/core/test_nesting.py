@@ -74,7 +74,7 @@ def test_values_too_deep_for_the_decoder_are_kept_byte_for_byte() -> None:
     deep = b'{"[\\"": ' + arrays(DEEP) + b', "b": [1, ' + arrays(DEEP) + b"]}"
     text = (
         b'{"member_id":"m","acquisition_lock_timeout_ms":1,"failed_count":0,"errors":[],"acknowledgement_results":[],'
-        b'"unknown":%b,"batches":[{"topic":"t","partition":0,"first_offset":0,"last_offset":2,"delivery_count":1,'
+        b'"unknown":%b,"batches":[{"topic":"t","topic_id":"id","partition":0,"first_offset":0,"last_offset":2,"delivery_count":1,'
         b'"lock_expires_at_ms":1,"lock_duration_ms":1,"attempt":1,"records":[{"offset":0,"timestamp_ms":1,"value":%b,"headers":{"a":"[\\\\"}},'
         b'{"offset":1,"timestamp_ms":1,"value":[1]},{"offset":2,"timestamp_ms":1,"value_base64":"AA=="}]}]}'
     ) % (arrays(DEEP), deep)

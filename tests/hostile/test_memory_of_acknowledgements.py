@@ -19,7 +19,7 @@ MOST = 6
 
 
 def reason(offset: int) -> str:
-    return f"{offset:06} {'x' * 890} 😀"
+    return f"{offset:06} {'x' * 840} 😀"
 
 
 @pytest.mark.parametrize("how", ["each alone", "atomic", "with a fetch"])
@@ -33,9 +33,9 @@ def test_reasons_cost_at_most_six_times_their_size(stack: Stack, own_gateway: Ga
     own_gateway.produce(name, *range(RECORDS))
     held = own_gateway.fetch(name, name, max_records=RECORDS)["batches"]
     assert sum(batch["last_offset"] - batch["first_offset"] + 1 for batch in held) == RECORDS
+    fields = {"topic_id": held[0]["topic_id"], "delivery_count": 1, "delay_ms": 600_000}
     settled = [
-        acknowledge_range(name, offset, offset, "release", delivery_count=1, reason=reason(offset), delay_ms=600_000)
-        for offset in range(RECORDS)
+        acknowledge_range(name, offset, offset, "release", reason=reason(offset), **fields) for offset in range(RECORDS)
     ]
     request = {"member_id": "m1", "acknowledgements": settled, "atomic": how == "atomic"}
     call = "acknowledge"
