@@ -62,7 +62,7 @@ class LogNews:
 def _note_unserved(led: LedSharePartition, log_end_offset: int, now_ms: int) -> None:
     """As `may_acquire`, with a known log end."""
     machine = led.machine
-    if not machine.runs:  # nothing is in flight, so no limit is used up
+    if not machine.span:  # no record of the log is in flight, so no limit is used up
         something = machine.start_offset < log_end_offset
     elif not can_acquire(machine):
         led.turned_away = True
