@@ -22,6 +22,7 @@ ANSWERS: Final = Path(examples_module.__file__).with_name("examples.json")
 NOW_MS: Final = 1_767_225_600_000
 PLAIN: Final[dict[str, Any]] = {
     "topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
+    "__dlq.errors.topic.id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
     "transaction_id": TRANSACTION_ID,
     "began_at_ms": NOW_MS,
     "age_ms": 20,
