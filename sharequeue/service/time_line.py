@@ -49,7 +49,7 @@ class Server(NamedTuple):
 
 
 class TimeLine:
-    """What one process knows about the server of one database. `number`: how many further starts it has met."""
+    """The server of one database, as one process knows it. `number`: how many further starts it has met."""
 
     def __init__(self) -> None:
         self.number = 0

@@ -366,7 +366,7 @@ def test_large_dead_letters_are_written_one_mebibyte_at_a_time(
 
 
 def test_what_a_group_rejects_from_its_own_dead_letter_topic_stays_there_alone(gateway: Gateway, name: str) -> None:
-    """A further letter of it would come back to the group, for ever."""
+    """The group would get a further dead letter again and again, for ever."""
     own = f"dlq.{name}"
     gateway.produce(name, 1)
     gateway.acquire(name, name)

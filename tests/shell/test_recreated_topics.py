@@ -49,7 +49,7 @@ def test_an_unknown_id_is_asked_for_before_it_is_refused() -> None:
 
 
 def test_both_ids_in_one_call_whose_topic_is_known_as_the_old_one() -> None:
-    """The later one is repeated: what came before it is of the old topic."""
+    """The later one is repeated: the acknowledgements before it name the old topic."""
 
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         await know(coordinator, metadata, described("orders", "id-1"))

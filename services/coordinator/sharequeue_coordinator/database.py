@@ -76,7 +76,7 @@ class Database:
                         check_replicated(connection)
                         return result
                 finally:
-                    with suppress(asyncpg.InterfaceError):  # it was ended, and is no connection of the pool any more
+                    with suppress(asyncpg.InterfaceError):  # a terminated connection has left the pool
                         connection.remove_log_listener(end_if_unreplicated)
         except FAULTS as fault:
             if sqlstate_of(fault) == NOT_HELD:

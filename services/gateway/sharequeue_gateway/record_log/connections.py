@@ -58,7 +58,7 @@ class Connections:
                 yield connection
                 check_replicated(connection)
         finally:
-            with suppress(asyncpg.InterfaceError):  # it was ended, and is no connection of the pool any more
+            with suppress(asyncpg.InterfaceError):  # a terminated connection has left the pool
                 connection.remove_log_listener(end_if_unreplicated)
             task = loop.create_task(self._give_back(connection))
             self._given_back.add(task)

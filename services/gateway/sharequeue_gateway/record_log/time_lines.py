@@ -1,4 +1,4 @@
-"""What the log does after PostgreSQL went back: no offset that it may have given before is given again.
+"""Moves the ends of the log after PostgreSQL went back: no offset that it may have given before is given again.
 
     known:   … 138 139 140 … 149 │                     lost: 140 to 149
     store:   … 138 139 │ ── SKIPPED void offsets ── M │ the next record
@@ -67,7 +67,7 @@ async def skips(connection: Any) -> int:
 
 
 def older(known: Ends, found: Mapping[TopicIdPartition, store.Bounds]) -> str | None:
-    """What shows that the log is older than the known ends: one that is above the end of its partition now."""
+    """Find a known end above the present one. Returns: a sentence about it; None: the log is not older."""
     for place, end in known.items():
         now = found.get(place, store.NO_BOUNDS)
         if now.log_end_offset < end and not now.deleted:
