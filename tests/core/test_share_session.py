@@ -208,3 +208,23 @@ def test_the_epoch_after_the_last_is_one() -> None:
     assert sessions.advance(M1, MAX_INT32, 0, fetch_id="f").epoch == 1
     assert sessions.advance(M1, MAX_INT32, 0, fetch_id="f").epoch == 1
     assert sessions.advance(M1, 1, 0).epoch == 2
+
+
+def test_a_session_follows_a_bounded_number_of_topics() -> None:
+    """Also of topics that do not exist yet, and so bring no partitions."""
+    sessions = cache()
+    session = sessions.open(M1, [], 0)
+    for number in range(MAX_PARTITIONS_NAMED + 2):
+        sessions.follow(session, f"t{number}", ("", 0))
+    sessions.follow(session, "t0", ("id", 1))
+    assert (len(session.followed), session.followed["t0"]) == (MAX_PARTITIONS_NAMED, ("id", 1))
+
+
+def test_only_sessions_that_follow_a_topic_are_behind_when_it_grows() -> None:
+    sessions = cache()
+    follows, other = sessions.open(M1, [P0], 0), sessions.open(M2, [P0], 0)
+    sessions.follow(follows, "foo", ("foo", 1))
+    sessions.topic_has_grown("bar")
+    assert not follows.behind
+    sessions.topic_has_grown("foo")
+    assert (follows.behind, other.behind) == (True, False)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidShareSessionEpoch, ShareSessionLimitReached
-from sharequeue.protocol.types import MAX_PARTITIONS_NAMED, SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import MAX_PARTITIONS_NAMED, SharePartitionKey, TopicIdPartition, topic_name_fault
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.generation import Node
@@ -85,7 +85,8 @@ class Sessions:
             session = self._cache.advance(key, epoch, now_ms, fetch_id)
             self._cache.change(session, added, forgotten)
         for name in followed:
-            session.followed[name] = self._size(name)
+            if not topic_name_fault(name):
+                self._cache.follow(session, name, self._size(name))
         for name in left:
             session.followed.pop(name, None)
         if session.behind:

@@ -95,6 +95,12 @@ class ShareSessionCache:
         for partition in forgotten:
             session.partitions.pop(partition, None)
 
+    @staticmethod
+    def follow(session: ShareSession, name: str, size: tuple[str, int]) -> None:
+        """Follow a topic from its present id and number of partitions on; at most MAX_PARTITIONS_NAMED topics."""
+        if name in session.followed or len(session.followed) < MAX_PARTITIONS_NAMED:
+            session.followed[name] = size
+
     def topic_has_grown(self, name: str | None) -> None:
         """A topic has new partitions: note it in the sessions that follow it. None: any topic may have."""
         for session in self._sessions.values():
