@@ -113,8 +113,9 @@ class Metadata:
         self.by_name: Final[Mapping[str, KnownTopic]] = self._by_name
         self.configs: Final[Mapping[str, ShareGroupConfig]] = self._configs
         """Known topics by name, and known settings by group. Read them; only this class changes them."""
-        self._doubted: set[str] = set()
-        """The ids of known topics that may be gone."""
+        self._sure: dict[str, KnownTopic] = {}
+        self.sure: Final[Mapping[str, KnownTopic]] = self._sure
+        """Known topics by name, without those that may be gone."""
         self._version = -1
         self._heard_at = 0.0
         self._awaiting: dict[Changed, None] = {}
@@ -131,11 +132,6 @@ class Metadata:
 
     def known_topic(self, name: str) -> KnownTopic | None:
         return self._by_name.get(name)
-
-    def sure_topic(self, name: str) -> KnownTopic | None:
-        """As `known_topic`, without topics that may be gone."""
-        topic = self._by_name.get(name)
-        return None if topic is None or topic.topic_id in self._doubted else topic
 
     def known_topic_id(self, topic_id: str) -> KnownTopic | None:
         return self._by_id.get(topic_id)
@@ -155,7 +151,7 @@ class Metadata:
 
     async def topic(self, name: str) -> KnownTopic:
         """The topic of that name. Raises: UnknownTopicOrPartition; InvalidTopic: no topic can have that name."""
-        return self.sure_topic(name) or await self.topic_with(name, 0)
+        return self._sure.get(name) or await self.topic_with(name, 0)
 
     async def topic_with(self, name: str, partition: int, topic_id: str | None = None) -> KnownTopic:
         """As `topic`. Raises: UnknownTopicOrPartition: the group coordinator does not know the topic with that
@@ -176,7 +172,7 @@ class Metadata:
         names = [
             name
             for name, partition in partitions.items()
-            if ((known := self.sure_topic(name)) is None and not topic_name_fault(name))
+            if ((known := self._sure.get(name)) is None and not topic_name_fault(name))
             or (known is not None and partition >= known.partitions)
         ]
         if names:
@@ -241,7 +237,7 @@ class Metadata:
 
     async def exist(self, topic_ids: Collection[str]) -> bool:
         """Whether topics that were known exist, also if PostgreSQL went back."""
-        unsure = [topic_id for topic_id in topic_ids if topic_id in self._doubted or topic_id not in self._by_id]
+        unsure = [topic_id for topic_id in topic_ids if not self._is_sure(self._by_id.get(topic_id))]
         return not unsure or len(await self._ask(DescribeTopicsRequest(topic_ids=unsure))) == len(unsure)
 
     async def learn_all(self) -> None:
@@ -265,26 +261,26 @@ class Metadata:
                 if topic.topic_id not in changed:
                     self._learn(topic)
                     found.add(topic.topic_id)
-            asked = {self._by_name[name].topic_id for name in request.names if name in self._by_name}
-            for topic_id in self._doubted & asked - {topic.topic_id for topic in response.topics}:
-                self.forget(topic_id)
+            there = {topic.topic_id for topic in response.topics}
+            for asked in [self._by_name[name] for name in request.names if name in self._by_name]:
+                if asked.topic_id not in there and not self._is_sure(asked):
+                    self.forget(asked.topic_id)
             request = DescribeTopicsRequest(names=outdated)
         return found
 
     def _learn(self, described: topic_messages.Topic) -> None:
         topic = KnownTopic(described)
         before = self._by_id.get(topic.topic_id, topic)
-        self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
-        self._doubted.discard(topic.topic_id)
+        self._by_name[topic.name] = self._by_id[topic.topic_id] = self._sure[topic.name] = topic
         if before.partitions < topic.partitions:
             self.on_grown(topic.name)
 
     def forget(self, topic_id: str) -> None:
         """Drop a deleted topic."""
         topic = self._by_id.pop(topic_id, None)
-        self._doubted.discard(topic_id)
         if topic is not None and self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
+            self._sure.pop(topic.name, None)
             metrics.forget_topic(topic.name)
         if self._events is not None:
             self._events.topic_deleted(topic_id)
@@ -292,8 +288,11 @@ class Metadata:
     def doubt(self) -> None:
         """PostgreSQL was started again, and may have come back older: ask for each topic before anything is produced to
         it. Nobody would ever read the records of a topic that is gone."""
-        self._doubted = set(self._by_id)
+        self._sure.clear()
         self._version = -1
+
+    def _is_sure(self, topic: KnownTopic | None) -> bool:
+        return topic is not None and self._sure.get(topic.name) is topic
 
     # Groups
 

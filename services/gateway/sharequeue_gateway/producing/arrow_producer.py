@@ -103,7 +103,7 @@ class ArrowProducer:
         large = len(stream.body) + stream.grown_bytes > LARGE_BYTES
         records = await aside(large, arrow_records, stream, timestamp_ms, self._max_value_depth)
         del stream
-        topic = self._metadata.sure_topic(topic_name) or await self._metadata.topic_to_produce(topic_name)
+        topic = self._metadata.sure.get(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if max(map(len, records.tails)) > topic.max_message_bytes:
             raise too_large(topic, records.tails)
         return topic, await self._spread(topic, records, timestamp_ms, large, transaction_id)

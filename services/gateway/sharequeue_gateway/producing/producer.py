@@ -90,7 +90,7 @@ class Producer:
         largest = max(map(len, tails))
         if raw_value is None and largest > 2 * self._max_value_depth + AROUND_VALUE:
             await self._check_depths(records, tails)
-        topic = self._metadata.sure_topic(topic_name) or await self._metadata.topic_to_produce(topic_name)
+        topic = self._metadata.sure.get(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if largest > topic.max_message_bytes:
             raise too_large(topic, tails)
         places: Places = None
@@ -131,7 +131,7 @@ class Producer:
         largest = max(map(len, tails))
         if largest > 2 * self._max_value_depth + AROUND_VALUE:
             await self._check_depths(records, tails)
-        topic = self._metadata.sure_topic(topic_name) or await self._metadata.topic_to_produce(topic_name)
+        topic = self._metadata.sure.get(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if largest > topic.max_message_bytes:
             raise too_large(topic, tails)
         if plain:
