@@ -379,6 +379,18 @@ async def test_an_epoch_is_never_given_under_an_outdated_generation(database_url
             assert earlier.leader_epoch < later.generation.number
 
 
+@pytest.mark.parametrize("distance", [0, 1, 7, 1000, 1001, 2_000_000_000])
+async def test_an_epoch_lies_above_one_that_another_store_knows(database_url: str, distance: int) -> None:
+    async with running(database_url) as coordinator:
+        gateways = coordinator.metadata.gateways
+        registered = await gateways.register(Gateway(node_id="here", url="http://here"))
+        known = registered.leader_epoch + distance
+        given = await gateways.next_leader_epoch("here", registered.generation.number, known)
+        assert (given.leader_epoch, given.lost_to) == (known + 1, known if distance else 0)
+        after = await gateways.next_leader_epoch("here", registered.generation.number, 0)
+        assert after.leader_epoch == known + 2
+
+
 async def test_groups_that_could_not_be_read_leave_nothing_in_memory(database_url: str) -> None:
     """Any client may name any number of groups."""
     names = ["a", "a", *"bcd"]
