@@ -17,11 +17,13 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Properties;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
@@ -34,6 +36,7 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
+import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
@@ -83,6 +86,8 @@ public final class Broker {
     private final KafkaProducer<String, String> plain;
     private final Map<String, Member> members = new LinkedHashMap<>();
     private final Map<String, Uuid> topicIds = new HashMap<>();
+    /** Of the topics that had a name before. */
+    private final Map<String, Uuid> earlierIds = new HashMap<>();
     private int probes;
 
     /** A producer, and where its open transaction has written to. */
@@ -100,10 +105,15 @@ public final class Broker {
         final String group;
         final String id = Uuid.randomUuid().toString();
         final Socket socket;
+        final String topic;
+        int epoch;
         int sessionEpoch;
+        /** How many partitions the session has. */
+        int partitions;
 
-        Member(String group, Socket socket) {
+        Member(String group, String topic, Socket socket) {
             this.group = group;
+            this.topic = topic;
             this.socket = socket;
         }
     }
@@ -205,6 +215,8 @@ public final class Broker {
         String what = step.get("do").asText();
         switch (what) {
             case "topic" -> createTopic(step);
+            case "grow" -> grow(step);
+            case "remake" -> remake(step);
             case "configure" -> configure(step.get("group").asText(), step.get("config"));
             case "join" -> join(step);
             case "begin" -> begin(step);
@@ -214,6 +226,7 @@ public final class Broker {
             case "delete_records" -> deleteRecords(step);
             case "fetch" -> fetch(step, answer.putArray("batches"));
             case "acknowledge" -> acknowledge(step);
+            case "settle_late" -> settleLate(step, answer.putArray("codes"));
             case "leave" -> leave(step);
             case "ends" -> ends(step, answer);
             case "offsets" -> offsets(step, answer.putArray("partitions"));
@@ -227,6 +240,40 @@ public final class Broker {
         var created = admin.createTopics(List.of(new NewTopic(topic, step.get("partitions").asInt(), (short) 1)));
         created.all().get();
         topicIds.put(topic, created.topicId(topic).get());
+    }
+
+    private void grow(JsonNode step) throws Exception {
+        String topic = step.get("topic").asText();
+        int partitions = step.get("partitions").asInt();
+        admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(partitions))).all().get();
+        assign(topic, partitions);
+    }
+
+    private void remake(JsonNode step) throws Exception {
+        String topic = step.get("topic").asText();
+        earlierIds.put(topic, topicIds.get(topic));
+        admin.deleteTopics(List.of(topic)).all().get();
+        until(() -> !admin.listTopics().names().get().contains(topic));
+        until(() -> {
+            createTopic(step);
+            return true;
+        });
+        assign(topic, step.get("partitions").asInt());
+    }
+
+    /** Wait until the members of each group have all partitions of the topic among them. */
+    private void assign(String topic, int partitions) throws Exception {
+        Map<String, Set<Integer>> assigned = new HashMap<>();
+        for (Member member : members.values()) {
+            assigned.computeIfAbsent(member.group, ignored -> new HashSet<>());
+        }
+        until(() -> {
+            assigned.values().forEach(Set::clear);
+            for (Member member : members.values()) {
+                assigned.get(member.group).addAll(heartbeat(member));
+            }
+            return assigned.values().stream().allMatch(of -> of.size() == partitions);
+        });
     }
 
     /** Set what a group has of settings, and wait until the broker goes by it. */
@@ -252,23 +299,34 @@ public final class Broker {
     }
 
     private void join(JsonNode step) throws Exception {
-        Member member = new Member(step.get("group").asText(), new Socket("127.0.0.1", port));
+        String topic = step.get("topic").asText();
+        Member member = new Member(step.get("group").asText(), topic, new Socket("127.0.0.1", port));
         member.socket.setSoTimeout(SOCKET_MS);
         members.put(step.get("member").asText(), member);
-        String topic = step.get("topic").asText();
+        until(() -> !heartbeat(member).isEmpty());
+    }
+
+    /** Returns: the partitions of its topic that the member has. A member that was forgotten joins again. */
+    private List<Integer> heartbeat(Member member) throws Exception {
         ShareGroupHeartbeatRequestData data = new ShareGroupHeartbeatRequestData()
                 .setGroupId(member.group)
                 .setMemberId(member.id)
-                .setSubscribedTopicNames(List.of(topic));
-        int[] epoch = {0};
-        until(() -> {
-            ShareGroupHeartbeatResponseData answer = ((ShareGroupHeartbeatResponse) ask(
-                    member, new ShareGroupHeartbeatRequest.Builder(data.setMemberEpoch(epoch[0])).build())).data();
-            check(answer.errorCode(), "a heartbeat");
-            epoch[0] = answer.memberEpoch();
-            data.setSubscribedTopicNames(null);
-            return answer.assignment() != null && !answer.assignment().topicPartitions().isEmpty();
-        });
+                .setMemberEpoch(member.epoch)
+                .setSubscribedTopicNames(List.of(member.topic)); // with its subscription each answer has the assignment
+        ShareGroupHeartbeatResponseData answer = ((ShareGroupHeartbeatResponse)
+                ask(member, new ShareGroupHeartbeatRequest.Builder(data).build())).data();
+        if (answer.errorCode() != Errors.NONE.code()) {
+            member.epoch = 0;
+        }
+        check(answer.errorCode(), "a heartbeat");
+        member.epoch = answer.memberEpoch();
+        Uuid topicId = topicIds.get(member.topic);
+        return answer.assignment() == null
+                ? List.of()
+                : answer.assignment().topicPartitions().stream()
+                        .filter(of -> of.topicId().equals(topicId))
+                        .flatMap(of -> of.partitions().stream())
+                        .toList();
     }
 
     private void begin(JsonNode step) throws Exception {
@@ -345,14 +403,15 @@ public final class Broker {
                 .setMaxRecords(step.get("max_records").asInt())
                 .setBatchSize(step.get("max_records").asInt())
                 .setShareAcquireMode((byte) (step.get("record_limit").asBoolean() ? 1 : 0));
-        if (member.sessionEpoch == 0) {
+        if (member.partitions < step.get("partitions").asInt()) {
             var partitions = new ShareFetchRequestData.FetchPartitionCollection();
-            for (int partition = 0; partition < step.get("partitions").asInt(); partition++) {
+            for (int partition = member.partitions; partition < step.get("partitions").asInt(); partition++) {
                 partitions.add(new ShareFetchRequestData.FetchPartition().setPartitionIndex(partition));
             }
             var topics = new ShareFetchRequestData.FetchTopicCollection();
             topics.add(new ShareFetchRequestData.FetchTopic().setTopicId(topicIds.get(topic)).setPartitions(partitions));
             data.setTopics(topics);
+            member.partitions = step.get("partitions").asInt();
         }
         ShareFetchResponseData answer = ((ShareFetchResponse) ask(member, new ShareFetchRequest.Builder(data).build())).data();
         check(answer.errorCode(), "a fetch");
@@ -392,6 +451,17 @@ public final class Broker {
     }
 
     private void acknowledge(JsonNode step) throws Exception {
+        for (short code : settle(step, topicIds)) {
+            check(code, "an acknowledgement of a partition");
+        }
+    }
+
+    private void settleLate(JsonNode step, ArrayNode codes) throws Exception {
+        settle(step, earlierIds).forEach(codes::add);
+    }
+
+    /** Returns: the error code of each partition. */
+    private List<Short> settle(JsonNode step, Map<String, Uuid> ids) throws Exception {
         Member member = members.get(step.get("member").asText());
         Map<Integer, List<ShareAcknowledgeRequestData.AcknowledgementBatch>> batches = new TreeMap<>();
         for (JsonNode batch : step.get("batches")) {
@@ -409,10 +479,11 @@ public final class Broker {
                 .setAcknowledgementBatches(of)));
         var topics = new ShareAcknowledgeRequestData.AcknowledgeTopicCollection();
         topics.add(new ShareAcknowledgeRequestData.AcknowledgeTopic()
-                .setTopicId(topicIds.get(step.get("topic").asText()))
+                .setTopicId(ids.get(step.get("topic").asText()))
                 .setPartitions(partitions));
-        acknowledge(member, member.sessionEpoch, topics);
+        List<Short> codes = acknowledge(member, member.sessionEpoch, topics);
         member.sessionEpoch++;
+        return codes;
     }
 
     /** Close the share session of a member, which releases what it holds. Its next fetch opens another one. */
@@ -421,10 +492,11 @@ public final class Broker {
         if (member.sessionEpoch > 0) {
             acknowledge(member, -1, new ShareAcknowledgeRequestData.AcknowledgeTopicCollection());
             member.sessionEpoch = 0;
+            member.partitions = 0;
         }
     }
 
-    private void acknowledge(Member member, int epoch, ShareAcknowledgeRequestData.AcknowledgeTopicCollection topics)
+    private List<Short> acknowledge(Member member, int epoch, ShareAcknowledgeRequestData.AcknowledgeTopicCollection topics)
             throws Exception {
         ShareAcknowledgeRequestData data = new ShareAcknowledgeRequestData()
                 .setGroupId(member.group)
@@ -434,8 +506,9 @@ public final class Broker {
         ShareAcknowledgeResponseData answer =
                 ((ShareAcknowledgeResponse) ask(member, new ShareAcknowledgeRequest.Builder(data).build())).data();
         check(answer.errorCode(), "an acknowledgement");
-        answer.responses().forEach(topic ->
-                topic.partitions().forEach(partition -> check(partition.errorCode(), "an acknowledgement of a partition")));
+        List<Short> codes = new ArrayList<>();
+        answer.responses().forEach(topic -> topic.partitions().forEach(partition -> codes.add(partition.errorCode())));
+        return codes;
     }
 
     private void ends(JsonNode step, ObjectNode answer) throws Exception {

@@ -18,17 +18,21 @@ from typing import Final
 
 from tests.kafka.scripts import (
     GROUPS,
+    LATE,
     MEMBERS,
     Begin,
     Compare,
     Delete,
     End,
     Fetch,
+    Grow,
     Leave,
     Produce,
+    Remake,
     Replace,
     Script,
     SetLevel,
+    Start,
     Step,
     flush,
     settling,
@@ -38,6 +42,9 @@ from tests.kafka.sides import Batch, GroupOffsets, Settled, Side
 DEADLINE_S: Final = 60
 LAST_WAIT_MS: Final = 50
 """How long a fetch waits that should bring nothing."""
+START_WAIT_MS: Final = 500
+"""How long a fetch waits that lets Kafka find out where a group begins."""
+UNKNOWN_TOPIC_ID: Final = 100
 NOTHING_STORED: Final = GroupOffsets(-1, -1)
 """What Kafka says of a group that has settled nothing in a partition."""
 Record = tuple[int, int, str]
@@ -53,30 +60,54 @@ class Taken:
 
     def __init__(self, side: Side) -> None:
         self.side = side
+        self.deliveries = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the records: their topic is gone."""
         self.counts: dict[str, dict[Record, list[int]]] = {group: defaultdict(list) for group in GROUPS}
         self.settled: dict[tuple[str, int], set[int]] = defaultdict(set)
         """Offsets acknowledged since the last comparison, by group and partition."""
+        self.kept: dict[tuple[str, int], list[Settled]] = defaultdict(list)
+        """What a member still holds, as it would accept it, by group and member."""
 
     def take(self, group: str, member: int, max_records: int, record_limit: bool, wait_ms: int) -> bool:
         """Fetch once, and settle it. Returns: whether anything came."""
         batches = self.side.fetch(group, member, max_records, record_limit, wait_ms)
-        settled = [each for batch in batches for each in self._settle(group, batch)]
+        settled = [each for batch in batches for each in self._settle(group, member, batch)]
         if settled:
             self.side.acknowledge(group, member, settled)
         return bool(batches)
 
-    def _settle(self, group: str, batch: Batch) -> list[Settled]:
+    def leave(self, group: str) -> None:
+        """Have all members close their sessions."""
+        for member in range(MEMBERS):
+            self.side.leave(group, member)
+            self.kept.pop((group, member), None)
+
+    def settle_late(self) -> set[tuple[str, int]]:
+        """Accept what is kept of a topic that is gone. Returns: by group, the errors."""
+        kept = self.kept.items()
+        return {
+            (group, code) for (group, member), settled in kept for code in self.side.settle_late(group, member, settled)
+        }
+
+    def _settle(self, group: str, member: int, batch: Batch) -> list[Settled]:
         types = []
         for offset in range(batch.first_offset, batch.last_offset + 1):
             if (value := batch.records.get(offset)) is None:
                 types.append((offset, "gap"))
                 continue
             self.counts[group][batch.partition, offset, value].append(batch.delivery_count)
+            self.deliveries += 1
             types.append((offset, settling(group, value, batch.delivery_count)))
         settled = []
         for keep, some in groupby(types, lambda entry: entry[1] == "keep"):
-            if not keep:
-                offsets, names = zip(*some, strict=True)
+            offsets, names = zip(*some, strict=True)
+            if keep:
+                accepts = ("accept",) * len(offsets)
+                self.kept[group, member].append(Settled(batch.partition, offsets[0], accepts, batch.delivery_count))
+            else:
                 settled.append(Settled(batch.partition, offsets[0], names, batch.delivery_count))
                 self.settled[group, batch.partition].update(offsets)
         return settled
@@ -90,25 +121,37 @@ class Comparison:
         self.kafka, self.sharequeue = Taken(kafka), Taken(sharequeue)
         self._script = script
         self._levels: dict[str, str] = {}
-        self._batches: list[list[int]] = [[0] for _ in range(script.partitions)]
+        self._groups = list(GROUPS[:-1])
+        """Those that have begun."""
         self._written: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        self._aborted: list[set[int]] = [set() for _ in range(script.partitions)]
+        self.records = self.exact = self.open_lags = 0
+        self._begin_topic(script.partitions)
+
+    def _begin_topic(self, partitions: int) -> None:
+        self._batches: list[list[int]] = [[0] for _ in range(partitions)]
+        self._aborted: list[set[int]] = [set() for _ in range(partitions)]
+        self._begins: dict[tuple[str, int], int] = defaultdict(int)
+        """Where a group begins, by group and partition."""
         self._stored: dict[tuple[str, int], set[int]] = defaultdict(set)
         self._shortened: set[int] = set()
-        self.records = self.deliveries = self.exact = self.open_lags = 0
+
+    @property
+    def deliveries(self) -> int:
+        return self.sharequeue.deliveries
 
     def play(self, number: int) -> None:
         """Raises: Difference: at the first one."""
         for side in self._sides:
-            side.begin_script(number, self._script.partitions, GROUPS)
+            side.begin_script(number, self._script.partitions)
+            for group in self._groups:
+                side.start(group, "earliest")
         for step in self._script.steps:
             self._do(step)
         for end in (1, 2):
-            for partition in range(self._script.partitions):
+            for partition in range(len(self._batches)):
                 self._do(Produce(None, partition, (flush(partition, end),)))
             self._compare()
         self._compare_starts()
-        self.deliveries = sum(len(counts) for of in self.sharequeue.counts.values() for counts in of.values())
 
     @property
     def _sides(self) -> tuple[Side, Side]:
@@ -127,14 +170,19 @@ class Comparison:
                 case SetLevel(group, level):
                     side.set_level(group, level)
                     self._levels[group] = level
+                case Start():
+                    side.start(LATE, "latest")
+                case Grow():
+                    side.grow(len(self._batches) + 1)
+                case Remake(partitions):
+                    side.remake(partitions)
                 case Fetch(group, member, max_records, record_limit):
                     taken.take(group, member, max_records, record_limit, 0)
                 case Leave(group):
-                    for member in range(MEMBERS):
-                        side.leave(group, member)
+                    taken.leave(group)
         match step:
-            case Produce(producer, partition, values):
-                self._produce(producer, partition, values)
+            case Produce(of, partition, values):
+                self._produce(of, partition, values)
             case End(producer, commit):
                 self._end(producer, commit)
             case Replace(producer):
@@ -144,8 +192,41 @@ class Comparison:
                 for side in self._sides:
                     side.delete(partition, before)
                 self._shortened.add(partition)
+            case Start():
+                self._start()
+            case Grow():
+                self._batches.append([0])
+                self._aborted.append(set())
+            case Remake(partitions):
+                self._remake(partitions)
             case Compare():
                 self._compare()
+
+    def _start(self) -> None:
+        self._groups.append(LATE)
+        for partition, end in enumerate(self.kafka.side.ends().log_end):
+            self._begins[LATE, partition] = end
+        self._begin(LATE)
+
+    def _begin(self, group: str) -> None:
+        """Have both sides find out where a group begins."""
+        for taken in (self.kafka, self.sharequeue):
+            if taken.take(group, 0, 1, True, START_WAIT_MS):
+                raise Difference(f"group {group} gets a record in {taken.side.name} that is older than its beginning")
+
+    def _remake(self, partitions: int) -> None:
+        kafka, sharequeue = (taken.settle_late() for taken in (self.kafka, self.sharequeue))
+        if kafka != sharequeue or any(code != UNKNOWN_TOPIC_ID for _, code in kafka):
+            raise Difference(
+                f"records of a topic that is gone settle with {kafka} in Kafka, {sharequeue} in sharequeue"
+            )
+        for taken in (self.kafka, self.sharequeue):
+            for group in self._groups:
+                taken.leave(group)
+            taken.forget()
+        self._begin_topic(partitions)
+        if LATE in self._groups:
+            self._begin(LATE)
 
     def _produce(self, producer: str | None, partition: int, values: Sequence[str]) -> None:
         first, other = (side.produce(producer, partition, values) for side in self._sides)
@@ -174,7 +255,7 @@ class Comparison:
         kafka, sharequeue = (side.ends() for side in self._sides)
         if kafka != sharequeue:
             raise Difference(f"the ends of the partitions are {kafka} in Kafka, {sharequeue} in sharequeue")
-        for group in GROUPS:
+        for group in self._groups:
             self._drain(group)
             unstored = [self._unstored(group, place, last) for place, last in enumerate(kafka.last_stable)]
             self._compare_lags(group, unstored)
@@ -209,7 +290,8 @@ class Comparison:
         """How many void offsets Kafka may not have stored yet."""
         if self._levels[group] != "read_committed":
             return 0
-        void = {offset for offset in self._aborted[partition] if offset < last_stable_offset}
+        begin = self._begins[group, partition]
+        void = {offset for offset in self._aborted[partition] if begin <= offset < last_stable_offset}
         settled = self.kafka.settled[group, partition]
         delivered = {offset for place, offset, _ in self.kafka.counts[group] if place == partition}
         stored = self._stored[group, partition]
@@ -225,7 +307,7 @@ class Comparison:
                 f"group {group} ({self._levels[group]}) in partition {partition}: {ours} in sharequeue, {theirs} in Kafka, "
                 f"with at most {more} void offsets that it has not stored"
                 for partition, (theirs, ours, more) in enumerate(zip(kafka, sharequeue, unstored, strict=True))
-                if partition not in self._shortened and not fits(theirs, ours, more)
+                if partition not in self._shortened and not fits(theirs, ours, more, self._begins[group, partition])
             ]
             if not wrong:
                 break
@@ -239,15 +321,16 @@ class Comparison:
 
     def _compare_starts(self) -> None:
         ends = self.kafka.side.ends().log_end
-        for group in GROUPS:
+        for group in self._groups:
             kafka, sharequeue = (side.offsets(group) for side in self._sides)
             wanted = [GroupOffsets(end - 1, 0) for end in ends], [GroupOffsets(end, 0) for end in ends]
             if (kafka, sharequeue) != wanted:
                 raise Difference(f"group {group} has finished {ends}, but {kafka} in Kafka, {sharequeue} in sharequeue")
 
 
-def fits(kafka: GroupOffsets, sharequeue: GroupOffsets, unstored: int) -> bool:
-    """Whether both groups have the same lag, but for the void offsets that Kafka has not stored."""
+def fits(kafka: GroupOffsets, sharequeue: GroupOffsets, unstored: int, begin: int) -> bool:
+    """Whether both groups, which begin at that offset, have the same lag, but for the void offsets that Kafka has not
+    stored."""
     if kafka == NOTHING_STORED:
-        return sharequeue.start_offset <= unstored
+        return sharequeue.start_offset <= begin + unstored
     return 0 <= kafka.lag - sharequeue.lag <= unstored and kafka.start_offset <= sharequeue.start_offset

@@ -100,15 +100,28 @@ class Kafka:
     def create_topic(self, name: str, partitions: int) -> None:
         self._do("topic", topic=name, partitions=partitions)
 
-    def begin_script(self, number: int, partitions: int, groups: Sequence[str]) -> None:
+    def begin_script(self, number: int, partitions: int) -> None:
         self._do("forget")
         self._script, self._partitions = f"script-{number}", partitions
-        self._do("topic", topic=self._script, partitions=partitions)
-        for group in groups:
-            config = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
-            self._do("configure", group=self._group(group), config=config)
-            for member in range(MEMBERS):
-                self._do("join", group=self._group(group), member=f"{group}-{member}", topic=self._script)
+        self.create_topic(self._script, partitions)
+
+    def start(self, group: str, reset: str) -> None:
+        config = {"share.auto.offset.reset": reset, "share.record.lock.duration.ms": "60000"}
+        self._do("configure", group=self._group(group), config=config)
+        for member in range(MEMBERS):
+            self._do("join", group=self._group(group), member=f"{group}-{member}", topic=self._script)
+
+    def grow(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._do("grow", topic=self._script, partitions=partitions)
+
+    def remake(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._do("remake", topic=self._script, partitions=partitions)
+
+    def settle_late(self, group: str, member: int, settled: Sequence[Settled]) -> set[int]:
+        answer = self._settle("settle_late", group, member, settled)
+        return set(answer["codes"])
 
     def _group(self, group: str) -> str:
         return f"{self._script}-{group}"
@@ -148,6 +161,9 @@ class Kafka:
         ]
 
     def acknowledge(self, group: str, member: int, settled: Sequence[Settled]) -> None:
+        self._settle("acknowledge", group, member, settled)
+
+    def _settle(self, step: str, group: str, member: int, settled: Sequence[Settled]) -> Any:
         batches = [
             {
                 "partition": each.partition,
@@ -157,7 +173,7 @@ class Kafka:
             }
             for each in settled
         ]
-        self._do("acknowledge", member=f"{group}-{member}", topic=self._script, batches=batches)
+        return self._do(step, member=f"{group}-{member}", topic=self._script, batches=batches)
 
     def leave(self, group: str, member: int) -> None:
         self._do("leave", member=f"{group}-{member}")

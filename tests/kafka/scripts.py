@@ -1,8 +1,9 @@
 """Which steps a seed draws, and how a group settles each delivery. No IO.
 
-A script has one topic, three transactional producers and a producer without transactions, and two groups. Each value is
-unique. How a delivery is settled depends on the group, the value and the delivery count alone: so it does not matter in
-which fetches, and to which members, the two sides deliver.
+A script has one topic, three transactional producers and a producer without transactions, and three groups: the last
+one begins at the end of the log, later than the others. Each value is unique. How a delivery is settled depends on the
+group, the value and the delivery count alone: so it does not matter in which fetches, and to which members, the two
+sides deliver.
 """
 
 import random
@@ -14,7 +15,9 @@ Level = Literal["read_committed", "read_uncommitted"]
 Settling = Literal["accept", "release", "reject", "keep"]
 LEVELS: Final[tuple[Level, ...]] = ("read_committed", "read_uncommitted")
 PRODUCERS: Final = ("ann", "bob", "cyd")
-GROUPS: Final = ("one", "two")
+GROUPS: Final = ("one", "two", "new")
+LATE: Final = GROUPS[-1]
+MOST_PARTITIONS: Final = 4
 MEMBERS: Final = 2
 """Of each group."""
 
@@ -69,11 +72,26 @@ class Delete(NamedTuple):
     part: float
 
 
+class Start(NamedTuple):
+    """The late group begins: it gets what is appended from now on."""
+
+
+class Grow(NamedTuple):
+    """The topic gets one more partition."""
+
+
+class Remake(NamedTuple):
+    """The topic is deleted, and another one gets its name. Then the members settle what they keep of the old one, which
+    must be refused, and begin new sessions."""
+
+    partitions: int
+
+
 class Compare(NamedTuple):
     """Both sides deliver all that they have to deliver now, and are compared."""
 
 
-Step = Begin | Produce | End | Replace | SetLevel | Fetch | Leave | Delete | Compare
+Step = Begin | Produce | End | Replace | SetLevel | Fetch | Leave | Delete | Start | Grow | Remake | Compare
 
 
 class Script(NamedTuple):
@@ -118,7 +136,13 @@ def _steps(dice: random.Random, partitions: int) -> Iterator[Step]:
         levels[0] = "read_committed"
     yield from map(SetLevel, GROUPS, levels)
     opened: list[str] = []
-    for number in range(dice.randint(10, 30)):
+    started = list(GROUPS[:-1])
+    steps = dice.randint(10, 30)
+    start = dice.randrange(steps)
+    for number in range(steps):
+        if number == start:
+            yield Start()
+            started.append(LATE)
         kind = dice.random()
         closed = [name for name in PRODUCERS if name not in opened]
         if kind < 0.15 and closed:
@@ -129,20 +153,29 @@ def _steps(dice: random.Random, partitions: int) -> Iterator[Step]:
             size = 1 if dice.random() < 0.4 else dice.randint(2, 5)
             values = tuple(f"{number}.{place}" for place in range(size))
             yield Produce(producer, dice.randrange(partitions), values)
-        elif kind < 0.68 and opened:
+        elif kind < 0.66 and opened:
             producer = opened.pop(dice.randrange(len(opened)))
             yield Replace(producer) if dice.random() < 0.15 else End(producer, dice.random() < 0.6)
-        elif kind < 0.82:
+        elif kind < 0.79:
             most = dice.choice((1, 2, 3, 7, 100))
-            yield Fetch(dice.choice(GROUPS), dice.randrange(MEMBERS), most, dice.random() < 0.5)
-        elif kind < 0.9:
+            yield Fetch(dice.choice(started), dice.randrange(MEMBERS), most, dice.random() < 0.5)
+        elif kind < 0.85:
             yield Compare()
-        elif kind < 0.94:
+        elif kind < 0.88:
             yield Compare()  # so that neither side has records left that it would show at one level alone
-            yield SetLevel(dice.choice(GROUPS), dice.choice(LEVELS))
-        elif kind < 0.98:
+            yield SetLevel(dice.choice(started), dice.choice(LEVELS))
+        elif kind < 0.91:
             yield Compare()  # so that both keep the same
-            yield Leave(dice.choice(GROUPS))
+            yield Leave(dice.choice(started))
+        elif kind < 0.94 and partitions < MOST_PARTITIONS:
+            partitions += 1
+            yield Grow()
+        elif kind < 0.97:
+            yield from (End(producer, dice.random() < 0.6) for producer in opened)
+            opened.clear()
+            yield Compare()
+            partitions = dice.randint(1, 3)
+            yield Remake(partitions)
         else:
             yield Compare()
             yield Delete(dice.randrange(partitions), dice.random())

@@ -24,6 +24,7 @@ class Sharequeue:
         self._http = httpx.Client(base_url=url, timeout=60)
         self._gateway = Gateway(self._http)
         self._script = ""
+        self._topic_id = self._earlier_id = ""
         self._epochs: dict[str, int] = {}
         self._transactions: dict[str, str] = {}
         self._sessions: dict[tuple[str, int], int] = {}
@@ -31,13 +32,26 @@ class Sharequeue:
     def close(self) -> None:
         self._http.close()
 
-    def begin_script(self, number: int, partitions: int, groups: Sequence[str]) -> None:
+    def begin_script(self, number: int, partitions: int) -> None:
         self._script = f"script-{number}"
         self._sessions.clear()
-        self._gateway.create_topic(self._script, partitions)
-        for group in groups:
-            settings = {"share_auto_offset_reset": "earliest", "share_record_lock_duration_ms": "60000"}
-            self._gateway.configure(self._group(group), **settings)
+        self._topic_id = self._gateway.create_topic(self._script, partitions)["topic_id"]
+
+    def start(self, group: str, reset: str) -> None:
+        settings = {"share_auto_offset_reset": reset, "share_record_lock_duration_ms": "60000"}
+        self._gateway.configure(self._group(group), **settings)
+
+    def grow(self, partitions: int) -> None:
+        good(self._http.patch(f"/v1/topics/{self._script}", json={"partitions": partitions}))
+
+    def remake(self, partitions: int) -> None:
+        good(self._http.delete(f"/v1/topics/{self._script}"), 204)
+        self._earlier_id = self._topic_id
+        self._topic_id = self._gateway.create_topic(self._script, partitions)["topic_id"]
+
+    def settle_late(self, group: str, member: int, settled: Sequence[Settled]) -> set[int]:
+        answer = self._settle(group, member, settled, self._earlier_id)
+        return {result["kafka_code"] for result in answer["results"]}
 
     def _group(self, group: str) -> str:
         return f"{self._script}-{group}"
@@ -84,9 +98,14 @@ class Sharequeue:
         return [_batch(batch) for batch in answer["batches"]]
 
     def acknowledge(self, group: str, member: int, settled: Sequence[Settled]) -> None:
+        answer = self._settle(group, member, settled, self._topic_id)
+        assert answer["failed_count"] == 0, answer
+
+    def _settle(self, group: str, member: int, settled: Sequence[Settled], topic_id: str) -> Any:
         acknowledgements = [
             {
                 "topic": self._script,
+                "topic_id": topic_id,
                 "partition": each.partition,
                 "first_offset": each.first_offset,
                 "last_offset": each.first_offset + len(each.types) - 1,
@@ -95,8 +114,7 @@ class Sharequeue:
             }
             for each in settled
         ]
-        answer = good(self._gateway.try_acknowledge(self._group(group), acknowledgements, member=f"m{member}"))
-        assert answer["failed_count"] == 0, answer
+        return good(self._gateway.try_acknowledge(self._group(group), acknowledgements, member=f"m{member}"))
 
     def leave(self, group: str, member: int) -> None:
         if self._sessions.pop((group, member), 0):

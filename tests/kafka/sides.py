@@ -45,8 +45,20 @@ class Side(Protocol):
 
     name: str
 
-    def begin_script(self, number: int, partitions: int, groups: Sequence[str]) -> None:
-        """Make the topic and the groups, which begin at the earliest record."""
+    def begin_script(self, number: int, partitions: int) -> None:
+        """Make the topic."""
+
+    def start(self, group: str, reset: str) -> None:
+        """Make a group, which begins where `share.auto.offset.reset` says."""
+
+    def grow(self, partitions: int) -> None:
+        """Have the topic have so many partitions."""
+
+    def remake(self, partitions: int) -> None:
+        """Delete the topic, and make another one of its name."""
+
+    def settle_late(self, group: str, member: int, settled: Sequence[Settled]) -> set[int]:
+        """Accept records of the topic that is gone. Returns: the error codes."""
 
     def begin(self, producer: str) -> None: ...
     def produce(self, producer: str | None, partition: int, values: Sequence[str]) -> int:
