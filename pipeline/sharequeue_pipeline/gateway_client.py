@@ -18,6 +18,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS, Api
 from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages.compaction import ListRecordBatchesQuery, RecordBatchList, RecordBatchListing
 from sharequeue.protocol.messages.fields import IsolationLevel
 from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import MAX_RECORDS_READ, ReadRecordsQuery
@@ -41,6 +42,8 @@ BEGIN: Final = replace(apis.BEGIN_TRANSACTION, idempotent=True)
 ACCEPT: Final = {"Accept": RECORD_RUNS}
 READ_BYTES: Final = 16 * 1024 * 1024
 """Of one call, after decompression."""
+LISTED_AT_ONCE: Final = 10_000
+"""Stored batches."""
 KEY_RETENTION_MS: Final = 7 * 86_400_000
 """Seven days: a query may be restarted days later."""
 FIRST_TRY_S: Final = 10.0
@@ -182,6 +185,19 @@ class GatewayClient:
 
     def _log_start(self, entry: Range) -> int:
         return self.describe(entry.topic).partitions[entry.partition].log_start_offset
+
+    def batches(self, topic: str, partition: int, first_offset: int, end_offset: int) -> Iterator[RecordBatchListing]:
+        """The stored batches from the one with `first_offset` to the last one that begins below `end_offset`."""
+        while first_offset < end_offset:
+            query = ListRecordBatchesQuery(offset=first_offset, max_batches=LISTED_AT_ONCE)
+            page: RecordBatchList = self.ask(apis.LIST_RECORD_BATCHES, query, topic=topic, partition=partition)
+            for batch in page.batches:
+                if batch.base_offset >= end_offset:
+                    return
+                yield batch
+            if page.next_offset <= first_offset:
+                return
+            first_offset = page.next_offset
 
     def produce(self, topic: str, body: bytes, idempotency_key: str, transaction_id: str | None = None) -> bytes:
         """Append the records of a request body, once. It waits and repeats while the gateway is busy or away.

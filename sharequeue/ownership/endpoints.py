@@ -1,5 +1,6 @@
-"""Two calls that every coordinator serves: the owners of its shards, and findCoordinator."""
+"""The calls that every coordinator serves: the owners of its shards, findCoordinator, and the operations."""
 
+from typing import Final
 from uuid import UUID
 
 from sharequeue.http.application.app import App, serve
@@ -9,14 +10,29 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.cluster import FindCoordinatorQuery, FindCoordinatorResponse, ShardsResponse
+from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fault, whole_number
+from sharequeue.service.postgres_health import PostgresHealth
+from sharequeue.service.readiness import CHECK_S, Check, faults
+from sharequeue.service.service import ReadinessCheck, serve_operations
+
+OTHER_KIND: Final = {"group": "share", "share": "group"}
 
 
-def serve_ownership(
-    app: App, ownership: Ownership, kind: str, others: CoordinatorClient, *, cluster_token: str
+def serve_coordinator(
+    app: App,
+    ownership: Ownership,
+    kind: str,
+    others: CoordinatorClient,
+    health: PostgresHealth,
+    *,
+    cluster_token: str,
 ) -> None:
-    """Add `/v1/shards` and `/v1/coordinators` to a coordinator of this kind. `others`: a client of the other kind."""
+    """Add `/v1/shards`, `/v1/coordinators` and the operations of a service to a coordinator of this kind.
+
+    `others`: a client of the other kind.
+    """
 
     async def shards(_: Call) -> ShardsResponse:
         return ShardsResponse(shards=ownership.owners(), count=ownership.count)
@@ -34,6 +50,29 @@ def serve_ownership(
 
     serve(app, apis.SHARDS, shards, cluster_token=cluster_token)
     serve(app, apis.FIND_COORDINATOR, find_coordinator, cluster_token=cluster_token)
+    serve_operations(app, _readiness(health, ownership, f"{OTHER_KIND[kind]} coordinator", others))
+
+
+def _readiness(
+    health: PostgresHealth, ownership: Ownership, name_of_others: str, others: CoordinatorClient
+) -> ReadinessCheck:
+    """What `/readyz` asks, strict or not. Without PostgreSQL the service is unavailable, without the others
+    degraded."""
+
+    async def ask_others() -> None:
+        await others.call(apis.LIVEZ, deadline_s=CHECK_S, retry=False)
+
+    checks = {"postgresql": Check(health.check), name_of_others: Check(ask_others)}
+
+    async def ready(_: bool) -> Readiness:
+        found = await faults(**checks)
+        missing = ownership.missing()
+        dependencies = {"postgresql": "ok", name_of_others: "ok", "shards": missing or "ok", **found}
+        status = "unavailable" if "postgresql" in found else "degraded" if found or missing else "ready"
+        lacks = [name for name, word in dependencies.items() if word != "ok"]
+        return Readiness(status=status, dependencies=dependencies | health.told(), lacks=lacks)
+
+    return ready
 
 
 def _checked(query: FindCoordinatorQuery) -> str:

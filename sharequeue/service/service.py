@@ -11,8 +11,9 @@ import logging
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
@@ -24,12 +25,14 @@ from sharequeue.http.application.endpoint import Call
 from sharequeue.http.limits import HttpLimits
 from sharequeue.http.wire.edge import Edge
 from sharequeue.http.wire.protocol import protocol_of
-from sharequeue.log import fields
+from sharequeue.log import configure, fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
+from sharequeue.service.addresses import check_address
 from sharequeue.service.allocator import release_large_blocks
 from sharequeue.service.garbage import Collector
+from sharequeue.service.settings import ServiceSettings, SettingsError, load
 from sharequeue.slices import Slices
 
 try:
@@ -39,6 +42,7 @@ except ModuleNotFoundError:  # there is none for Windows
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S", bound=ServiceSettings)
 Loop = Callable[[], Coroutine[None, None, None]]
 ReadinessCheck = Callable[[bool], Awaitable[Readiness]]
 """The answer of `/readyz`; its argument is whether `strict` was asked for."""
@@ -90,6 +94,22 @@ class Service(NamedTuple):
     loops: Sequence[Loop]
     stop: Loop | None = None
     close: Loop | None = None
+
+
+def start(name: str, kind: type[S], prefix: str, prepare: Callable[[S], Awaitable[Service]]) -> int:
+    """Run the service of this name with the settings that the environment has behind the prefix.
+
+    Returns: the exit code: 2 for settings that it refuses, otherwise as `run`.
+    """
+    try:
+        settings = load(kind, prefix)
+        settings.check(prefix)
+        check_address(settings.host, settings.allow_unauthenticated, prefix)
+    except (SettingsError, ValueError) as fault:
+        print(f"sharequeue {name}: {fault}", file=sys.stderr)
+        return 2
+    configure(settings.log_level)
+    return run(functools.partial(prepare, settings), settings.host, settings.port, settings)
 
 
 def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from sharequeue.http.limits import HttpLimits
 from sharequeue.http.texts import convert_texts
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -27,6 +28,36 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 class SettingsError(Exception):
     """The environment holds no valid settings; the text names the variable at fault."""
+
+
+class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
+    """What every service is told. Durations in milliseconds."""
+
+    cluster_token: str
+    """The secret that services show each other: the same for all, at least 16 characters. `python3 -c "import
+    secrets; print(secrets.token_hex(24))"` makes one."""
+    port: Port
+    """The port to bind; 0 takes any free one."""
+    host: str = "127.0.0.1"
+    """The address to bind."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
+    allow_unauthenticated: bool = False
+    """True lets the service bind an address that is not loopback."""
+
+    def check(self, prefix: str) -> None:
+        """Raises: SettingsError: there is no such log level; the token can be guessed, or no HTTP header can carry it.
+
+        `prefix`: of the variables.
+        """
+        if self.log_level.lower() not in LOG_LEVELS:
+            raise SettingsError(f"{prefix}LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {self.log_level!r}")
+        token = self.cluster_token
+        if len(token) < TOKEN_CHARACTERS or not (token.isascii() and token.isprintable() and token == token.strip()):
+            raise SettingsError(
+                f"{prefix}CLUSTER_TOKEN must have at least {TOKEN_CHARACTERS} characters, printable ASCII with no space at the"
+                ' ends; make one with: python3 -c "import secrets; print(secrets.token_hex(24))"'
+            )
 
 
 def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | None = None) -> T:
@@ -54,18 +85,3 @@ def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | N
         detail, _, place = str(fault).partition(" - at `$.")
         what = prefix + place.rstrip("`").upper() if place else f"settings with the prefix {prefix}"
         raise SettingsError(f"{what}: {detail}") from fault
-
-
-def check_log_level(level: str, prefix: str) -> None:
-    """Raises: SettingsError: there is no such level."""
-    if level.lower() not in LOG_LEVELS:
-        raise SettingsError(f"{prefix}LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {level!r}")
-
-
-def check_cluster_token(token: str, prefix: str) -> None:
-    """Raises: SettingsError: the token can be guessed, or no HTTP header can carry it."""
-    if len(token) < TOKEN_CHARACTERS or not (token.isascii() and token.isprintable() and token == token.strip()):
-        raise SettingsError(
-            f"{prefix}CLUSTER_TOKEN must have at least {TOKEN_CHARACTERS} characters, printable ASCII with no space at the ends;"
-            ' make one with: python3 -c "import secrets; print(secrets.token_hex(24))"'
-        )

@@ -47,7 +47,7 @@ def key(own_stack: Stack, name: str) -> SharePartitionKey:
 
 @asynccontextmanager
 async def persisting(
-    stack: Stack, data_dir: Path, deadline_ms: int = 5_000
+    stack: Stack, data_dir: Path, deadline_ms: int = 60_000
 ) -> AsyncIterator[tuple[ShareStateClient, Persister]]:
     token = (data_dir / "cluster.token").read_text().strip()
     client = ShareStateClient(stack.service("share coordinator").url, cluster_token=token)

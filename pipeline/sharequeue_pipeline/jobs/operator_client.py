@@ -1,4 +1,4 @@
-"""The calls of jobs besides reading and writing: groups and their offsets, stored batches, deleting records."""
+"""The calls of jobs besides reading and writing: groups and their offsets, deleting records."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,9 +7,6 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.compaction import (
     BatchReplacement,
-    ListRecordBatchesQuery,
-    RecordBatchList,
-    RecordBatchListing,
     ReplacedBatch,
     ReplaceRecordBatchesRequest,
 )
@@ -23,8 +20,6 @@ from sharequeue.protocol.messages.topics import (
 )
 from sharequeue_pipeline.errors import refused
 from sharequeue_pipeline.gateway_client import GatewayClient
-
-LISTED_AT_ONCE = 10_000
 
 
 class OperatorClient(GatewayClient):
@@ -100,19 +95,6 @@ class OperatorClient(GatewayClient):
         partitions = [DeleteRecordsPartition(partition=place, before_offset=at) for place, at in sorted(before.items())]
         request = DeleteRecordsRequest(partitions=partitions, topic_id=topic.topic_id)
         self.ask(apis.DELETE_RECORDS, request, topic=topic.name)
-
-    def batches(self, topic: str, partition: int, first_offset: int, end_offset: int) -> Iterator[RecordBatchListing]:
-        """The stored batches from the one with `first_offset` to the last one that begins below `end_offset`."""
-        while first_offset < end_offset:
-            query = ListRecordBatchesQuery(offset=first_offset, max_batches=LISTED_AT_ONCE)
-            page: RecordBatchList = self.ask(apis.LIST_RECORD_BATCHES, query, topic=topic, partition=partition)
-            for batch in page.batches:
-                if batch.base_offset >= end_offset:
-                    return
-                yield batch
-            if page.next_offset <= first_offset:
-                return
-            first_offset = page.next_offset
 
     def replace(
         self, topic: TopicDescription, partition: int, batches: Sequence[BatchReplacement]

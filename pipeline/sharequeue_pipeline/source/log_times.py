@@ -4,18 +4,11 @@ Producers may set timestamps, so they need not ascend. The gateway lists the lat
 first batch that reaches the time is read.
 """
 
-from collections.abc import Iterator
-from typing import Final
-
-from sharequeue.protocol import apis
-from sharequeue.protocol.messages.compaction import ListRecordBatchesQuery, RecordBatchList, RecordBatchListing
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import Offsets
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.log_offsets import Bounds, Place, named
-
-LISTED_AT_ONCE: Final = 10_000
 
 
 def offsets_at(
@@ -45,7 +38,7 @@ def first_at(gateway: GatewayClient, place: Place, bounds: tuple[int, int], time
     import pyarrow.compute as pc  # noqa: PLC0415 - most reads name no time
 
     start, end = bounds
-    for batch in _batches(gateway, place, start, end):
+    for batch in gateway.batches(*place, start, end):
         if batch.record_count and batch.max_timestamp_ms >= time_ms:
             entry = Range(*place, max(start, batch.base_offset), min(end - 1, batch.last_offset))
             for records in gateway.read(entry, "read_uncommitted"):
@@ -53,17 +46,3 @@ def first_at(gateway: GatewayClient, place: Place, bounds: tuple[int, int], time
                 if late.num_rows:
                     return int(late.column("offset")[0].as_py())
     return None
-
-
-def _batches(gateway: GatewayClient, place: Place, offset: int, end: int) -> Iterator[RecordBatchListing]:
-    topic, partition = place
-    while offset < end:
-        query = ListRecordBatchesQuery(offset=offset, max_batches=LISTED_AT_ONCE)
-        page: RecordBatchList = gateway.ask(apis.LIST_RECORD_BATCHES, query, topic=topic, partition=partition)
-        for batch in page.batches:
-            if batch.base_offset >= end:
-                return
-            yield batch
-        if page.next_offset <= offset:
-            return
-        offset = page.next_offset

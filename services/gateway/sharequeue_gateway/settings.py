@@ -4,14 +4,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sharequeue.http.limits import HttpLimits
 from sharequeue.http.origins import host_of_url, hosts_of, origins_of
-from sharequeue.service.settings import Port, Positive, check_cluster_token, check_log_level
+from sharequeue.service.settings import Port, Positive, ServiceSettings
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
 
 
-class Settings(HttpLimits, frozen=True, kw_only=True):
+class Settings(ServiceSettings, frozen=True, kw_only=True):
     """Durations in milliseconds, sizes in bytes."""
 
     database_url: str
@@ -23,12 +22,6 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     """The URL of one group coordinator, or of several, separated by commas. Each instance names all others."""
     share_coordinator_url: str
     """The URL of one share coordinator, or of several, separated by commas."""
-    cluster_token: str
-    """The secret that services show each other: the same for all, at least 16 characters. `python3 -c "import
-    secrets; print(secrets.token_hex(24))"` makes one."""
-
-    host: str = "127.0.0.1"
-    """The address to bind."""
     port: Port = 8080
     """The port to bind; 0 takes any free one."""
     node_id: str = ""
@@ -37,8 +30,6 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     url: str = ""
     """The URL at which other services reach this gateway. If it is empty, it is made of `host` and `port`; a gateway
     that binds all addresses uses the host's name. Requests may have its host in `Host`."""
-    log_level: str = "info"
-    """debug, info, warning or error."""
     allow_unauthenticated: bool = False
     """True lets the service bind an address that is not loopback. It does not authenticate callers, so it refuses
     such an address by default."""
@@ -121,10 +112,9 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
     retention_interval_ms: Positive = 60_000
     """How often `retention.ms` and `retention.bytes` are applied."""
 
-    def check(self) -> None:
+    def check(self, prefix: str) -> None:
         """Raises: ValueError: settings that contradict each other."""
-        check_log_level(self.log_level, PREFIX)
-        check_cluster_token(self.cluster_token, PREFIX)
+        super().check(prefix)
         if self.redis_timeout_ms >= self.state_write_deadline_ms:
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
         for parse, name in (host_of_url, "url"), (hosts_of, "allow_hosts"), (origins_of, "allow_origins"):
@@ -132,4 +122,4 @@ class Settings(HttpLimits, frozen=True, kw_only=True):
                 if given := getattr(self, name):
                     parse(given)
             except ValueError as fault:
-                raise ValueError(f"{PREFIX}{name.upper()}: {fault}") from None
+                raise ValueError(f"{prefix}{name.upper()}: {fault}") from None

@@ -4,28 +4,15 @@
 import gc
 import sys
 
-gc.disable()  # imported modules never become garbage; `run` enables it again
+gc.disable()  # modules are never garbage, so a collection during the imports finds nothing; `run` enables it
 
-from functools import partial
-
-from sharequeue import log
-from sharequeue.service.addresses import check_address
-from sharequeue.service.service import run
-from sharequeue.service.settings import SettingsError, load
+from sharequeue.service.service import start
 from sharequeue_share_coordinator.prepare import prepare
 from sharequeue_share_coordinator.settings import PREFIX, Settings
 
 
 def main() -> int:
-    try:
-        settings = load(Settings, PREFIX)
-        settings.check()
-        check_address(settings.host, settings.allow_unauthenticated, PREFIX)
-    except (SettingsError, ValueError) as fault:
-        print(f"sharequeue share coordinator: {fault}", file=sys.stderr)
-        return 2
-    log.configure(settings.log_level)
-    return run(partial(prepare, settings), settings.host, settings.port, settings)
+    return start("share coordinator", Settings, PREFIX, prepare)
 
 
 if __name__ == "__main__":

@@ -13,43 +13,31 @@ _counts: Final = msgspec.json.Decoder(list[dict[int, int]]).decode
 _causes: Final = msgspec.json.Decoder(list[dict[str, int]]).decode
 
 
+class ActivityTotal(NamedTuple):
+    """The counters of an hour: of one part, or of all together. `group_id` is empty for produced records, `topic` while
+    its name is unknown."""
+
+    hour: int
+    group_id: str
+    topic_id: str
+    partition: int
+    topic: str
+    produced: int
+    delivered: int
+    accepted: int
+    released: int
+    rejected: int
+    expired: int
+    deliveries: Mapping[int, int]
+    times_to_accept: Mapping[int, int]
+    dead_letters: Mapping[str, int]
+
+
 class ActivityRow(NamedTuple):
-    """The counters of one part. `group_id` is empty for produced records, `topic` while its name is unknown."""
+    """The counters of one part."""
 
     part_id: UUID
-    hour: int
-    group_id: str
-    topic_id: str
-    partition: int
-    topic: str
-    produced: int
-    delivered: int
-    accepted: int
-    released: int
-    rejected: int
-    expired: int
-    deliveries: Mapping[int, int]
-    times_to_accept: Mapping[int, int]
-    dead_letters: Mapping[str, int]
-
-
-class ActivityTotal(NamedTuple):
-    """The counters of all parts of an hour."""
-
-    hour: int
-    group_id: str
-    topic_id: str
-    partition: int
-    topic: str
-    produced: int
-    delivered: int
-    accepted: int
-    released: int
-    rejected: int
-    expired: int
-    deliveries: Mapping[int, int]
-    times_to_accept: Mapping[int, int]
-    dead_letters: Mapping[str, int]
+    total: ActivityTotal
 
 
 ActivityPlace = tuple[int, str, str, int]
@@ -70,8 +58,9 @@ async def write(connection: Any, rows: Sequence[ActivityRow]) -> None:
              released = excluded.released, rejected = excluded.rejected, expired = excluded.expired,
              deliveries = excluded.deliveries, times_to_accept = excluded.times_to_accept,
              dead_letters = excluded.dead_letters""",
-        *([row[column] for row in rows] for column in range(12)),
-        *([_json(row[column]).decode() for row in rows] for column in range(12, 15)),
+        [row.part_id for row in rows],
+        *([row.total[column] for row in rows] for column in range(11)),
+        *([_json(row.total[column]).decode() for row in rows] for column in range(11, 14)),
     )
 
 
@@ -105,24 +94,9 @@ async def totals(
 
 
 def _total(row: Sequence[Any]) -> ActivityTotal:
-    hour, group_id, topic_id, partition, topic = row[:5]
-    produced, delivered, accepted, released, rejected, expired = row[5:11]
-    return ActivityTotal(
-        hour=hour,
-        group_id=group_id,
-        topic_id=str(topic_id),
-        partition=partition,
-        topic=topic,
-        produced=produced,
-        delivered=delivered,
-        accepted=accepted,
-        released=released,
-        rejected=rejected,
-        expired=expired,
-        deliveries=_summed(_counts(row[11])),
-        times_to_accept=_summed(_counts(row[12])),
-        dead_letters=_summed(_causes(row[13])),
-    )
+    hour, group_id, topic_id, *numbers = row[:11]
+    histograms = _summed(_counts(row[11])), _summed(_counts(row[12])), _summed(_causes(row[13]))
+    return ActivityTotal._make((hour, group_id, str(topic_id), *numbers, *histograms))
 
 
 async def remove_before(connection: Any, hour: int) -> None:

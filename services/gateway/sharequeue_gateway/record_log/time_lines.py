@@ -18,13 +18,11 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 SKIPPED: Final = 1 << 20
 """More than the records that one partition gets in the lag of a replica: 10 s at 100,000 a second."""
-CONTROL: Final = 32
-"""`attributes` of a marker, as Kafka's bit."""
 
 _MARK: Final = f"""
 INSERT INTO log.record_batches
   (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records, attributes)
-SELECT m.topic_id, m.partition, m.marker_offset, m.marker_offset, $1::bigint, 0, $2::uuid, $3::bytea, {CONTROL}
+SELECT m.topic_id, m.partition, m.marker_offset, m.marker_offset, $1::bigint, 0, $2::uuid, $3::bytea, 32  -- Kafka's bit of a marker
 FROM (
   SELECT p.topic_id, p.partition, e.log_end_offset, {{marker_offset}} AS marker_offset FROM log.partitions p {{join}}
   CROSS JOIN LATERAL (SELECT {store.END} AS log_end_offset) e WHERE NOT p.deleted) m
@@ -62,8 +60,7 @@ async def begin(connection: Any, history: str, known: Ends) -> tuple[int, str | 
 
 
 async def skips(connection: Any) -> int:
-    found: int = await connection.fetchval("SELECT skips FROM log.time_line")
-    return found
+    return int(await connection.fetchval("SELECT skips FROM log.time_line"))
 
 
 def older(known: Ends, found: Mapping[TopicIdPartition, store.Bounds]) -> str | None:
@@ -94,8 +91,7 @@ async def skip(connection: Any, known: Ends) -> int:
     """Have every partition end SKIPPED offsets further, and none below its known end. Returns: how often that was."""
     await connection.execute(_MARK_ALL, *_marker())
     await end_above(connection, known)
-    found: int = await connection.fetchval("UPDATE log.time_line SET skips = skips + 1 RETURNING skips")
-    return found
+    return int(await connection.fetchval("UPDATE log.time_line SET skips = skips + 1 RETURNING skips"))
 
 
 async def end_above(connection: Any, known: Ends) -> None:

@@ -18,7 +18,7 @@ from sharequeue.protocol.histogram import BUCKETS, SHORT_MS, bucket_of
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log import activity_store
-from sharequeue_gateway.record_log.activity_store import ActivityRow
+from sharequeue_gateway.record_log.activity_store import ActivityRow, ActivityTotal
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_gateway.share_partition.batch_times import BatchTimes, TimedBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
@@ -35,20 +35,19 @@ MOST_UNWRITTEN: Final = 10 * MOST_COUNTED
 CLOSE_S: Final = 2.0
 
 
-class Totals:
-    """The counts of a group and a topic since this gateway counts them; of a topic alone, the records produced to it.
+SUMS: Final = ("produced", "delivered", "accepted", "released", "rejected", "expired")
 
-    `used_at_ms`: when they last changed, a few seconds late.
-    """
 
-    __slots__ = ("accepted", "dead_letters", "delivered", "expired", "produced", "rejected", "released", "used_at_ms")
+class Counts:
+    """Records by what became of them."""
+
+    __slots__ = (*SUMS, "dead_letters")
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Begin at zero."""
-        self.used_at_ms = 0
         self.produced = 0
         self.delivered = 0
         self.accepted = 0
@@ -56,51 +55,45 @@ class Totals:
         self.rejected = 0
         self.expired = 0
         self.dead_letters: dict[str, int] = {}
-        """By cause."""
+        """Dead letters written, by cause."""
 
-    def add(self, others: "Totals") -> None:
+    def add(self, others: "Counts") -> None:
         """Add the counts of others to these."""
-        for name in ("produced", "delivered", "accepted", "released", "rejected", "expired"):
+        for name in SUMS:
             setattr(self, name, getattr(self, name) + getattr(others, name))
         for cause, records in others.dead_letters.items():
             self.dead_letters[cause] = self.dead_letters.get(cause, 0) + records
 
 
-class Counters:
+class Totals(Counts):
+    """The counts of a group and a topic since this gateway counts them; of a topic alone, the records produced to it.
+
+    `used_at_ms`: when they last changed, a few seconds late.
+    """
+
+    __slots__ = ("used_at_ms",)
+
+    def reset(self) -> None:
+        super().reset()
+        self.used_at_ms = 0
+
+
+class Counters(Counts):
     """The counts of one share-partition in one hour; for produced records, of one partition.
 
     `totals`: those of its group and topic, which are counted at the same time.
     """
 
-    __slots__ = (
-        "accepted",
-        "dead_letters",
-        "delivered",
-        "deliveries",
-        "dirty",
-        "expired",
-        "produced",
-        "rejected",
-        "released",
-        "times_to_accept",
-        "totals",
-    )
+    __slots__ = ("deliveries", "dirty", "times_to_accept", "totals")
 
     def __init__(self, totals: Totals) -> None:
+        super().__init__()
         self.totals = totals
         self.dirty = True
-        self.produced = 0
-        self.delivered = 0
-        self.accepted = 0
-        self.released = 0
-        self.rejected = 0
-        self.expired = 0
         self.deliveries: dict[int, int] = {}
         """Records delivered, by delivery count."""
         self.times_to_accept: dict[int, int] = {}
         """Records accepted, by the bucket of the time since they were produced."""
-        self.dead_letters: dict[str, int] = {}
-        """Dead letters written, by cause."""
 
 
 class Part:
@@ -282,20 +275,13 @@ class Activity:
             log.warning("counts of activity are lost: the last write failed")
 
     def _row(self, part: Part, key: SharePartitionKey, counters: Counters) -> ActivityRow:
-        return ActivityRow(
-            part_id=part.part_id,
-            hour=part.hour,
-            group_id=key.group_id,
-            topic_id=key.topic_id,
-            partition=key.partition,
-            topic=self._topic_name(key.topic_id) or "",
-            produced=counters.produced,
-            delivered=counters.delivered,
-            accepted=counters.accepted,
-            released=counters.released,
-            rejected=counters.rejected,
-            expired=counters.expired,
+        total = ActivityTotal(
+            part.hour,
+            *key,
+            self._topic_name(key.topic_id) or "",
+            **{name: getattr(counters, name) for name in SUMS},
             deliveries=dict(counters.deliveries),
             times_to_accept=dict(counters.times_to_accept),
             dead_letters=dict(counters.dead_letters),
         )
+        return ActivityRow(part.part_id, total)
