@@ -29,10 +29,7 @@ def serve_coordinator(
     *,
     cluster_token: str,
 ) -> None:
-    """Add `/v1/shards`, `/v1/coordinators` and the operations of a service to a coordinator of this kind.
-
-    `others`: a client of the other kind.
-    """
+    """Add the calls that every coordinator serves to one of this kind. `others`: a client of the other kind."""
 
     async def shards(_: Call) -> ShardsResponse:
         return ShardsResponse(shards=ownership.owners(), count=ownership.count)

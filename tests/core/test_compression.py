@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from sharequeue_gateway.record_log.compression import MOST_OF_SIZE, kept_form, unpacked
 from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 
+from tests.core.sparse_batches import sparse
+
 WORDS = b"all work and no play " * 1000
 BLOCK = lz4.block.compress(WORDS, store_size=False)
 RANDOM = random.Random(1).randbytes(len(WORDS))
@@ -78,7 +80,7 @@ def test_a_batch_comes_back_from_its_row(sent: list[str], data: st.DataObject, f
     tails = [b',"value":' + json.dumps(value).encode() + b"}" for value in sent]
     batch = RecordBatch.encode(40, tails, 7, "g" if for_group else None, "t")
     if data.draw(st.booleans()):
-        batch = batch.sparse(sorted(data.draw(st.sets(st.integers(40, batch.last_offset)))))
+        batch = sparse(batch, sorted(data.draw(st.sets(st.integers(40, batch.last_offset)))))
     records, uncompressed_bytes = kept_form(batch.stored)
     read = RecordBatch.decode(40, batch.last_offset, 7, records, "t", uncompressed_bytes)
     assert (uncompressed_bytes is not None) == (len(records) < len(batch.stored))

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 
+from tests.core.sparse_batches import sparse
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -56,8 +58,8 @@ def test_a_batch_with_gaps_keeps_its_extent_and_names_the_gaps(
     kept = sorted(data.draw(st.sets(st.integers(base, dense.last_offset))))
     first = data.draw(st.integers(base, dense.last_offset))
     last = data.draw(st.integers(first, dense.last_offset))
-    written = dense.sparse(kept)
-    for batch in (written, reread(written), reread(written).sparse(kept)):
+    written = sparse(dense, kept)
+    for batch in (written, reread(written), sparse(reread(written), kept)):
         assert (batch.base_offset, batch.last_offset) == (base, dense.last_offset)
         assert batch.record_count == len(kept)
         wanted = [offset for offset in kept if first <= offset <= last]
@@ -71,7 +73,7 @@ def test_a_batch_with_gaps_keeps_its_extent_and_names_the_gaps(
 def test_the_size_of_a_slice_is_known_without_slicing(sent: list[object], data: st.DataObject) -> None:
     batch = RecordBatch.encode(40, [tail(value) for value in sent], 7)
     if data.draw(st.booleans()):
-        batch = batch.sparse(sorted(data.draw(st.sets(st.integers(40, batch.last_offset)))))
+        batch = sparse(batch, sorted(data.draw(st.sets(st.integers(40, batch.last_offset)))))
     first = data.draw(st.integers(38, batch.last_offset + 2))
     last = data.draw(st.integers(first - 1, batch.last_offset + 2))
     piece = batch.slice(first, last)
@@ -97,15 +99,15 @@ def test_the_stored_form_does_not_change() -> None:
     dense = RecordBatch.encode(7, [b',"value":1}', b',"value":22}'], 3)
     payload = b'{"offset":7,"value":1},{"offset":8,"value":22}'
     assert dense.stored == b"\x00\x02\x00\x00\x00" + b"\x17\x00\x00\x00" + b"\x2f\x00\x00\x00" + payload
-    sparse = dense.sparse([8])
-    assert sparse.stored == (
+    some = sparse(dense, [8])
+    assert some.stored == (
         b"\x01\x01\x00\x00\x00" + b"\x18\x00\x00\x00" + b"\x08" + b"\x00" * 7 + b'{"offset":8,"value":22}'
     )
 
 
 @pytest.mark.parametrize("offsets", [[], [3], [0, 4]])
 def test_an_emptied_batch_keeps_only_its_extent(offsets: list[int]) -> None:
-    batch = reread(RecordBatch.encode(0, [tail(n) for n in range(5)], 7).sparse(offsets))
+    batch = reread(sparse(RecordBatch.encode(0, [tail(n) for n in range(5)], 7), offsets))
     assert [r["offset"] for r in decoded(batch, 0, 4)] == offsets  # type: ignore[index]
     assert (batch.base_offset, batch.last_offset) == (0, 4)
 
@@ -143,7 +145,7 @@ def test_a_marker_is_one_offset_without_a_record() -> None:
         assert (marker.transaction_id, marker.control, marker.aborted) == ("t", True, None)
         assert (marker.record_count, marker.size, marker.tails()) == (0, 0, [])
         assert (marker.absent(40, 40), marker.slice(40, 40), marker.size_of(40, 40)) == ([(40, 40)], b"", 0)
-        for again in (marker.without([(40, 40)]), marker.sparse([])):
+        for again in (marker.without([(40, 40)]), sparse(marker, [])):
             assert (again.stored, again.control, again.transaction_id) == (marker.stored, True, "t")
 
 
@@ -155,7 +157,7 @@ def test_what_is_left_of_a_batch_stays_in_its_transaction(for_group: str | None)
     assert (plain.transaction_id, plain.control) == (None, False)
     for batch in (written, reread(written)):
         batch.aborted = True
-        for less in (batch.without([(6, 7)]), batch.sparse([5, 8])):
+        for less in (batch.without([(6, 7)]), sparse(batch, [5, 8])):
             assert (less.transaction_id, less.control, less.aborted, less.for_group) == ("t", False, True, for_group)
             assert reread(less).absent(5, 8) == [(6, 7)]
             assert not reread(less).control

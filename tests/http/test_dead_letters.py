@@ -4,6 +4,8 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from tests.http.calls import CLOCKS_APART_MS, LONG_MS, Gateway, acknowledge_range, good, outcomes, wait_until
 from tests.http.database import refused_dead_letters, sql
 from tests.http.test_transactions import begin, end, produce
@@ -334,16 +336,22 @@ def test_headers_too_large_for_the_topic_are_parked_with_the_record(
     assert b'"value":"a"' in record
 
 
-def test_a_record_that_left_the_log_is_copied_as_headers_only(
-    gateway: Gateway, name: str, shared_database: str
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_record_that_was_deleted_after_its_rejection_is_copied_until_it_is_purged(
+    gateway: Gateway, name: str, shared_database: str, purged: bool
 ) -> None:
-    gateway.produce(name, "gone", "still there")
+    gateway.produce(name, "deleted")
+    gateway.produce(name, "still there")
     gateway.acquire(name, name)
     with refused_dead_letters(shared_database, name, 0):
         reject(gateway, name, 0, 1)
         wait_until(lambda: gateway.in_flight(name)[0].get("dead_letters"))
         gateway.delete_records(name, 1)
-    assert [letter["value"] for letter in gateway.letters(f"dlq.{name}", 2)] == [None, "still there"]
+        if purged:
+            topic_id = gateway.describe_topic(name)["topic_id"]
+            sql(shared_database, "DELETE FROM log.record_batches WHERE topic_id = $1 AND base_offset = 0", topic_id)
+    letters = gateway.letters(f"dlq.{name}", 2)
+    assert [letter["value"] for letter in letters] == [None if purged else "deleted", "still there"]
 
 
 def test_large_dead_letters_are_written_one_mebibyte_at_a_time(

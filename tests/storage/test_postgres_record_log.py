@@ -19,6 +19,7 @@ from sharequeue_gateway.record_log.removing import trimming
 
 from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.types import OffsetRange
+from tests.core.sparse_batches import sparse
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import (
@@ -260,9 +261,9 @@ async def test_batches_with_gaps_are_read_with_their_gaps(module_database: str) 
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, "abcde")
-        sparse = RecordBatch.encode(0, [tail(value) for value in "abcde"], 0).sparse([1, 3])
+        batch = sparse(RecordBatch.encode(0, [tail(value) for value in "abcde"], 0), [1, 3])
         await admin.execute(
-            "UPDATE log.record_batches SET records = $2, record_count = 2 WHERE topic_id = $1", topic, sparse.stored
+            "UPDATE log.record_batches SET records = $2, record_count = 2 WHERE topic_id = $1", topic, batch.stored
         )
     async with PostgresRecordLogs(module_database).open() as fresh:
         (batch,) = (await fresh.read(topic, 0, 2, 1 << 20, 10)).batches

@@ -279,25 +279,26 @@ class DeadLetterWriter:
     ) -> AsyncIterator[tuple[int, SourceRecord | None]]:
         """Each offset with its source record.
 
-        None if the log lost it, the group does not copy records, or its transaction is not committed and the group is
-        read_committed: it received the record before its level was changed.
+        None if it is purged, the group does not copy records, or the group is read_committed and does not know the
+        transaction to be committed.
         """
         offset = first_offset
         while led.config.dead_letter_copy_record and offset <= last_offset:
+            committed, until = led.config.read_committed, last_offset
+            what = (led.key.topic_id, led.key.partition, offset, BYTES_AT_ONCE)
             try:
-                committed, records = led.config.read_committed, last_offset - offset + 1
-                what = (led.key.topic_id, led.key.partition, offset, BYTES_AT_ONCE, records, committed)
-                read = self._record_log.read_cached(*what) or await self._record_log.read(*what)
+                limits = last_offset - offset + 1, committed
+                read = self._record_log.read_cached(*what, *limits) or await self._record_log.read(*what, *limits)
+                batches = read.batches
             except OffsetOutOfRange as out_of_range:
-                begin = min(out_of_range.log_start_offset, last_offset + 1)
-                for gone in range(offset, begin):
+                until = min(out_of_range.log_start_offset - 1, last_offset)
+                batches = [] if committed else await self._record_log.read_deleted(*what)
+            if not batches or batches[0].base_offset > until:
+                for gone in range(offset, until + 1):
                     yield gone, None
-                offset = begin
-                continue
-            if not read.batches:
-                break
-            for batch in read.batches:
-                end = min(batch.last_offset, last_offset)
+                offset = until + 1
+            for batch in batches:
+                end = min(batch.last_offset, until)
                 found = {} if committed and batch.aborted else _records_of(batch, offset, end)
                 for each in range(offset, end + 1):
                     yield each, found.get(each)

@@ -182,5 +182,8 @@ class RecordLog(Protocol):
         `committed`: end at the last stable offset. Raises: OffsetOutOfRange: `offset` lies below the log start.
         """
 
+    async def read_deleted(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Sequence[RecordBatch]:
+        """As `read`, also below the log start, as long as the purge has not removed the batches."""
+
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
         """The bounds of partitions, read from the database."""

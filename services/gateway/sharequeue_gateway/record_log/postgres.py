@@ -116,6 +116,9 @@ class PostgresRecordLog:
             batches = [self._cache.add(place, batch) for batch in batches]
         return await self._result(place, offset, end, batches, max_bytes, max_records, committed)
 
+    async def read_deleted(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Sequence[RecordBatch]:
+        return await self._read(max_bytes, store.read, topic_id, partition, offset, max_bytes)
+
     async def read_packed(
         self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
     ) -> ReadResult[RecordBatch | PackedBatch]:

@@ -205,12 +205,6 @@ class RecordBatch(StoredBatch):
             position = end
         return self._with(ends, offsets, parts)
 
-    def sparse(self, offsets: Sequence[int]) -> "RecordBatch":
-        """The same batch with only these of its records, ascending. First and last offset stay."""
-        kept = [self.slice(offset, offset) for offset in offsets]
-        ends = array("I", accumulate([len(record) + 1 for record in kept]))
-        return self._with(ends, array("Q", offsets), kept)
-
     def _with(self, ends: "array[int]", offsets: "array[int]", parts: list[bytes]) -> "RecordBatch":
         """The same batch with other records: `parts` of them, which commas join."""
         stored = b"".join((*_before_records(ends, offsets, self.for_group, self.control), b",".join(parts)))
