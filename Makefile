@@ -30,10 +30,10 @@ up: .venv/up-installed ## Run the whole stack on this machine: http://127.0.0.1:
 	$(BIN)/sharequeue up $(ARGS)
 
 # One happy and one crashed path each through Spark, processes and a cluster, then the folders that are quick. What takes longest begins first.
-TEST = tests/pipeline/test_smoke.py tests/system/test_readme.py tests/system/test_up.py::test_data_and_locks_survive_every_kind_of_end \
+SLICE = tests/pipeline/test_smoke.py tests/system/test_readme.py tests/system/test_up.py::test_data_and_locks_survive_every_kind_of_end \
 	tests/cluster/test_any_gateway.py::test_each_record_goes_to_one_of_the_clients_of_all_gateways \
-	tests/cluster/test_hand_over.py::test_holders_settle_their_records_when_their_leader_is_gone \
-	tests/http tests/storage tests/shell tests/core tests/shown $(slow:%=--ignore=%)
+	tests/cluster/test_hand_over.py::test_holders_settle_their_records_when_their_leader_is_gone
+TEST = $(SLICE) tests/http tests/storage tests/shell tests/core tests/shown $(slow:%=--ignore=%)
 # Shards of `make test-all`: each runs alone. `slow`: the modules of the quick folders that take longest.
 pipeline = tests/pipeline
 processes = tests/system tests/packages tests/traces
@@ -58,7 +58,7 @@ test-all: install ## All other tests, two shards at a time; `make test-all SHARD
 
 test-pipeline: WORKERS = 2
 $(addprefix test-,$(SHARDS)): test-%: install
-	$(PYTEST) $($*)
+	$(PYTEST) $($*) $(SLICE:%=--deselect=%)
 
 steady: install ## `make test` ten times and `make test-all` three times, every second run beside a load on all cores
 	$(BIN)/python -m tests.steady
@@ -104,7 +104,7 @@ renew-document: install ## Write the OpenAPI document's examples, page and snaps
 sdks: install ## Generate clients in several languages, compile them, and play one contract suite with each
 	$(BIN)/python -m tests.sdks
 
-smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium, nginx or Prometheus
+smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium or nginx
 	$(BIN)/python -m tests.smoke
 
 kafka-test: install ## The same random scripts of transactions on a real Kafka broker and here; needs Java 17 with Maven

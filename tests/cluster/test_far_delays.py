@@ -102,6 +102,7 @@ def test_redis_brings_the_share_partition_back_before_the_delay_ends(
     delayed.comes_on_time(clients[0])
 
 
+@pytest.mark.soak
 def test_a_fetch_gets_the_records_on_time_without_redis(
     stack: Stack, delayed: Delayed, clients: list[httpx.Client]
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_fetch_gets_the_records_on_time_without_redis(
     stack.redis.start()
 
 
+@pytest.mark.soak
 def test_without_redis_a_share_partition_is_unloaded_too(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
@@ -121,7 +123,7 @@ def test_without_redis_a_share_partition_is_unloaded_too(
     stack.redis.start()
 
 
-@pytest.mark.parametrize("redis", ["with Redis", "without Redis"])
+@pytest.mark.parametrize("redis", ["with Redis", pytest.param("without Redis", marks=pytest.mark.soak)])
 def test_the_next_leader_has_the_records_on_time(
     stack: Stack, cluster: GatewayCluster, delayed: Delayed, clients: list[httpx.Client], redis: str
 ) -> None:

@@ -71,7 +71,7 @@ def hold(client: httpx.Client, group: str, partitions: list[int], member: str, c
     return held
 
 
-@pytest.mark.parametrize("how", ["joins", "leaves"])
+@pytest.mark.parametrize("how", ["joins", pytest.param("leaves", marks=pytest.mark.soak)])
 def test_holders_and_counts_survive_without_redis(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str, how: str
 ) -> None:
@@ -108,6 +108,7 @@ def untouched(clients: list[httpx.Client], group: str, held: dict, asked: list[i
     acknowledge(clients[asked[0]], group, held)
 
 
+@pytest.mark.soak
 def test_locks_follow_leadership_that_moved_twice_before_a_load(
     cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str
 ) -> None:

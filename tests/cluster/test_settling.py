@@ -46,7 +46,9 @@ def leave(gateway: ServiceProcess, how: signal.Signals) -> None:
     gateway.process.wait(60)
 
 
-LEAVING = pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
+LEAVING = pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)], ids=["killed", "left"]
+)
 
 
 @LEAVING
@@ -181,7 +183,7 @@ def test_a_hold_that_cannot_be_stored_commits_nothing(held: Held, state_url: str
     held.wait_until_settled()
 
 
-@pytest.mark.parametrize("decided_first", [False, True])
+@pytest.mark.parametrize("decided_first", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_reset_wins(held: Held, decided_first: bool) -> None:
     """The settlement is of a state that is gone, so it is dropped, and the records come from where the reset says."""
     held.hold()
@@ -326,7 +328,7 @@ def test_one_of_the_two_databases_is_started_again(held: Held, log_url: str, sta
     held.wait_until_settled()
 
 
-@pytest.mark.parametrize("round_", range(4))
+@pytest.mark.parametrize("round_", [0, *(pytest.param(more, marks=pytest.mark.soak) for more in range(1, 4))])
 def test_a_gateway_killed_at_any_moment_of_a_commit(
     held: Held, clients: list[httpx.Client], seed: int, round_: int
 ) -> None:

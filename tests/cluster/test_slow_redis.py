@@ -82,6 +82,7 @@ def was_degraded(stack: Stack) -> bool:
     return any("locks end by the sweep" in file.read_text() for file in stack.logs.glob("gateway*.log"))
 
 
+@pytest.mark.soak
 def test_no_lock_is_lost_or_doubled_beside_a_slow_redis(
     stack: Stack, slow: SlowRedis, own_redis: redis_server.Redis, cluster: GatewayCluster, tmp_path: Path, name: str
 ) -> None:

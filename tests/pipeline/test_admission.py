@@ -22,7 +22,7 @@ ALL = ReadMaxRows(1000)
     ("backlogs", "batches", "raised", "told"),
     [
         # before: as many batches as windows of the fullest partition; raised: as many as batches of 1,000
-        ([1000, 1000, 1000, 1000], 10, 4, 250),
+        pytest.param([1000, 1000, 1000, 1000], 10, 4, 250, marks=pytest.mark.soak),
         ([3700, 100, 100, 100], 37, 4, 700),
     ],
     ids=["uniform", "hot"],

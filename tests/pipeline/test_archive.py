@@ -59,6 +59,7 @@ def _record(chance: random.Random, number: int, partitions: int) -> dict[str, An
     return record | chance.choice([{}, {}, {"headers": {"h": str(number), "g": ""}}])
 
 
+@pytest.mark.soak
 def test_a_delta_table_equals_the_log_after_every_run(
     jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path, seed: int
 ) -> None:

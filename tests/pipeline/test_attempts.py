@@ -20,6 +20,7 @@ from sharequeue_pipeline.sink import columns, rows
 from sharequeue_pipeline.sink.attempts import Attempt, Chunk
 
 from sharequeue.stack.stack import Stack
+from tests.examples import examples
 from tests.http.calls import Gateway
 from tests.pipeline.peak_memory import peak_mib
 from tests.pipeline.proxy import Instead, Proxy
@@ -116,7 +117,7 @@ class Attempts:
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @given(data=st.data(), task=ROWS, limit=st.integers(1, 4), of_all=st.integers(2, 3))
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_attempts_in_any_order_write_each_row_once(
     stack: Stack, gateway: Gateway, form: Form, data: st.DataObject, task: list[Row], limit: int, of_all: int
 ) -> None:

@@ -40,6 +40,7 @@ def generations(gateway: Gateway, topic: str) -> list[tuple[int, int]]:
     return [(batch["generation"], batch["record_count"]) for batch in listed]
 
 
+@pytest.mark.soak
 def test_the_last_record_of_each_key_stays(jobs: Jobs, gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, cleanup_policy="compact")
     produce(gateway, name, ("a", 1), ("b", 1), (None, "no key"), ("a", 2))

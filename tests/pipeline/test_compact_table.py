@@ -53,6 +53,7 @@ class Model:
             self._offset += 1
 
 
+@pytest.mark.soak
 def test_a_table_has_the_last_record_of_each_key_after_every_run(
     jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path, seed: int
 ) -> None:

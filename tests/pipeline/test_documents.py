@@ -128,6 +128,7 @@ def test_the_lines_about_a_delta_table_run(pipeline: Pipeline, spark_home: Path,
     assert "{'id': 1, 'total': 9.50}" in printed
 
 
+@pytest.mark.soak
 def test_a_job_runs_under_spark_submit(
     pipeline: Pipeline, gateway: Gateway, spark_home: Path, name: str, tmp_path: Path
 ) -> None:

@@ -184,7 +184,12 @@ def failing(stream: DataFrame, kind: str, poison: Iterable[int]) -> DataFrame:
     return stream.selectExpr(f"if(CAST(value AS STRING) IN ({bad}), raise_error('no use'), value) AS value")
 
 
-CELLS = [(kind, on_error) for kind in ("jvm", "worker") for on_error in ("release", "reject")]
+CELLS = [
+    ("jvm", "release"),
+    pytest.param("jvm", "reject", marks=pytest.mark.soak),
+    pytest.param("worker", "release", marks=pytest.mark.soak),
+    ("worker", "reject"),
+]
 
 
 @pytest.mark.parametrize(

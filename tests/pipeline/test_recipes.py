@@ -34,6 +34,7 @@ def command(line: str) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 def test_the_recipes_print_what_they_show(
     spark: SparkSession, stack: Stack, new_database: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

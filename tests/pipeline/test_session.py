@@ -65,6 +65,7 @@ def test_two_sessions_write_side_by_side(pipeline: Pipeline, gateway: Gateway, n
     assert values(gateway, name) == [{"id": 0}] * 3
 
 
+@pytest.mark.soak
 def test_spark_finds_the_format_by_itself(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     """A session without `register`: reading, a stream, and SQL."""
     gateway.create_topic(name)

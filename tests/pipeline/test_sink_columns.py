@@ -91,6 +91,7 @@ assert total == count
 """
 
 
+@pytest.mark.soak
 def test_the_memory_of_a_task_is_bounded() -> None:
     """MiB of a process that makes the requests of so many records of 1 KiB."""
     few, many = peak_mib(MEASURE, "20000"), peak_mib(MEASURE, "200000")

@@ -89,7 +89,10 @@ def test_a_failed_batch_is_released_at_once(pipeline: Pipeline, gateway: Gateway
     assert (batch["first_offset"], batch["last_offset"], batch["delivery_count"], batch["attempt"]) == (0, 19, 2, 2)
 
 
-@pytest.mark.parametrize(("seen", "attempt"), [(None, 1), ("by a job", 2), ("by a job of another group", 2)])
+@pytest.mark.parametrize(
+    ("seen", "attempt"),
+    [(None, 1), ("by a job", 2), pytest.param("by a job of another group", 2, marks=pytest.mark.soak)],
+)
 def test_a_batch_that_fails_before_its_first_job_costs_no_attempt(
     pipeline: Pipeline, gateway: Gateway, name: str, seen: str | None, attempt: int
 ) -> None:

@@ -261,6 +261,7 @@ def local(
     local.stop()
 
 
+@pytest.mark.soak
 def test_the_main_job_runs_with_the_commands_and_the_environment_of_the_file(local: LocalCompose, name: str) -> None:
     assert local.run("migrate", local.command("migrate")).wait(READY_SECONDS) == 0, local.log("migrate")
     for service in SETTINGS:

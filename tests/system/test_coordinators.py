@@ -125,6 +125,7 @@ def test_one_of_each_is_killed_under_load(cluster: Stack, shards: Map, name: str
     asyncio.run(under_load(cluster, name, seed, trouble))
 
 
+@pytest.mark.soak
 def test_one_of_each_is_paused_past_its_lease_under_load(
     cluster: Stack, shards: Map, name: str, seed: int, data_dir: Path
 ) -> None:
@@ -158,6 +159,7 @@ def shards_logged(data_dir: Path, service: ServiceProcess, message: str) -> list
     return [line["shards"] for line in lines if line["message"] == message]
 
 
+@pytest.mark.soak
 def test_one_of_each_stops_cleanly_under_load(
     cluster: Stack, shards: Map, name: str, seed: int, data_dir: Path
 ) -> None:

@@ -299,6 +299,7 @@ def test_a_fail_over_to_a_replica_that_lags_loses_what_the_replica_missed_and_no
         assert [read(gateway) for gateway in gateways] == [[*records, "last"]] * 2
 
 
+@pytest.mark.soak
 def test_with_postgresql_older_than_redis_a_leader_takes_a_higher_epoch_and_lost_locks_go(
     tmp_path: Path, own_postgres: OwnPostgres, new_redis: Callable[[], str]
 ) -> None:

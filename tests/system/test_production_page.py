@@ -170,6 +170,7 @@ def work_through(client: httpx.Client, value: str) -> None:
     assert {result["status"] for result in results} == {"applied"}
 
 
+@pytest.mark.soak
 def test_every_command_of_the_page_runs_on_two_machines(machines: Machines) -> None:
     shell = [content for language, content in blocks(PAGE) if language == "sh"]
     migrate, use, probe, disk, backup = shell

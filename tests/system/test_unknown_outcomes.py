@@ -102,6 +102,7 @@ def test_waiting_for_a_leader_epoch_ends_at_its_deadline(own_stack: Stack, gatew
 # Last, because it breaks the stack
 
 
+@pytest.mark.soak
 def test_an_unloaded_share_partition_is_loaded_again_without_a_request(
     own_stack: Stack, gateway: Gateway, name: str
 ) -> None:

@@ -232,6 +232,7 @@ def process_with_the_postmasters_number(data_dir: Path) -> Iterator[None]:
             process.kill()
 
 
+@pytest.mark.soak
 def test_an_ordinary_user_without_a_home_can_run_up(tmp_path: Path) -> None:
     """The first start is interrupted; the second is ended by SIGTERM. As root this is the user `nobody`."""
     place = Path(tempfile.mkdtemp(prefix="an ordinary user "))
@@ -305,6 +306,7 @@ def test_an_interrupt_while_a_process_starts_ends_up(tmp_path: Path, data_dir: P
         until(lambda: locked(lock), "no process is left")
 
 
+@pytest.mark.soak
 def test_the_number_of_coordinators_can_shrink(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> None:
@@ -326,6 +328,7 @@ def test_the_number_of_coordinators_can_shrink(
     assert "is not in the range" in run("up", "--coordinators", "0").stderr
 
 
+@pytest.mark.soak
 def test_json_says_where_the_stack_runs_and_why_it_ended(tmp_path: Path, data_dir: Path) -> None:
     """One object on stdout, and nothing else until the end. The failure is the last line on stderr."""
     with Up(tmp_path, data_dir, "--json", "--gateways", "2") as up:

@@ -199,6 +199,7 @@ def test_a_fetch_that_waits_gets_records_when_the_share_coordinator_is_back(
     assert [batch["first_offset"] for batch in found[0]["batches"]] == [0, 1]
 
 
+@pytest.mark.soak
 def test_st_061_a_stream_says_that_nothing_can_be_acquired_and_goes_on(
     own_stack: Stack, gateway: Gateway, name: str
 ) -> None:
