@@ -60,6 +60,16 @@ def test_atomic_acknowledgements_of_both_topics_are_of_two_share_partitions(gate
     assert outcomes(gateway.try_acknowledge(name, [old, new], atomic=True)) == [UNKNOWN_TOPIC_ID, "applied"]
 
 
+def test_an_acknowledgement_of_a_partition_that_only_the_old_topic_had_names_that_topic(
+    gateway: Gateway, name: str
+) -> None:
+    gateway.create_topic(name, 3)
+    gateway.produce(name, "old", partition=2)
+    (old,) = gateway.fetch(name, name)["batches"]
+    again(gateway, name)
+    assert outcomes(gateway.try_acknowledge(name, [old | {"type": "accept"}])) == [UNKNOWN_TOPIC_ID]
+
+
 def test_an_acknowledgement_without_an_id_goes_by_name(gateway: Gateway, name: str) -> None:
     _, new = held(gateway, name)
     assert outcomes(gateway.try_acknowledge(name, [new | {"topic_id": None}])) == ["applied"]

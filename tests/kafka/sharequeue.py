@@ -45,13 +45,13 @@ class Sharequeue:
         good(self._http.patch(f"/v1/topics/{self._script}", json={"partitions": partitions}))
 
     def remake(self, partitions: int) -> None:
-        good(self._http.delete(f"/v1/topics/{self._script}"), 204)
+        assert self._http.delete(f"/v1/topics/{self._script}").status_code == 204
         self._earlier_id = self._topic_id
         self._topic_id = self._gateway.create_topic(self._script, partitions)["topic_id"]
 
     def settle_late(self, group: str, member: int, settled: Sequence[Settled]) -> set[int]:
         answer = self._settle(group, member, settled, self._earlier_id)
-        return {result["kafka_code"] for result in answer["results"]}
+        return {result["kafka_code"] for result in answer.json()["results"]}
 
     def _group(self, group: str) -> str:
         return f"{self._script}-{group}"
@@ -98,10 +98,10 @@ class Sharequeue:
         return [_batch(batch) for batch in answer["batches"]]
 
     def acknowledge(self, group: str, member: int, settled: Sequence[Settled]) -> None:
-        answer = self._settle(group, member, settled, self._topic_id)
+        answer = good(self._settle(group, member, settled, self._topic_id))
         assert answer["failed_count"] == 0, answer
 
-    def _settle(self, group: str, member: int, settled: Sequence[Settled], topic_id: str) -> Any:
+    def _settle(self, group: str, member: int, settled: Sequence[Settled], topic_id: str) -> httpx.Response:
         acknowledgements = [
             {
                 "topic": self._script,
@@ -114,7 +114,7 @@ class Sharequeue:
             }
             for each in settled
         ]
-        return good(self._gateway.try_acknowledge(self._group(group), acknowledgements, member=f"m{member}"))
+        return self._gateway.try_acknowledge(self._group(group), acknowledgements, member=f"m{member}")
 
     def leave(self, group: str, member: int) -> None:
         if self._sessions.pop((group, member), 0):

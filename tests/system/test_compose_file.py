@@ -91,7 +91,7 @@ def test_a_service_may_serve_its_address_and_knows_its_settings(services: dict[s
     strangers = [variable for variable in environment if not variable.startswith(module.PREFIX)]
     assert strangers == []
     settings = load(module.Settings, module.PREFIX, environment)
-    settings.check()
+    settings.check(module.PREFIX)
     check_address(settings.host, settings.allow_unauthenticated, module.PREFIX)
     assert settings.host == "0.0.0.0"
     assert settings.cluster_token == TOKEN

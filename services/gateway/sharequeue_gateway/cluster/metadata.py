@@ -159,10 +159,7 @@ class Metadata:
         await self.ask_for({name: partition})
         if topic_id is not None and not self.knows(name, partition, topic_id):
             await self.ask_for({name: ANEW})
-        topic = self.known_topic_with(name, partition)
-        if topic_id is not None and topic_id != topic.topic_id:
-            raise no_longer(topic_id)
-        return topic
+        return self.known_topic_with(name, partition, topic_id)
 
     async def ask_for(self, partitions: Mapping[str, int]) -> None:
         """Learn these topics, with one request for all. `partitions`: by name, a partition that the topic should have.
@@ -178,9 +175,11 @@ class Metadata:
         if names:
             await self._ask(DescribeTopicsRequest(names=names))
 
-    def known_topic_with(self, name: str, partition: int) -> KnownTopic:
+    def known_topic_with(self, name: str, partition: int, topic_id: str | None = None) -> KnownTopic:
         """As `topic_with`, from the cache alone."""
         topic = self._by_name.get(name)
+        if topic is not None and topic_id is not None and topic_id != topic.topic_id:
+            raise no_longer(topic_id)
         if topic is None or not 0 <= partition < topic.partitions:
             raise self.missing(name, partition)
         return topic

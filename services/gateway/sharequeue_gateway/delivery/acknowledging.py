@@ -32,7 +32,7 @@ from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import ANEW, KnownTopic, Metadata, no_longer
+from sharequeue_gateway.cluster.metadata import ANEW, KnownTopic, Metadata
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
@@ -318,9 +318,7 @@ async def check_all(
                     if not asked:
                         asked = True
                         away = await ask_for_topics(metadata, acknowledgements[index:])
-                    topic = metadata.known_topic_with(name, partition)
-                    if topic_id is not None and topic_id != topic.topic_id:
-                        raise no_longer(topic_id)
+                    topic = metadata.known_topic_with(name, partition, topic_id)
                 if at is not None:  # what came before it in this call is of the deleted topic
                     raise NotLeaderOrFollower("the topic was made again just now; repeat the acknowledgement")
                 at = partitions[name, partition] = AtPartition(topic, partition, array("I"))
