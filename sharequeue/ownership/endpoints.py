@@ -1,6 +1,6 @@
 """The calls that every coordinator serves: the owners of its shards, findCoordinator, and the operations."""
 
-from typing import Final
+from functools import partial
 from uuid import UUID
 
 from sharequeue.http.application.app import App, serve
@@ -16,8 +16,6 @@ from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fau
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.readiness import CHECK_S, Check, faults
 from sharequeue.service.service import ReadinessCheck, serve_operations
-
-OTHER_KIND: Final = {"group": "share", "share": "group"}
 
 
 def serve_coordinator(
@@ -47,18 +45,15 @@ def serve_coordinator(
 
     serve(app, apis.SHARDS, shards, cluster_token=cluster_token)
     serve(app, apis.FIND_COORDINATOR, find_coordinator, cluster_token=cluster_token)
-    serve_operations(app, _readiness(health, ownership, f"{OTHER_KIND[kind]} coordinator", others))
+    other_kind = "share" if kind == "group" else "group"
+    serve_operations(app, _readiness(health, ownership, f"{other_kind} coordinator", others))
 
 
 def _readiness(
     health: PostgresHealth, ownership: Ownership, name_of_others: str, others: CoordinatorClient
 ) -> ReadinessCheck:
-    """What `/readyz` asks, strict or not. Without PostgreSQL the service is unavailable, without the others
-    degraded."""
-
-    async def ask_others() -> None:
-        await others.call(apis.LIVEZ, deadline_s=CHECK_S, retry=False)
-
+    """What `/readyz` asks, strict or not: without PostgreSQL it is unavailable, without the others degraded."""
+    ask_others = partial(others.call, apis.LIVEZ, deadline_s=CHECK_S, retry=False)
     checks = {"postgresql": Check(health.check), name_of_others: Check(ask_others)}
 
     async def ready(_: bool) -> Readiness:

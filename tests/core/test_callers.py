@@ -1,7 +1,7 @@
 """The requests that a gateway serves: by their Host, and by the origin of the page that made them."""
 
 import pytest
-from sharequeue_gateway.settings import Settings
+from sharequeue_gateway.settings import PREFIX, Settings
 
 from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
 
@@ -232,7 +232,7 @@ def test_an_invalid_allowed_origin_stops_the_start(setting: str) -> None:
     with pytest.raises(ValueError, match="is not an origin"):
         origins_of(setting)
     with pytest.raises(ValueError, match=r"SHAREQUEUE_GATEWAY_ALLOW_ORIGINS: .* is not an origin"):
-        settings(allow_origins=setting).check()
+        settings(allow_origins=setting).check(PREFIX)
 
 
 @pytest.mark.parametrize(
@@ -242,20 +242,20 @@ def test_an_invalid_allowed_host_stops_the_start(setting: str) -> None:
     with pytest.raises(ValueError, match="is not a host name"):
         hosts_of(setting)
     with pytest.raises(ValueError, match=r"SHAREQUEUE_GATEWAY_ALLOW_HOSTS: .* is not a host name"):
-        settings(allow_hosts=setting).check()
+        settings(allow_hosts=setting).check(PREFIX)
 
 
 @pytest.mark.parametrize("url", ["gateway:8080", "gateway", "http://", "http://a b", "http://[::1", "ftp://gateway"])
 def test_a_gateway_url_without_a_host_stops_the_start(url: str) -> None:
     with pytest.raises(ValueError, match="SHAREQUEUE_GATEWAY_URL"):
-        settings(url=url).check()
+        settings(url=url).check(PREFIX)
 
 
 def test_allowed_hosts_and_origins_are_comma_separated() -> None:
     assert hosts_of("") == origins_of("") == origins_of(" , ") == []
     assert hosts_of("Gateway, queue.example.org.,my_queue") == ["gateway", "queue.example.org", "my_queue"]
     assert origins_of("*") == ["*"]
-    settings(url="https://queue.example.org/base", allow_hosts="a,b", allow_origins="*").check()
+    settings(url="https://queue.example.org/base", allow_hosts="a,b", allow_origins="*").check(PREFIX)
 
 
 def settings(**given: str) -> Settings:

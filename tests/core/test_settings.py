@@ -19,7 +19,7 @@ def started(service: Any, **variables: str) -> Any:
     environment[f"{service.PREFIX}CLUSTER_TOKEN"] = "0123456789abcdef"
     given = {service.PREFIX + name.upper(): value for name, value in variables.items()}
     settings = load(service.Settings, service.PREFIX, {**environment, **given})
-    settings.check()
+    settings.check(service.PREFIX)
     return settings
 
 

@@ -87,11 +87,12 @@ class LogDatabase:
         """Drop all memory if another gateway found that the log went back, and this one has met no start since."""
         found = await self.query(time_lines.skips)
         if found != self._skips:
-            self.went_back(found, BY_OTHERS)
+            self._skips = found
+            self.time_line.found_older(BY_OTHERS)
 
-    def went_back(self, skips: int, sign: str) -> None:
+    async def skip(self, known: time_lines.Ends, sign: str) -> None:
         """The log went back, and no connection was lost: a pooler may have hidden that."""
-        self._skips = skips
+        self._skips = await self.query(time_lines.skip, known)
         self.time_line.found_older(sign)
 
     async def close(self) -> None:

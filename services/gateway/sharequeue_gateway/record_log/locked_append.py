@@ -183,6 +183,8 @@ class LockedAppend:
                 if time.monotonic() + 2 * AGAIN_S >= (turn_by if deadline is None else deadline):
                     raise self._not_known(bool(tried_at), fault) from fault
                 log.info("trying an append again", extra=fields(cause=repr(fault)))
+                if isinstance(fault, time_lines.OlderLog):
+                    await self._database.skip(fault.known, fault.sign)
                 await asyncio.sleep(AGAIN_S)
 
     async def _check_topics(self, request: AppendRequest, in_doubt: bool) -> None:
@@ -307,8 +309,7 @@ class LockedAppend:
             bounds = await store.bounds(connection, places)
         known = self._known.cache.log_ends(places)
         if (sign := time_lines.older(known, bounds)) is not None:
-            self._database.went_back(await time_lines.skip(connection, known), sign)
-            bounds = await store.bounds(connection, places)
+            raise time_lines.OlderLog(known, sign)
         if any(place not in bounds for place in places):
             await store.make_partitions(connection, places)
             bounds = await store.bounds(connection, places)

@@ -315,7 +315,7 @@ class PostgresRecordLog:
         known = self._cache.log_ends(places)
         bounds = await self.database.query(store.bounds, places)
         if (sign := time_lines.older(known, bounds)) is not None:
-            self.database.went_back(await self.database.query(time_lines.skip, known), sign)
+            await self.database.skip(known, sign)
             return
         for place, (log_start_offset, log_end_offset, deleted, replacements, stable) in bounds.items():
             if deleted:

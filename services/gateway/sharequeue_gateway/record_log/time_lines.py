@@ -39,6 +39,14 @@ Ends = Mapping[TopicIdPartition, int]
 """Log ends by partition."""
 
 
+class OlderLog(ConnectionError):
+    """The log ends below a known end: nothing was appended, and offsets must be skipped first."""
+
+    def __init__(self, known: Ends, sign: str) -> None:
+        super().__init__(sign)
+        self.known, self.sign = known, sign
+
+
 async def begin(connection: Any, history: str, known: Ends) -> tuple[int, str | None]:
     """A gateway meets a start of PostgreSQL: skip offsets if the log may have gone back.
 
