@@ -22,6 +22,7 @@ from sharequeue.stack.migrate import upgrade
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, outcomes, wait_until
+from tests.older_postgres import copy_with_owner, forget, own_as, stop_and_copy, stop_and_put_back
 
 TOPIC = "orders"
 COUNTS = {"kept": 100, "lost": 100, "new": 40}
@@ -46,24 +47,13 @@ class OwnPostgres(AskedPostgres):
 
     def keep(self) -> None:
         """Copy the data as it is now."""
-        self.stop()
-        shutil.rmtree(self._copy, ignore_errors=True)
-        shutil.copytree(self.home, self._copy, copy_function=_copy_with_owner)
-        _own_as(self.home, self._copy)
+        stop_and_copy(self)
         self.start()
 
     def go_back(self) -> None:
         """Put the copy in the place of the data."""
-        self.stop()
-        for entry in list(self.home.iterdir()):
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        shutil.copytree(self._copy, self.home, copy_function=_copy_with_owner, dirs_exist_ok=True)
-        _own_as(self._copy, self.home)
+        stop_and_put_back(self)
         self.start()
-
-    @property
-    def _copy(self) -> Path:
-        return self.home.with_name("older")
 
 
 class Standby(AskedPostgres):
@@ -71,13 +61,13 @@ class Standby(AskedPostgres):
 
     def follow(self, primary: Postgres) -> None:
         shutil.copy(primary._password_file, self._password_file)
-        shutil.copytree(primary.home, self.home, copy_function=_copy_with_owner, dirs_exist_ok=True)
+        shutil.copytree(primary.home, self.home, copy_function=copy_with_owner, dirs_exist_ok=True)
         (self.home / "standby.signal").touch()
         password = self._password_file.read_text().strip()
         settings = f"user=sharequeue password={password} host=127.0.0.1 port={primary.port}"
         with (self.home / "postgresql.auto.conf").open("a") as file:
             file.write(f"primary_conninfo = '{settings}'\n")
-        _own_as(primary.home, self.home)
+        own_as(primary.home, self.home)
 
     def _accepts(self) -> bool:
         try:
@@ -129,25 +119,13 @@ class Load:
         wait_until(lambda: len(self.answered) >= until)
 
 
-def _copy_with_owner(source: str, target: str) -> str:
-    shutil.copy2(source, target)
-    return target
-
-
-def _own_as(source: Path, target: Path) -> None:
-    owner = source.stat()
-    for path in (target, *target.rglob("*")):
-        shutil.chown(path, owner.st_uid, owner.st_gid)
-    target.chmod(0o700)
-
-
 @pytest.fixture
 def own_postgres(tmp_path: Path) -> Iterator[OwnPostgres]:
     server = OwnPostgres(tmp_path / "postgres", temporary=True)
     server.start()
     upgrade(server.url)
     yield server
-    shutil.rmtree(server._copy, ignore_errors=True)
+    forget(server)
     server.remove()
 
 
