@@ -1,0 +1,33 @@
+"""Topics made again, grown and emptied, groups that begin at `latest`, a PostgreSQL that goes back; under faults."""
+
+import asyncio
+
+import pytest
+
+from sharequeue.stack.stack import Stack
+from tests.chaos.checker import report
+from tests.chaos.returns import Run
+from tests.chaos.returns_checker import check
+
+SLICE_S, SOAK_S = 12.0, 180.0
+
+
+def judge(run: Run) -> None:
+    asyncio.run(run.run())
+    print(run.told())
+    print(
+        *(f"{fault.at_s:7.2f} s: {fault.action} {fault.victim} for {fault.hold_s} s" for fault in run.faults), sep="\n"
+    )
+    history, violations = run.history, check(run.history)
+    assert not violations, report(history, violations)
+    assert not run.complaints, "\n".join(run.complaints)
+    assert min(map(len, (history.accepted, history.deleted, history.sized, history.trimmed, history.latest))) > 0
+
+
+def test_what_returns_is_told_apart_while_services_die_pause_and_restart(cluster: Stack, seed: int) -> None:
+    judge(Run(cluster, seed, SLICE_S))
+
+
+@pytest.mark.soak
+def test_what_returns_is_told_apart_while_postgresql_goes_back_too(cluster_with_stores: Stack, seed: int) -> None:
+    judge(Run(cluster_with_stores, seed, SOAK_S, backs=2))
