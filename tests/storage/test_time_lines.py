@@ -58,6 +58,16 @@ async def test_another_history_skips_offsets_once_in_every_partition(database_ur
         assert second.database.time_line.told is None  # it has seen nothing that was lost
 
 
+async def test_a_partition_that_gets_its_first_record_later_skips_offsets_too(database_url: str) -> None:
+    """Its first record before that may be lost: a copy of the database has no trace of the partition."""
+    topic = new_topic()
+    await run(database_url, "UPDATE log.time_line SET history = 'of another server'")
+    async with PostgresRecordLogs(database_url).open() as log:
+        assert await append(log, topic, 0, 1) == SKIPPED
+        assert await append(log, topic, 2) == SKIPPED + 2
+        assert await append(log, topic, 3, partition=1) == SKIPPED
+
+
 @pytest.mark.parametrize("noticed", ["by an append", "by a look"])
 async def test_a_log_end_below_the_known_one_drops_memory_and_skips_offsets(database_url: str, noticed: str) -> None:
     """As behind a pooler, which hides that the server was replaced."""

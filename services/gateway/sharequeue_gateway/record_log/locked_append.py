@@ -310,8 +310,8 @@ class LockedAppend:
         known = self._known.cache.log_ends(places)
         if (sign := time_lines.older(known, bounds)) is not None:
             raise time_lines.OlderLog(known, sign)
-        if any(place not in bounds for place in places):
-            await store.make_partitions(connection, places)
+        if missing := [place for place in places if place not in bounds]:
+            await time_lines.make_partitions(connection, missing)
             bounds = await store.bounds(connection, places)
         if any(bounds[place].deleted for place in places):
             raise UnknownTopicOrPartition("the topic was deleted")

@@ -102,6 +102,14 @@ async def skip(connection: Any, known: Ends) -> int:
     return int(await connection.fetchval("UPDATE log.time_line SET skips = skips + 1 RETURNING skips"))
 
 
+async def make_partitions(connection: Any, places: Sequence[TopicIdPartition]) -> None:
+    """Make partitions that get their first record. One that is older than the last skip has no marker of it, and may
+    have had records that are lost: after the log went back, every new partition ends as far behind as a marker lies."""
+    await store.make_partitions(connection, places)
+    if skipped := SKIPPED * await skips(connection):
+        await end_above(connection, dict.fromkeys(places, skipped))
+
+
 async def end_above(connection: Any, known: Ends) -> None:
     """Have no partition end below its known end."""
     topic_ids, partitions = [topic_id for topic_id, _ in known], [partition for _, partition in known]

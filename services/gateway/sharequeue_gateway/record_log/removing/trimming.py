@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import store, time_lines
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
 from sharequeue_gateway.record_log.removing import readers_store
@@ -24,7 +24,7 @@ async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[
     trimmed = []
     async with connection.transaction():
         await store.lock(connection, places)
-        await store.make_partitions(connection, places)
+        await time_lines.make_partitions(connection, places)
         all_bounds = await store.bounds(connection, places)
         for place, (partition, before_offset) in zip(places, before, strict=True):
             bounds = all_bounds[place]
