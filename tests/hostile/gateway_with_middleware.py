@@ -3,8 +3,7 @@
 import sys
 
 from fastapi import Request
-from sharequeue_gateway import gateway
-from sharequeue_gateway.__main__ import main
+from sharequeue_gateway import __main__ as program
 from sharequeue_gateway.settings import Settings
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.responses import Response
@@ -12,7 +11,7 @@ from starlette.responses import Response
 from sharequeue.http.application.app import App
 from sharequeue.service.service import Service
 
-prepare_gateway = gateway.prepare
+prepare_gateway = program.prepare
 
 
 async def refuse_or_pass(request: Request, call_next: RequestResponseEndpoint) -> Response:
@@ -31,5 +30,5 @@ async def prepare(settings: Settings) -> Service:
 
 
 if __name__ == "__main__":
-    gateway.prepare = prepare
-    sys.exit(main())
+    program.prepare = prepare  # type: ignore[assignment]
+    sys.exit(program.main())

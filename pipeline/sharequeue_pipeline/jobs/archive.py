@@ -18,16 +18,7 @@ from pyspark.sql import SparkSession
 from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable
 from sharequeue_pipeline.archiving.table_files import TableTask, WrittenSegment, verify_range, write_segment
-from sharequeue_pipeline.jobs.command_line import (
-    echo_json,
-    gateway_at,
-    gateway_options,
-    job,
-    json_option,
-    master_option,
-    say,
-    start,
-)
+from sharequeue_pipeline.jobs.command_line import echo_json, gateway_at, job, job_options, say, start
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.jobs.table_options import table_options
 from sharequeue_pipeline.options import SourceOptions, source_options
@@ -148,9 +139,7 @@ class Archiver:
     is_flag=True,
     help="then delete from the log the records that are archived, verified once more and finished in every group",
 )
-@master_option
-@json_option
-@gateway_options
+@job_options
 @job
 def command(
     topic: str,

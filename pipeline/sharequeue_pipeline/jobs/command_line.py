@@ -37,8 +37,8 @@ P = ParamSpec("P")
 Command = Callable[..., Any]
 
 
-def gateway_options(command: Command) -> Command:
-    """--url, --token, --timeout: `url`, `token`, `timeout_s`; see `gateway_at`."""
+def job_options(command: Command) -> Command:
+    """--master, --json, --url, --token, --timeout: `master`, `as_json`, and the arguments of `gateway_at`."""
     for option in (
         click.option(
             "--timeout",
@@ -52,6 +52,8 @@ def gateway_options(command: Command) -> Command:
         click.option(
             "--url", envvar="SHAREQUEUE_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="gateway"
         ),
+        click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines"),
+        click.option("--master", help="Spark's master, like local[4]; default: spark-submit's, otherwise local[*]"),
     ):
         command = option(command)
     return command
@@ -59,16 +61,6 @@ def gateway_options(command: Command) -> Command:
 
 def gateway_at(url: str, token: str | None, timeout_s: int) -> GatewayOptions:
     return GatewayOptions(url=url.rstrip("/"), token=token, timeout_ms=timeout_s * 1000)
-
-
-def master_option(command: Command) -> Command:
-    return click.option("--master", help="Spark's master, like local[4]; default: spark-submit's, otherwise local[*]")(
-        command
-    )
-
-
-def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines")(command)
 
 
 def start(job: str, master: str | None) -> SparkSession:

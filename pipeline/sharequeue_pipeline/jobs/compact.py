@@ -26,15 +26,7 @@ from pyspark.sql import functions as f
 from sharequeue.protocol.messages.compaction import BatchReplacement, RecordBatchListing, RemovedRange
 from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.jobs.command_line import (
-    echo_json,
-    gateway_at,
-    gateway_options,
-    job,
-    json_option,
-    master_option,
-    start,
-)
+from sharequeue_pipeline.jobs.command_line import echo_json, gateway_at, job, job_options, start
 from sharequeue_pipeline.jobs.latest_table import LatestTable
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.jobs.table_options import table_options
@@ -327,9 +319,7 @@ def _generations(before: Listing, now: Listing) -> "array[int]":
     help="of a Delta table: offsets per merge; a task holds the last records of its keys in memory",
 )
 @table_options
-@master_option
-@json_option
-@gateway_options
+@job_options
 @job
 def command(
     topic: str,

@@ -22,16 +22,7 @@ from pyspark.sql import functions as f
 
 from sharequeue.cli.output import key_values
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.jobs.command_line import (
-    echo_json,
-    gateway_at,
-    gateway_options,
-    job,
-    json_option,
-    master_option,
-    say,
-    start,
-)
+from sharequeue_pipeline.jobs.command_line import echo_json, gateway_at, job, job_options, say, start
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.jobs.progress import Progress
 from sharequeue_pipeline.options import MAX_WRITE_ID, PLAIN_FORMATS
@@ -238,9 +229,7 @@ def _session(master: str | None, split_mib: int) -> SparkSession:
 @click.option(
     "--progress/--no-progress", default=None, help="report the progress on stderr; default: only on a terminal"
 )
-@master_option
-@json_option
-@gateway_options
+@job_options
 @job
 def command(
     topic: str,

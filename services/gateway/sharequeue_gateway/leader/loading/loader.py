@@ -20,7 +20,7 @@ from sharequeue.protocol.errors import (
     error_of,
 )
 from sharequeue.protocol.messages.share_state import PartitionStateResult
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -123,14 +123,13 @@ class Loader:
             readable = [item for item in to_read if states[item[0]].error_code == 0]
             known, fenced = await self._locks([key for key, _ in readable], states, left, given, leader_epoch)
             faults |= fenced
-            lost: dict[SharePartitionKey, int] = {}
             if known:
                 # only now: otherwise requests with unknown group names would fill the memory
                 config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
                 begun = await self._start_offsets.begin(
                     group_id, {key: states[key] for key in known}, leader_epoch, config
                 )
-                known, lost = await self._of_records(known, begun)
+                known = await self._of_records(known, begun)
                 # the settings may have changed while the start offsets were resolved
                 config = self._metadata.config(group_id) or config
             slices = Slices()
@@ -140,9 +139,7 @@ class Loader:
             }
             if known:  # they may have changed again in the pauses
                 config = self._metadata.config(group_id) or config
-                lost |= _beyond_log(machines, begun)
-            if lost:
-                await self._record_log.end_above({(key.topic_id, key.partition): end for key, end in lost.items()})
+                await self._record_log.end_above(_beyond_log(machines, begun))
             outcomes: list[Outcome] = []
             for key, topic in wanted:
                 if key in faults:
@@ -199,24 +196,23 @@ class Loader:
 
     async def _of_records(
         self, known: Mapping[SharePartitionKey, Locks], begun: Mapping[SharePartitionKey, Begun | ApiError]
-    ) -> tuple[dict[SharePartitionKey, Locks], dict[SharePartitionKey, int]]:
-        """The locks whose records the log has. Returns: also where the others end, if the log ends before that."""
+    ) -> dict[SharePartitionKey, Locks]:
+        """The locks whose records the log has. The offsets of the others are given to no record."""
         within: dict[SharePartitionKey, Locks] = dict(known)
-        beyond: dict[SharePartitionKey, int] = {}
         for key, (kept, missed) in known.items():
             locks, found = [*kept, *missed], begun[key]
             reach = max((lock.last_offset for lock in locks), default=-1) + 1
             if reach == 0 or isinstance(found, ApiError) or found.log_end_offset < 0:
                 continue
             if found.log_end_offset < reach:
-                beyond[key] = reach
+                await self._record_log.end_above({(key.topic_id, key.partition): reach})
             elif not self._record_log.database.ever_skipped:
                 continue
             ranges = [(lock.first_offset, lock.last_offset) for lock in locks]
             held = await self._record_log.with_records((key.topic_id, key.partition), ranges)
             if len(held) < len(locks):  # none as kept: then all of them are written to Redis again
                 within[key] = Locks((), [locks[index] for index in held])
-        return within, beyond
+        return within
 
     async def _restored(
         self,
@@ -283,7 +279,7 @@ def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
 
 def _beyond_log(
     machines: Mapping[SharePartitionKey, Loaded | ApiError], begun: Mapping[SharePartitionKey, Begun | ApiError]
-) -> dict[SharePartitionKey, int]:
+) -> dict[TopicIdPartition, int]:
     """Where the states end that name records behind the log's end: the log is older than they are."""
     beyond = {}
     for key, loaded in machines.items():
@@ -293,7 +289,7 @@ def _beyond_log(
         machine = loaded.share_partition
         end = machine.end_offset + 1 if machine.runs else machine.start_offset
         if 0 <= found.log_end_offset < end:
-            beyond[key] = end
+            beyond[key.topic_id, key.partition] = end
     return beyond
 
 
