@@ -1,6 +1,7 @@
 """Kafka's side: a Java process with the broker and its clients, which takes a step a line."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ def make() -> None:
         "dependency:copy-dependencies",
         f"-DoutputDirectory={MADE}/lib",
     )
+    shutil.rmtree(MADE, ignore_errors=True)  # jars and classes of another version would stay
     done = subprocess.run(command, cwd=HERE, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         raise KafkaError(f"Maven cannot make the broker:\n{done.stdout[-4000:]}")
