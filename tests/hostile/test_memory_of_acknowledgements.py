@@ -10,6 +10,8 @@ from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, good, wait_until
 
+pytestmark = pytest.mark.soak  # bars of memory
+
 JSON = {"Content-Type": "application/json"}
 RECORDS = 10_000
 TYPES = 190_000

@@ -9,6 +9,8 @@ from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, wait_until
 from tests.http.database import sql
 
+pytestmark = pytest.mark.soak  # bars of memory
+
 MIB = 1 << 20
 BATCHES, SIZE = 128, MIB - 64 * 1024
 PAGE = 4 * MIB

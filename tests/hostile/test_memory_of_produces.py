@@ -12,6 +12,8 @@ from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, wait_until
 
+pytestmark = pytest.mark.soak  # bars of memory
+
 MIB = 1 << 20
 SIZE = 10 * MIB - 1024
 """A little less than max_request_bytes, as it is by default."""

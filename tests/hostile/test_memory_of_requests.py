@@ -16,6 +16,8 @@ from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json, good, wait_until
 
+pytestmark = pytest.mark.soak  # bars of memory
+
 JSON = {"Content-Type": "application/json"}
 MOST = 6
 """How many times its size a request may cost."""

@@ -115,6 +115,7 @@ def check(before: Left, after: Left, most_disk: int) -> None:
     assert after.memory <= before.memory + (8 << 20)
 
 
+@pytest.mark.soak
 def test_begins_that_time_out_leave_nothing(database_url: str) -> None:
     before, after, *_ = asyncio.run(leave_open(database_url, 5000, 2, gateways=2, named=2))
     check(before, after, 2 << 20)  # all 5,000 may be open at a time
