@@ -101,7 +101,8 @@ class Nemesis:
             stopped_s = time.monotonic()
             await asyncio.to_thread(service.stop)
             code, seconds = service.process.returncode, time.monotonic() - stopped_s
-            if code not in (0, -signal.SIGTERM):  # it had not begun to serve
+            # one that has not begun to serve may end by SIGTERM, or because a store is away
+            if code not in (0, -signal.SIGTERM) and self._has_served(self._entries(service)):
                 self.complaints.append(f"{service.name} ended with {code} {seconds:.1f} s after SIGTERM")
         await asyncio.sleep(step.hold_s)
         self._start(service)
@@ -148,10 +149,18 @@ class Nemesis:
         """A service may end at its start while its dependencies are away; a service that serves may not."""
         now_s = time.monotonic()
         self._history.troubles.append(Trouble(Span(now_s, now_s), f"{service.name} ended by itself"))
-        log = service._log_file.read_bytes()[self._log_from.get(service.name, 0) :].decode(errors="replace")
-        entries = [entry for line in log.splitlines() if (entry := _entry(line)) is not None]
-        if any(entry["message"] == "listening" for entry in entries):
+        entries = self._entries(service)
+        if self._has_served(entries):
             self.complaints.append(f"{service.name} ended by itself: {entries[-1]}")
+
+    def _entries(self, service: ServiceProcess) -> list[dict[str, str]]:
+        """What a service has logged since its start."""
+        log = service._log_file.read_bytes()[self._log_from.get(service.name, 0) :].decode(errors="replace")
+        return [entry for line in log.splitlines() if (entry := _entry(line)) is not None]
+
+    @staticmethod
+    def _has_served(entries: Sequence[dict[str, str]]) -> bool:
+        return any(entry["message"] == "listening" for entry in entries)
 
     def windows_without_redis(self, logs: Path) -> list[Span]:
         """The times without Redis, from the logs of the gateways: until it was back, or the gateway had ended.

@@ -4,7 +4,7 @@ import asyncio
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import time_lines
+from sharequeue_gateway.record_log import postgres, time_lines
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.time_lines import SKIPPED
 
@@ -101,6 +101,25 @@ async def test_a_gateway_drops_its_memory_when_another_one_finds_that_the_log_we
         await second.database.look_back()
         await dropped(second)
         assert await read(second, topic) == [0]
+
+
+async def test_an_outage_forgets_no_log_end(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An end that nobody uses is forgotten after two purges, but it shows whether PostgreSQL comes back older."""
+    topic, tries = new_topic(), 0
+
+    async def away(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise StorageError("PostgreSQL cannot be reached")
+
+    async with PostgresRecordLogs(database_url).open() as log:
+        await append(log, topic, 0, 1)
+        monkeypatch.setattr(postgres, "PURGE_PAUSE_S", 0)
+        monkeypatch.setattr(log.database, "query", away)
+        purging = asyncio.create_task(log._purge(tuple))
+        await asyncio.wait_for(until(lambda: tries >= 4), 60)
+        purging.cancel()
+        assert log.database.known_ends() == {(topic, 0): 2}
 
 
 async def test_a_log_older_than_what_groups_name_ends_above_that(database_url: str) -> None:

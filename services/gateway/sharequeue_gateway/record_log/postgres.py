@@ -347,12 +347,13 @@ class PostgresRecordLog:
 
     async def _purge(self, interest: Interest) -> None:
         while True:
-            for place in self._cache.forget_unused(set(interest())):
-                self._listener.forgotten(*place)
             try:
                 for table in self.database.key_tables:
                     await self.database.query(key_store.make_key_partitions, table)
                     await self.database.query(key_store.drop_key_partitions, table)
+                # not while PostgreSQL is away: the known ends show whether it comes back older
+                for place in self._cache.forget_unused(set(interest())):
+                    self._listener.forgotten(*place)
                 for stage, after_s in purging.STAGES:
                     while await self.database.query(stage, purging.AT_ONCE, after_s) >= purging.AT_ONCE:
                         pass
