@@ -40,6 +40,7 @@ class Pool:
         self._lock = threading.Lock()
         self._ids = itertools.count()
         self.stopping = threading.Event()
+        self.all_produced = threading.Event()
         self.produced = 0
         self.accepted: set[Place] = set()
         self.handed_out: Counter[tuple[int, int, int]] = Counter()
@@ -49,18 +50,21 @@ class Pool:
 
     def produce(self) -> None:
         """A request every few milliseconds, each repeated until a gateway takes it."""
-        with httpx.Client(timeout=15, verify=False) as http:
-            while not self.stopping.wait(0.03):
-                records = [{"value": 0, "partition": each % PARTITIONS} for each in range(PRODUCED)]
-                key = {"Idempotency-Key": f"batch-{self.produced}"}
-                self._call(http, f"/v1/topics/{self._group}/records", {"records": records}, key)
-                self.produced += PRODUCED
+        try:
+            with httpx.Client(timeout=15, verify=False) as http:
+                while not self.stopping.wait(0.03):
+                    records = [{"value": 0, "partition": each % PARTITIONS} for each in range(PRODUCED)]
+                    key = {"Idempotency-Key": f"batch-{self.produced}"}
+                    self._call(http, f"/v1/topics/{self._group}/records", {"records": records}, key)
+                    self.produced += PRODUCED
+        finally:
+            self.all_produced.set()
 
     def work(self) -> None:
         """One worker after another, until all that was produced is accepted."""
         deadline = None
-        while not (self.stopping.is_set() and len(self.accepted) >= self.produced):
-            if self.stopping.is_set():
+        while not (self.all_produced.is_set() and len(self.accepted) >= self.produced):
+            if self.all_produced.is_set():
                 deadline = deadline or time.monotonic() + DONE_S
                 assert time.monotonic() < deadline, f"{len(self.accepted)} of {self.produced} accepted"
             with httpx.Client(timeout=15, verify=False) as http:
