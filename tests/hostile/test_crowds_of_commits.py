@@ -122,6 +122,7 @@ def told(answers: list[Answered]) -> Counter[tuple[int, str]]:
         body = json.loads(answer.body)
         if answer.status == 429:
             assert (body["retriable"], body["limit"]) == (True, MOST_UNDER_WAY)
+        assert answer.status != 503 or body["retriable"]  # a busy machine reaches the deadlines of the gateway
         found[answer.status, body.get("state") or body["code"]] += 1
     return found
 
@@ -160,7 +161,7 @@ def test_a_crowd_ends_transactions(
         found = told(all_at_once(port, [end(each, call) for each in ids]))
         assert peak_resident_bytes(pid) - before < CROWD * BYTES_OF_ONE + AROUND
     turned_away = sum(count for (status, _), count in found.items() if status == 429)
-    assert {kind for kind in found if kind[0] != 429} == expected, found
+    assert {kind for kind in found if kind[0] not in (429, 503)} == expected, found
     most = CROWD - MOST_UNDER_WAY // 2 if state == "unknown" else 0  # equal calls for one transaction are one
     assert turned_away <= most, found
 
