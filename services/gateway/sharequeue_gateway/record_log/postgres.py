@@ -208,8 +208,6 @@ class PostgresRecordLog:
 
     async def end_above(self, ends: Mapping[TopicIdPartition, int]) -> None:
         """Groups or locks name offsets below these, which the log does not have: it never gives them again."""
-        if not ends:
-            return
         await self.database.query(time_lines.end_above, ends)
         WENT_BACK.inc()
         log.error(

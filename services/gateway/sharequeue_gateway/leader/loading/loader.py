@@ -139,7 +139,8 @@ class Loader:
             }
             if known:  # they may have changed again in the pauses
                 config = self._metadata.config(group_id) or config
-                await self._record_log.end_above(_beyond_log(machines, begun))
+                if lost := _beyond_log(machines, begun):
+                    await self._record_log.end_above(lost)
             outcomes: list[Outcome] = []
             for key, topic in wanted:
                 if key in faults:
