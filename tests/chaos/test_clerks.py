@@ -117,6 +117,7 @@ async def run(stack: Stack, seed: int, seconds: float, *, stores: bool) -> None:
     assert not nemesis.complaints, "\n".join(nemesis.complaints)
 
 
+@pytest.mark.soak
 def test_each_order_is_booked_once_while_services_are_killed(cluster: Stack, seed: int) -> None:
     asyncio.run(run(cluster, seed, SHORT_S, stores=False))
 

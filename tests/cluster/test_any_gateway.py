@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
@@ -35,6 +36,7 @@ def test_each_record_goes_to_one_of_the_clients_of_all_gateways(clients: list[ht
         assert {p["lag"] for topic in offsets["topics"] for p in topic["partitions"]} == {0}
 
 
+@pytest.mark.soak
 def test_acknowledgements_of_a_topic_that_was_made_again(clients: list[httpx.Client], name: str) -> None:
     """The old ones are refused and the new ones applied, whichever gateway gets them and leads."""
     old: list[dict] = []

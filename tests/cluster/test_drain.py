@@ -137,6 +137,7 @@ def test_records_held_at_a_gateway_that_left_can_be_settled_at_once(
     assert fetch(clients[0], name, topic_partitions=wanted, max_wait_ms=0)["batches"] == []
 
 
+@pytest.mark.soak
 def test_fetches_in_progress_leave_no_lock_at_a_leaving_gateway(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:

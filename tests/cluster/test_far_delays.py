@@ -94,6 +94,7 @@ def test_a_fetch_that_comes_before_the_end_of_the_delay_gets_the_records_on_time
     delayed.comes_on_time(clients[1])
 
 
+@pytest.mark.soak
 def test_redis_brings_the_share_partition_back_before_the_delay_ends(
     delayed: Delayed, clients: list[httpx.Client]
 ) -> None:

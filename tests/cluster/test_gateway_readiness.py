@@ -33,6 +33,7 @@ def statuses(cluster: GatewayCluster, *, strict: bool = False) -> list[str]:
     return [readiness(gateway.url, strict=strict)["status"] for gateway in cluster.gateways]
 
 
+@pytest.mark.soak
 def test_a_gateway_without_redis_is_unavailable_while_others_have_it(cluster: GatewayCluster) -> None:
     cut_off = cluster.gateways[2]
     usual = cut_off.environment["SHAREQUEUE_GATEWAY_REDIS_URL"]

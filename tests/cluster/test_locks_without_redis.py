@@ -151,6 +151,7 @@ def test_locks_of_a_leaving_gateway_are_kept_without_a_request(
     untouched(clients, name, held, [0, 1])
 
 
+@pytest.mark.soak
 def test_locks_never_requested_are_in_redis_when_it_is_back(
     cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str, topic_id: str
 ) -> None:

@@ -5,6 +5,7 @@ from itertools import cycle
 from typing import Any
 
 import httpx
+import pytest
 from sharequeue_gateway.producing.partitioner import key_hash
 
 from sharequeue.protocol.apis import ARROW_STREAM
@@ -25,6 +26,7 @@ def produce_arrow(client: httpx.Client, topic: str, request: int) -> Any:
     return good(client.post(f"/v1/topics/{topic}/records/arrow", content=content, headers=headers))
 
 
+@pytest.mark.soak
 def test_streams_at_all_gateways_at_once_are_appended_once(clients: list[httpx.Client], name: str) -> None:
     """Each request goes to one gateway, and again to the next one: half of them at the same time, all of them later."""
     make_topic(clients[0], name, PARTITIONS)

@@ -152,6 +152,7 @@ def refusing_states(state_url: str) -> Iterator[None]:
         sql(state_url, "DROP TRIGGER refuse ON share_state.share_records")
 
 
+@pytest.mark.soak
 def test_the_state_write_is_refused_after_the_decision(held: Held, state_url: str) -> None:
     """What is committed is not rolled back: the leader unloads, and applies it when states can be stored."""
     held.hold()
@@ -276,6 +277,7 @@ def check_away(
     assert (decided.taken(), tried.taken()) == (set(), set())
 
 
+@pytest.mark.soak
 def test_the_share_coordinator_is_away(
     stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], log_url: str, name: str
 ) -> None:

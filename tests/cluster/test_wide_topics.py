@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 from sharequeue_gateway.delivery.delayed_fetch import LOADED_AT_ONCE
 
 from tests.cluster.calls import fetch, make_topic, produce
@@ -16,6 +17,7 @@ def partitions_of(answer: dict) -> list[int]:
     return [batch["partition"] for batch in answer["batches"]]
 
 
+@pytest.mark.soak
 def test_a_record_in_any_partition_of_a_wide_topic_is_found(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:

@@ -26,6 +26,7 @@ def wrong(monkeypatch: pytest.MonkeyPatch, new_cluster: NewCluster) -> Iterator[
         yield cluster
 
 
+@pytest.mark.soak
 def test_a_delay_moves_between_wrong_clocks_and_ends_on_time(wrong: GatewayCluster, name: str) -> None:
     with httpx.Client(base_url=wrong.gateways[1].url, timeout=40) as right:
         topic_id = make_topic(right, name, PARTITIONS)

@@ -33,6 +33,7 @@ def port(stack: Stack) -> int:
     return int(stack.url.rpartition(":")[2])
 
 
+@pytest.mark.soak
 def test_bodies_on_their_way_are_bounded(stack: Stack, port: int, own_gateway: Gateway) -> None:
     """Each body lacks its last byte. None is refused for its size, only for those of the others."""
     pid = stack.service("gateway").pid

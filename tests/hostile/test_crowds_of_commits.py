@@ -223,6 +223,7 @@ def test_ends_that_wait_are_bounded(stack: Stack, port: int, own_gateway: Gatewa
         loop.close()
 
 
+@pytest.mark.soak
 def test_large_commits_that_wait_are_bounded(stack: Stack, port: int, own_gateway: Gateway, name: str) -> None:
     """Many transactions commit the same 10,000 acknowledgements, each with a reason, while the share coordinator is
     paused: the first one waits for it, and the others wait for the first one."""
@@ -250,6 +251,7 @@ def test_large_commits_that_wait_are_bounded(stack: Stack, port: int, own_gatewa
     assert any("max_produce_bytes" not in problem["detail"] for problem in problems), "one was tried"
 
 
+@pytest.mark.soak
 def test_large_acknowledgements_with_records_are_bounded(
     stack: Stack, port: int, own_gateway: Gateway, name: str
 ) -> None:

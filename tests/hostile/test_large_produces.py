@@ -74,6 +74,7 @@ def test_each_large_produce_is_appended_or_definitely_refused(
     until_in_hand(own_gateway, 0)
 
 
+@pytest.mark.soak
 def test_a_crowd_of_compressed_streams_takes_room_for_what_they_become(
     own_gateway: Gateway, stack: Stack, topic: str
 ) -> None:

@@ -25,6 +25,7 @@ def stack_settings() -> dict[str, str]:
     }
 
 
+@pytest.mark.soak
 def test_a_scrape_follows_the_groups_that_have_something_in_flight(
     client: httpx.Client, stack: Stack, name: str
 ) -> None:

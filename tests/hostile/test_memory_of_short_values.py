@@ -8,6 +8,7 @@ from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, problem, wait_until
 
+pytestmark = pytest.mark.soak  # bars of memory
 JSON = {"Content-Type": "application/json"}
 VALUES = 190_000
 """Fewer than any body may have."""

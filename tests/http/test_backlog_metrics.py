@@ -58,6 +58,7 @@ def backlog(stack: Stack, group: str, topic: str) -> float | None:
     return samples(stack).get(f'sharequeue_group_backlog_records{{group="{group}",topic="{topic}"}}')
 
 
+@pytest.mark.soak
 def test_a_group_whose_workers_are_gone_keeps_its_backlog_and_age(
     own_stack: Stack, gateway: Gateway, name: str
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_marker_behind_a_held_record_is_not_lag(gateway: Gateway, producer: Tr
     wait_until(lambda: gateway.offsets(name)[name, 0] == (3, 0), 30)
 
 
+@pytest.mark.soak
 def test_aborted_records_behind_a_held_record_are_not_lag(gateway: Gateway, producer: Transactions, name: str) -> None:
     read_committed(gateway, name)
     producer.send("a")

@@ -87,6 +87,7 @@ def test_a_delta_table_equals_the_log_after_every_run(
     ]
 
 
+@pytest.mark.soak
 def test_pandas_and_duckdb_read_typed_values(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     values: list[Any] = [{"id": n, "total": n / 4, "tags": ["a"] * n, "more": 1} for n in range(5)]
     produce(gateway, name, [{"key": f"k{n}", "value": value, "timestamp_ms": n} for n, value in enumerate(values)])
@@ -289,6 +290,7 @@ def crash(gateway: Gateway, jobs: Jobs, name: str, tmp_path: Path) -> Callable[[
     return run
 
 
+@pytest.mark.soak
 def test_a_killed_run_is_completed_by_the_next(crash: Callable[[int, int], None]) -> None:
     crash(15_000, 500)
 

@@ -289,7 +289,8 @@ assert (attempt.records, attempt.others) == (count, 0)
 """
 
 
-@pytest.mark.parametrize("count", [20_000, pytest.param(2_000_000, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("count", [20_000, 2_000_000])
 def test_the_memory_of_a_task_is_bounded(stack: Stack, gateway: Gateway, name: str, count: int) -> None:
     """MiB of a process that writes so many records of 1 KiB, and of one that writes them again in another order."""
     gateway.create_topic(name, 4)

@@ -87,6 +87,7 @@ def test_a_topic_deleted_under_a_query_fails_it(pipeline: Pipeline, gateway: Gat
     assert "UNKNOWN_TOPIC_OR_PARTITION" in fault_line(lambda: query.awaitTermination(60))
 
 
+@pytest.mark.soak
 def test_a_checkpoint_of_another_source_is_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
     pipeline.drain(pipeline.stream(topics=name, mode="log"))

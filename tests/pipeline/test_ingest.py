@@ -30,6 +30,7 @@ def records_of(gateway: Gateway, topic: str, partitions: int = 1) -> list[dict[s
     ]
 
 
+@pytest.mark.soak
 def test_parquet_columns_become_records(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     at = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
     table = pa.table({"id": [1, 2], "who": ["a", None], "part": [1, 0], "at": [at, at], "blob": [b"\xff", b"x"]})

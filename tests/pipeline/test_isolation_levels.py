@@ -71,6 +71,7 @@ def test_a_stream_of_the_log_waits_for_the_end_of_a_transaction(
     assert numbers(pipeline.out()) == [0, 3, 4, 5]
 
 
+@pytest.mark.soak
 def test_a_query_may_turn_to_committed_records(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     """Its checkpoint lies behind the last stable offset."""
     still_open = filled(gateway, name)

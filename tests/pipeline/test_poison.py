@@ -185,7 +185,7 @@ def failing(stream: DataFrame, kind: str, poison: Iterable[int]) -> DataFrame:
 
 
 CELLS = [
-    ("jvm", "release"),
+    pytest.param("jvm", "release", marks=pytest.mark.soak),
     pytest.param("jvm", "reject", marks=pytest.mark.soak),
     pytest.param("worker", "release", marks=pytest.mark.soak),
     ("worker", "reject"),

@@ -41,6 +41,7 @@ def newer(number: int) -> bytes:
     )
 
 
+@pytest.mark.soak
 def test_malformed_avro_values_become_dead_letters_and_the_others_arrive(
     pipeline: Pipeline, gateway: Gateway, name: str, registry: Path
 ) -> None:

@@ -39,6 +39,7 @@ def test_a_job_writes_from_another_thread(jobs: Jobs, gateway: Gateway, name: st
     assert values(gateway, name) == [{"id": 1}]
 
 
+@pytest.mark.soak
 def test_a_query_starts_in_another_thread(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
     """Spark's writers use the session of the thread, its readers their own."""
     gateway.create_topic(f"{name}-in")

@@ -53,6 +53,7 @@ def test_rows_are_rejected_and_released_and_the_others_accepted(
     assert '"lost": 0' in pipeline.queries[-1].recentProgress[-1]["sources"][0]["endOffset"]
 
 
+@pytest.mark.soak
 def test_a_failed_batch_releases_only_what_its_job_has_not_settled(
     pipeline: Pipeline, gateway: Gateway, name: str
 ) -> None:

@@ -65,7 +65,8 @@ def task_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [each for each in children if is_worker(each) and is_worker(each.parent())]
 
 
-@pytest.mark.parametrize("how", [pytest.param("plain", marks=pytest.mark.soak), "transactional"])
+@pytest.mark.soak
+@pytest.mark.parametrize("how", ["plain", "transactional"])
 def test_a_killed_worker_and_a_killed_driver_write_each_record_once(
     pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path, how: str
 ) -> None:

@@ -382,6 +382,7 @@ async def test_a_missing_part_is_damage_that_is_named(database_url: str) -> None
             assert await again.delete(key) == 0
 
 
+@pytest.mark.soak
 async def test_a_large_load_stops_no_loop(database_url: str) -> None:
     """250,000 batches. No turn of the loop has more than a third of the CPU time of the whole load."""
     key = new_key()

@@ -129,6 +129,7 @@ async def test_a_redis_that_was_emptied_unseen_gets_all_locks_again(own_redis: r
         assert await admin.zrange(RedisKeys().due("gateway-0"), 0, -1)
 
 
+@pytest.mark.soak
 async def test_many_share_partitions_of_a_gone_gateway_are_taken_over(redis_url: str) -> None:
     keys = [new_key(f"g{number}") for number in range(1500)]
     async with timers(redis_url, "gateway-8") as gone:

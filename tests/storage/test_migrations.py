@@ -145,6 +145,7 @@ async def test_json_names_the_revisions_before_and_after(empty_database: str) ->
     assert migrate_command(empty_database).stdout == "schemas are up to date\n"
 
 
+@pytest.mark.soak
 async def test_json_of_a_migration_that_fails(empty_database: str) -> None:
     await upgrade_async(empty_database)
     await query(empty_database, "UPDATE log.schema_version SET version_num = '9999'")

@@ -413,7 +413,7 @@ def check(database_url: str, examples: int, steps: int) -> None:
 
 
 def test_groups_of_both_levels_receive_what_is_theirs(database_url: str) -> None:
-    check(database_url, 20, 40)
+    check(database_url, 8, 40)
 
 
 @pytest.mark.soak

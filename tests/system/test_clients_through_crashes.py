@@ -199,6 +199,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory, new_database: Callable, new_
         yield stack
 
 
+@pytest.mark.soak
 def test_clients_survive_crashes(pairs: Stack, name: str, seed: int) -> None:
     uvloop.run(through_crashes(pairs, name, seed, crashes=3))
 

@@ -111,6 +111,7 @@ def all_of(*conditions: Callable[[], bool]) -> Callable[[], bool]:
     return lambda: all(condition() for condition in conditions)
 
 
+@pytest.mark.soak
 def test_one_of_each_is_killed_under_load(cluster: Stack, shards: Map, name: str, seed: int) -> None:
     async def trouble(load: Load) -> None:
         for victims, survivors in turns(cluster):

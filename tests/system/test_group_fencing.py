@@ -35,6 +35,7 @@ def together(stack: Stack) -> bool:
     )
 
 
+@pytest.mark.soak
 def test_a_reset_fences_a_paused_gateway_with_the_old_state(stack: Stack, name: str) -> None:
     wait_until(lambda: together(stack), 30)
     paused = stack.service("gateway 2")

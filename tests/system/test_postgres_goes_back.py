@@ -190,6 +190,7 @@ def read(gateway: Gateway, topic: str = TOPIC) -> list[str]:
         offset = page["next_offset"]
 
 
+@pytest.mark.soak
 def test_after_a_restore_each_record_answered_is_delivered_and_all_gateways_show_one_log(
     running: Stack, gateways: list[Gateway], own_postgres: OwnPostgres
 ) -> None:

@@ -147,6 +147,7 @@ def command(*words: str) -> bytes:
 
 if ROOT:
 
+    @pytest.mark.soak
     def test_a_copy_of_the_server_that_does_not_start_is_replaced(home: Path, private: Path) -> None:
         copy = Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
         assert copy.parent == home
@@ -159,6 +160,7 @@ if ROOT:
         done = subprocess.run([copy / PROGRAMS[0], "--version"], user=STRANGER, cwd="/", check=False)
         assert done.returncode == 0
 
+    @pytest.mark.soak
     def test_a_wheel_that_does_not_start_is_named(home: Path, private: Path) -> None:
         program = private / "site packages" / PROGRAMS[0]
         program.unlink()

@@ -293,7 +293,13 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize(
-    "fork", [pytest.param(1, id="Redis"), pytest.param(2, id="initdb"), pytest.param(4, id="PostgreSQL"), 6]
+    "fork",
+    [
+        pytest.param(1, id="Redis"),
+        pytest.param(2, id="initdb", marks=pytest.mark.soak),
+        pytest.param(4, id="PostgreSQL"),
+        pytest.param(6, marks=pytest.mark.soak),
+    ],
 )
 def test_an_interrupt_while_a_process_starts_ends_up(tmp_path: Path, data_dir: Path, fork: int) -> None:
     """The signal comes while a hook of Python's fork runs, where Python drops the exception of a handler. The process
@@ -473,6 +479,7 @@ def test_a_wrong_redis_url_is_named(database_url: str, tmp_path: Path, url: str,
     assert reason in refused("--postgres-url", database_url, "--redis-url", url, data_dir=tmp_path / "data")
 
 
+@pytest.mark.soak
 def test_stores_that_never_answer_stop_the_start(database_url: str, redis_url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

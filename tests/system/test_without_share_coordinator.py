@@ -177,6 +177,7 @@ def test_a_minute_without_the_share_coordinator_costs_no_delivery(
     assert len(load.accepted) == len(load.counts)
 
 
+@pytest.mark.soak
 def test_a_fetch_that_waits_gets_records_when_the_share_coordinator_is_back(
     own_stack: Stack, gateway: Gateway, name: str
 ) -> None:

@@ -49,6 +49,7 @@ def own_stack(tmp_path: Path, database_url: str, redis_url: str, wrong: list[boo
         yield stack
 
 
+@pytest.mark.soak
 def test_a_wrong_clock_removes_no_record_and_delays_none(own_stack: Stack, wrong: list[bool]) -> None:
     with httpx.Client(base_url=own_stack.url, timeout=40) as http:
         gateway = Gateway(http)
