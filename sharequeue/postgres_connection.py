@@ -7,6 +7,8 @@ passes them on. One that lends another server connection to each transaction doe
 that no wrong answer may come of must be defaults already, and a connection without them is refused.
 """
 
+import functools
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -42,6 +44,61 @@ SELECT s.name, s.reset_val, pg_backend_pid(), current_user,
 FROM unnest($1::text[], $2::text[]) AS wanted(name, value) JOIN pg_settings s USING (name)
 """
 """A version of PostgreSQL without a setting needs no value of it."""
+USELESS: Final = ("25006", "57P")
+"""The beginnings of SQLSTATEs that a new connection may not get: this one leads to a server that was made a standby, or
+that stops."""
+YOUNG_S: Final = 1.0
+"""A connection that is useless so soon is kept: another one would be, too."""
+
+
+def _whole(method: Any) -> Any:
+    """A method of asyncpg that ends its connection if what it raises does not tell what became of the statement."""
+
+    @functools.wraps(method)
+    async def whole(self: "_Connection", *arguments: Any, **named: Any) -> Any:
+        try:
+            return await method(self, *arguments, **named)
+        except asyncpg.PostgresError as fault:
+            if str(fault.sqlstate).startswith(USELESS):
+                self.useless = time.monotonic() > self.made_at + YOUNG_S
+            raise
+        except (asyncpg.InterfaceError, OSError, ValueError, OverflowError):  # the last two: nothing was sent
+            raise
+        except Exception as fault:
+            # a fault of asyncpg itself, as when a connection is terminated between two messages of a statement
+            self.terminate()
+            raise asyncpg.InternalClientError(f"asyncpg failed: {fault!r}") from fault
+        finally:
+            if self.useless and not self.is_closed() and not self.is_in_transaction():  # its transaction is rolled back
+                self.terminate()
+
+    return whole
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg ships no types
+    """Raises FAULTS only, or ValueError and OverflowError for a value that cannot be sent; closes itself when it is of
+    no use any more."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.made_at = time.monotonic()
+        self.useless = False
+
+    execute = _whole(asyncpg.Connection.execute)
+    executemany = _whole(asyncpg.Connection.executemany)
+    fetch = _whole(asyncpg.Connection.fetch)
+    fetchrow = _whole(asyncpg.Connection.fetchrow)
+    fetchval = _whole(asyncpg.Connection.fetchval)
+
+
+async def _open(*arguments: Any, **named: Any) -> Any:
+    """As `asyncpg.connect`. Raises: FAULTS, or ValueError for a URL that cannot be used."""
+    try:
+        return await asyncpg.connect(*arguments, **{**named, "connection_class": _Connection})
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError):
+        raise
+    except Exception as fault:
+        raise asyncpg.InternalClientError(f"asyncpg failed: {fault!r}") from fault
 
 
 async def connect(
@@ -54,7 +111,7 @@ async def connect(
         settings: of the caller's own, besides RELIED_ON.
     Raises: FAULTS; UnfitStore is one of them.
     """
-    connection = await asyncpg.connect(
+    connection = await _open(
         url, timeout=timeout, command_timeout=command_timeout, server_settings={"application_name": name}
     )
     try:
@@ -91,6 +148,8 @@ async def open_pool(
         timeout=timeout,
         command_timeout=command_timeout,
         server_settings={"application_name": name},
+        connect=_open,
+        connection_class=_Connection,
         init=prepare,
         reset=_nothing_to_reset,
     )

@@ -127,10 +127,17 @@ def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits:
         cause = str(fault) or type(fault).__name__  # a timeout has no text
         log.error("cannot start", extra=fields(host=host, port=port, cause=cause))
         return 1
-    except Exception:
-        log.exception("the service died")
+    except Exception as fault:
+        log.exception("the service died of a fault of its own: %s", _first_of(fault))
         return 1
     return 0
+
+
+def _first_of(fault: BaseException) -> str:
+    """A fault in one line; of a group, its first."""
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return f"{type(fault).__name__}: {fault}"
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -13,8 +13,8 @@ CLUSTER: dict[str, Any] = {"gateways": 3, "coordinators": 2, "share_coordinators
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]) -> Iterator[Stack]:
-    with temporary_stack(tmp_path / "data", postgres_url=new_database(), redis_url=new_redis(), **CLUSTER) as stack:
+def cluster(tmp_path: Path, database_url: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
+    with temporary_stack(tmp_path / "data", postgres_url=database_url, redis_url=new_redis(), **CLUSTER) as stack:
         yield stack
 
 

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from typing import Final, NamedTuple
 
-from tests.chaos.history import Acknowledge, End, Fetch, History, LetGo, Outcome, Place, Reset, Span
+from tests.chaos.history import Acknowledge, End, Fetch, History, LetGo, Place, Reset, Span
 
 CLOCK_S: Final = 0.01
 """How much the rules about locks leave for clocks that count milliseconds."""
@@ -88,10 +88,9 @@ class Known:
             self._take_fetch(fetch)
         for acknowledge in history.acknowledged:
             self._take_acknowledge(acknowledge)
-        self._unanswered_s: dict[str, list[float]] = defaultdict(list)
+        self._fetched_s: dict[str, list[float]] = defaultdict(list)
         for fetch in history.fetched:
-            if fetch.outcome is not Outcome.OK:
-                insort(self._unanswered_s[fetch.group], fetch.span.started_s)
+            insort(self._fetched_s[fetch.group], fetch.span.started_s)
         for life in self.lives.values():
             life.deliveries.sort(key=lambda delivery: delivery.span.ended_s)
         self.dead = {(letter.group, letter.place) for letter in history.dead_letters}
@@ -172,10 +171,11 @@ class Known:
     def forgiven(self, life: RecordLife, delivery: Delivery) -> int:
         """The most deliveries before this one that do not count for the limit: never begun, or never seen.
 
-        A gateway forgives what it gives back itself, because the client of a fetch hung up before its answer.
+        A gateway forgives what it gives back itself: a client hung up before its answer, or the gateway that was asked
+        did not wait any longer for another one. So any fetch without this record may be the cause.
         """
-        unanswered = bisect_left(self._unanswered_s[life.group], delivery.span.ended_s)
-        return min(life.never_begun, self.history.limit) + min(life.never_seen(delivery.count), unanswered)
+        without = bisect_left(self._fetched_s[life.group], delivery.span.ended_s) - len(life.deliveries)
+        return min(life.never_begun, self.history.limit) + min(life.never_seen(delivery.count), max(0, without))
 
     def lock_held_until(self, life: RecordLife, delivery: Delivery, at_s: float, but: Span | None = None) -> float:
         """The earliest moment at which the lock of a delivery may end, seen from `at_s`; 0 if it may be gone already.

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import random
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from sharequeue.stack.stack import Stack
@@ -61,6 +62,8 @@ class Run:
         self._nemesis = Nemesis(stack, self.history)
         names = [service.name for service in stack.services]
         self.steps = plan(seed, seconds, names, stores=stores, pause_s=PAUSE_S)
+        self.meanwhile: Callable[[], Awaitable[None]] = self._wait
+        """Called after the last step."""
         values = itertools.count()
         self._producers = [
             Producer(f"p{number}-{seed}", Gateways(stack.urls, f"p{number} {seed}"), self.history, TOPICS, values)
@@ -107,6 +110,7 @@ class Run:
         tasks = [*producers, *consumers, resetting, supervising, looking, reading]
         try:
             await self._nemesis.run(self.steps)
+            await self.meanwhile()
             await self._both_outcomes()
             for producer in (*self._producers, *self._transactional):
                 producer.stopping = True
@@ -133,10 +137,13 @@ class Run:
             for asker in (self._gateways, *askers):
                 await asker.close()
 
+    async def _wait(self) -> None:
+        await asyncio.sleep(max(0.0, self._seconds - (time.monotonic() - self._started_s)))
+
     async def _prepare(self) -> None:
         for topic, partitions in TOPICS.items():
             body = {"name": topic, "partitions": partitions, "config": {"retention.ms": "0"}}
-            await self._gateways.until_answered("POST", "/v1/topics", body)
+            await self._gateways.until_answered("POST", "/v1/topics", body, done=36)
         held = {"to": "earliest", "topics": [{"topic": topic} for topic in TOPICS]}
         await self._gateways.until_answered("POST", f"/v1/share-groups/{HOLDER}/offsets/reset", held)
         self.history.held_until_s = float("inf")

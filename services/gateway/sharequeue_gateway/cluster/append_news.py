@@ -13,7 +13,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from sharequeue.log import fields
-from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
+from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +67,11 @@ class AppendNews:
         while True:
             try:
                 async with self._redis.pubsub(ignore_subscribe_messages=True) as channel:
-                    await channel.subscribe(self._channel)
+                    with asking():
+                        await channel.subscribe(self._channel)
                     while True:
-                        message = await channel.get_message(timeout=30.0)
+                        with asking():
+                            message = await channel.get_message(timeout=30.0)
                         if message is None:
                             continue
                         news = _decode(message["data"])

@@ -1,6 +1,8 @@
 """The client of Redis, of which a gateway has one, and the names of keys."""
 
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import BlockingConnectionPool
@@ -14,6 +16,18 @@ MAX_CONNECTIONS: Final = 8
 CONNECT_TIMEOUT_S: Final = 5  # each caller sets its own timeout
 LOST: Final = (RedisError, OSError, TimeoutError, RuntimeError)
 """The exceptions of a call to Redis. RuntimeError: uvloop raises it if the connection closed before its first use."""
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """Around a call of redis-py. Raises: LOST, also for a fault of redis-py itself, as when the event loop stood
+    still while a connection closed."""
+    try:
+        yield
+    except LOST:
+        raise
+    except Exception as fault:
+        raise RedisError(f"redis-py failed: {fault!r}") from fault
 
 
 class RedisKeys(NamedTuple):
@@ -47,6 +61,12 @@ class RedisKeys(NamedTuple):
         return f"sharequeue:{self.cluster_id}:appended"
 
 
+class _Client(Redis):
+    async def execute_command(self, *arguments: Any, **options: Any) -> Any:
+        with asking():
+            return await super().execute_command(*arguments, **options)  # type: ignore[no-untyped-call]
+
+
 def redis_client(url: str) -> Redis:
     """Make a client. If its connection is closed, it repeats a command once, without a pause.
 
@@ -56,4 +76,4 @@ def redis_client(url: str) -> Redis:
     pool = BlockingConnectionPool.from_url(
         url, max_connections=MAX_CONNECTIONS, socket_connect_timeout=CONNECT_TIMEOUT_S, retry=Retry(NoBackoff(), 1)
     )
-    return Redis.from_pool(pool)
+    return _Client.from_pool(pool)

@@ -18,7 +18,7 @@ from redis.exceptions import NoScriptError
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
+from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, LockEntry, LockWrite, encode
@@ -151,7 +151,8 @@ class LockTimers(LockWriter):
         pipeline = self._redis.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
-        answers: list[Any] = await pipeline.execute()
+        with asking():
+            answers: list[Any] = await pipeline.execute()
         return answers
 
     async def load(

@@ -14,7 +14,7 @@ import msgspec
 from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionClosed
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from sharequeue.log import fields
 from sharequeue.protocol.types import MAX_DELAY_MS
@@ -110,6 +110,11 @@ class OwnConnection:
                 except (ConnectionClosed, RuntimeError):  # RuntimeError: see LOST
                     if last:
                         raise
+                except LOST:
+                    raise
+                except Exception as fault:  # a fault of redis-py itself
+                    await self._connection.disconnect(nowait=True)
+                    raise RedisError(f"redis-py failed: {fault!r}") from fault
         if failed is not None:
             raise failed
         return answers
