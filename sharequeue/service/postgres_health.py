@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 2.0
 CONNECT_S: Final = 5.0
+COUNTS_S: Final = 2.0
+"""How long a refused write of the service counts, though the test write works: their connections may lead to two
+servers."""
 LOG_PAUSE_S: Final = 5.0
 """How often the same failure is logged."""
 SOME_BYTES: Final = "(SELECT string_agg(sha512(n::text::bytea), '') FROM generate_series(1, 256) n)"
@@ -42,6 +45,8 @@ class PostgresHealth:
         self._try_write = try_write
         self._connection: Any = None
         self._unwritable: str | None = None
+        self._refused_s = 0.0
+        """When a write was refused last."""
         self._unsafe = ""
         """Settings of the server with which a crash of its machine loses or damages what was answered with 200."""
         self._logged: dict[str, float] = {}
@@ -51,7 +56,7 @@ class PostgresHealth:
         PostgreSQL's own text goes to the log."""
         meaning = meaning_of(fault)
         if meaning.unwritable:
-            self._unwritable = meaning.sentence
+            self._unwritable, self._refused_s = meaning.sentence, time.monotonic()
         level = logging.ERROR if meaning.unwritable or not meaning.passes else logging.WARNING
         kind, more = sqlstate_of(fault) or type(fault).__name__, fields(cause=repr(fault), sqlstate=sqlstate_of(fault))
         self.log_failure(kind, level, meaning.sentence, more)
@@ -96,6 +101,8 @@ class PostgresHealth:
             await transaction.start()
             await connection.execute(self._try_write)
             await transaction.rollback()
+            if time.monotonic() < self._refused_s + COUNTS_S:
+                raise StorageError(self._unwritable)
             self._unwritable = None
             log.info("PostgreSQL takes writes again")
 
