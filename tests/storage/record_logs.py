@@ -65,9 +65,10 @@ class PostgresRecordLogs:
         interest: Callable[[], Iterable[TopicIdPartition]] = tuple,
         connections: int = 8,
         transactions: TransactionOptions = DEFAULTS,
+        outcome_period_s: int = 3600,
     ) -> AsyncIterator[PostgresRecordLog]:
         """`interest`: the partitions that somebody waits for."""
-        database = await LogDatabase.open(self.database_url, connections=connections)
+        database = await LogDatabase.open(self.database_url, connections=connections, outcome_period_s=outcome_period_s)
         log = PostgresRecordLog(
             database,
             listener or Heard(),

@@ -1,5 +1,6 @@
 """The database of the record log: connections of a pool, connections outside of it, and the meaning of their faults."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
@@ -49,6 +50,8 @@ class LogDatabase:
         """What became of transactions."""
         self.key_tables: Final = (key_store.KEYS, key_store.LASTING_KEYS, outcomes)
         """The tables that have a partition for each period."""
+        self.lacks_partition: Final = asyncio.Event()
+        """A statement found no partition of one of them for its period: wakes their maker."""
         self.compression: Final = Compression()
         self.health = PostgresHealth(partial(self.connect, "health"), TRY_WRITE)
 

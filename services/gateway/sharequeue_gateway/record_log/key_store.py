@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
+from sharequeue_gateway.record_log.connections import locking
 from sharequeue_gateway.record_log.store import Connection
 
 
@@ -26,9 +27,14 @@ class KeyTable(NamedTuple):
     kept: int
 
     @property
+    def ahead(self) -> int:
+        """How many periods the partitions are made ahead: a day, so that a long stop of the makers is not noticed."""
+        return max(1, 86_400 // self.seconds)
+
+    @property
     def most_partitions(self) -> int:
         """The number of newest partitions that are never dropped: a clock that jumps ahead and back drops no key."""
-        return self.kept + 8
+        return self.kept + self.ahead + 8
 
     @property
     def period(self) -> str:
@@ -40,30 +46,53 @@ KEYS: Final = KeyTable("idempotency_keys", "created_hour", 3600, 25)
 LASTING_KEYS: Final = KeyTable("lasting_idempotency_keys", "created_day", 86_400, 8)
 OUTCOMES: Final = KeyTable("transaction_outcomes", "ended_hour", 3600, 25)
 """What became of transactions, kept as keys are."""
+DDL_LOCK_TIMEOUT_MS: Final = 200
+"""All statements about a table wait behind one that changes it and waits itself."""
+MADE_BY_ANOTHER: Final = (asyncpg.DuplicateTableError, asyncpg.UniqueViolationError, asyncpg.LockNotAvailableError)
+"""Another gateway makes the partition now."""
 
 
 async def make_key_partitions(connection: Connection, table: KeyTable) -> None:
-    """Make the partitions of this period and the next one."""
-    period: int = await connection.fetchval(f"SELECT {table.period}")
-    for wanted in (period, period + 1):
-        with suppress(asyncpg.DuplicateTableError, asyncpg.UniqueViolationError):  # another gateway is making it now
-            await connection.execute(
-                f"CREATE TABLE IF NOT EXISTS log.{table.name}_{wanted} "
-                f"PARTITION OF log.{table.name} FOR VALUES FROM ({wanted}) TO ({wanted + 1})"
-            )
+    """Make the partitions of this period and the next one; if they are there, one more of the day ahead.
+
+    A partition is made alone and then attached, which waits for no reader or writer of the table, nor they for it.
+    """
+    rows = await _partitions(connection, table)
+    period, made = rows[0][0], {number for _, number in rows}
+    missing = [number for number in range(period, period + table.ahead + 1) if number not in made]
+    for number in [number for number in missing if number <= period + 1] or missing[:1]:
+        name = f"log.{table.name}_{number}"
+        with suppress(*MADE_BY_ANOTHER):
+            async with locking(connection, DDL_LOCK_TIMEOUT_MS):
+                await connection.execute(
+                    f"CREATE TABLE {name} (LIKE log.{table.name} INCLUDING ALL);"
+                    f"ALTER TABLE log.{table.name} ATTACH PARTITION {name} FOR VALUES FROM ({number}) TO ({number + 1})"
+                )
 
 
-async def drop_key_partitions(connection: Connection, table: KeyTable) -> None:
-    """Drop the partitions that are too old."""
-    rows = await connection.fetch(
-        f"""SELECT c.relname, {table.period} FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = $1::regclass""",
-        f"log.{table.name}",
-    )
-    newest_first = sorted(((int(name.rpartition("_")[2]), period) for name, period in rows), reverse=True)
+async def drop_key_partitions(connection: Connection, table: KeyTable) -> bool:
+    """Drop the partitions that are too old. Returns: whether all are gone: a drop does not wait for a reader."""
+    rows = await _partitions(connection, table)
+    newest_first = sorted(((number, period) for period, number in rows if number is not None), reverse=True)
     for number, period in newest_first[table.most_partitions :]:
         if number < period - table.kept:
-            await connection.execute(f"DROP TABLE IF EXISTS log.{table.name}_{number}")
+            try:
+                async with locking(connection, DDL_LOCK_TIMEOUT_MS):
+                    await connection.execute(f"DROP TABLE IF EXISTS log.{table.name}_{number}")
+            except asyncpg.LockNotAvailableError:
+                return False
+    return True
+
+
+async def _partitions(connection: Connection, table: KeyTable) -> list[tuple[int, int | None]]:
+    """For each partition of a table the present period and its own; at least one row."""
+    rows = await connection.fetch(
+        f"""SELECT {table.period}, substring(c.relname FROM '[0-9]+$')::int
+            FROM (VALUES ($1::regclass)) t(parent) LEFT JOIN pg_inherits i ON i.inhparent = t.parent
+              LEFT JOIN pg_class c ON c.oid = i.inhrelid""",
+        f"log.{table.name}",
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def lacks_key_partition(fault: BaseException) -> bool:
@@ -75,21 +104,20 @@ def lacks_key_partition(fault: BaseException) -> bool:
     )
 
 
+def look_up(table: KeyTable) -> str:
+    """The statement that finds a key, in the partitions that may have it."""
+    return f"""SELECT fingerprint, answer, base_offsets FROM log.{table.name}
+      WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller = $4
+        AND {table.column} > {table.period} - {table.kept} AND {table.column} <= {table.period} + 1 LIMIT 1"""
+
+
 async def find_key(
     connection: Connection, table: KeyTable, caller: str, path: str, topic_id: str, key: str
 ) -> tuple[bytes, bytes, list[int]] | None:
     """Lock the key for this transaction. Returns: its fingerprint, answer and base offsets, if it was used before."""
     name = hashlib.blake2b("\0".join((caller, path, topic_id, key)).encode(), digest_size=8).digest()
     await connection.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(name, "big", signed=True))
-    row = await connection.fetchrow(
-        f"""SELECT fingerprint, answer, base_offsets FROM log.{table.name}
-           WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller = $4
-             AND {table.column} > {table.period} - {table.kept} LIMIT 1""",
-        topic_id,
-        key,
-        path,
-        caller,
-    )
+    row = await connection.fetchrow(look_up(table), topic_id, key, path, caller)
     return None if row is None else (row[0], row[1], list(row[2]))
 
 

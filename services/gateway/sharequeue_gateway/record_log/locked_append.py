@@ -173,11 +173,16 @@ class LockedAppend:
                 async with self._database.connections.lend(remaining_s, lent_s=lent_s) as connection:
                     if deadline is None:
                         deadline = time.monotonic() + self._deadline_s
-                    return await self._with_key_partitions(connection, request, tried_at)
+                    return await self._transaction(connection, request, tried_at)
             except ApiError:
                 raise
             except (*FAULTS, ValueError, OverflowError) as fault:
                 again = isinstance(fault, (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError))
+                if key_store.lacks_key_partition(fault):
+                    self._database.lacks_partition.set()
+                    again = True
+                    if not in_doubt:
+                        tried_at.clear()  # this try did nothing
                 if not again and not in_doubt:
                     raise self._database.health.error(fault, "nothing was appended", definite=True) from fault
                 if time.monotonic() + 2 * AGAIN_S >= (turn_by if deadline is None else deadline):
@@ -195,17 +200,6 @@ class LockedAppend:
         except ApiError as error:
             error.definite = error.definite and not in_doubt
             raise
-
-    async def _with_key_partitions(self, connection: Any, request: AppendRequest, tried_at: list[int]) -> AppendResult:
-        """Run the transaction. If the table of keys has no partition for this period yet, make it and run again."""
-        try:
-            return await self._transaction(connection, request, tried_at)
-        except asyncpg.CheckViolationError as fault:
-            if not key_store.lacks_key_partition(fault):
-                raise
-        for table in self._database.key_tables:
-            await key_store.make_key_partitions(connection, table)
-        return await self._transaction(connection, request, tried_at)
 
     def _not_known(self, begun: bool, fault: BaseException) -> ApiError:
         if not begun:

@@ -3,7 +3,9 @@
 import asyncio
 import contextvars
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -50,6 +52,8 @@ ENDS_AT_ONCE: Final = 1000
 TRIMMED_AT_ONCE: Final = 250
 """The most partitions whose records one transaction deletes: appends to them wait for it."""
 PURGE_PAUSE_S: Final = 15.0
+DROP_AGAIN_S: Final = 300.0
+"""How long a reader of old keys, such as a backup, is left alone."""
 
 Interest = Callable[[], Iterable[TopicIdPartition]]
 
@@ -344,11 +348,15 @@ class PostgresRecordLog:
                 await self._look_at(places[start : start + WATCHED_AT_ONCE])
 
     async def _purge(self, interest: Interest) -> None:
+        drop_at_s = 0.0
         while True:
+            self.database.lacks_partition.clear()
             try:
                 for table in self.database.key_tables:
                     await self.database.query(key_store.make_key_partitions, table)
-                    await self.database.query(key_store.drop_key_partitions, table)
+                for table in self.database.key_tables if time.monotonic() >= drop_at_s else ():
+                    if not await self.database.query(key_store.drop_key_partitions, table):
+                        drop_at_s = time.monotonic() + DROP_AGAIN_S
                 # not while PostgreSQL is away: the known ends show whether it comes back older
                 for place in self._cache.forget_unused(set(interest())):
                     self._listener.forgotten(*place)
@@ -357,7 +365,9 @@ class PostgresRecordLog:
                         pass
             except StorageError as error:
                 log.warning("cannot purge the record log", extra=fields(cause=error.detail))
-            await asyncio.sleep(PURGE_PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PURGE_PAUSE_S):
+                    await self.database.lacks_partition.wait()
 
 
 def _ahead(max_bytes: int) -> int:

@@ -184,7 +184,7 @@ class Ending:
                 async with self._turn(until, large):
                     remaining_s = until - time.monotonic()
                     async with self._database.connections.lend(remaining_s) as connection:
-                        ended = await self._with_period(connection, transaction_id, end, large, remaining_s)
+                        ended = await self._transaction(connection, transaction_id, end, large, remaining_s)
                 await self._publish(transaction_id, ended)
                 if ended.here and ended.transaction is not None:
                     self.count(ended.transaction, time.monotonic() - began)
@@ -193,7 +193,10 @@ class Ending:
                 large = True
             except FAULTS as fault:
                 in_doubt = in_doubt or isinstance(fault, LOST)
-                if not isinstance(fault, AGAIN) and not in_doubt:
+                lacks_partition = key_store.lacks_key_partition(fault)
+                if lacks_partition:
+                    self._database.lacks_partition.set()
+                if not isinstance(fault, AGAIN) and not lacks_partition and not in_doubt:
                     raise self._database.health.error(fault, "the transaction was not ended", definite=True) from fault
                 if time.monotonic() + 2 * AGAIN_S >= until:
                     raise self._not_ended(transaction_id, in_doubt, fault) from fault
@@ -229,16 +232,6 @@ class Ending:
         finally:
             for turn in held:
                 turn.release()
-
-    async def _with_period(self, connection: Any, *arguments: Any) -> Ended:
-        """Run the transaction. If the table of outcomes has no partition for this period yet, make it and run again."""
-        try:
-            return await self._transaction(connection, *arguments)
-        except asyncpg.CheckViolationError as fault:
-            if not key_store.lacks_key_partition(fault):
-                raise
-        await key_store.make_key_partitions(connection, self._database.outcomes)
-        return await self._transaction(connection, *arguments)
 
     async def _transaction(
         self, connection: Any, transaction_id: str, end: End, large: bool, remaining_s: float

@@ -1,0 +1,57 @@
+"""Partitions of the tables of keys and outcomes, made and dropped beside readers."""
+
+import msgspec
+import pytest
+from sharequeue_gateway.record_log import key_store
+from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT
+from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
+
+from tests.storage.database import session
+from tests.storage.record_log_suite import key_of
+from tests.storage.record_logs import PostgresRecordLogs, batch_of, new_topic
+from tests.storage.test_postgres_record_log import age_keys, key_partitions
+
+
+async def test_a_reader_stops_no_keyed_append_and_no_commit_at_the_end_of_a_period(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pg_dump, which reads all tables for hours: here periods last two seconds. The purge makes partitions each
+    15 s, so it is woken too."""
+    keys, outcomes = key_store.KEYS._replace(seconds=2), key_store.OUTCOMES._replace(seconds=2)
+    monkeypatch.setattr(key_store, "KEYS", keys)
+    topic = new_topic()
+    async with (
+        PostgresRecordLogs(database_url).open(outcome_period_s=2) as log,
+        session(database_url) as reader,
+        session(database_url) as admin,
+    ):
+        async with reader.transaction():
+            for table in (keys, outcomes):
+                await reader.fetchval(f"SELECT count(*) FROM log.{table.name}")
+            begun = await reader.fetchval(f"SELECT {keys.period}")
+            number = 0
+            while await admin.fetchval(f"SELECT {keys.period}") < begun + 3:
+                await log.appender.append([batch_of(topic, "k")], key_of(topic, str(number), b"1"))
+                transaction = (await log.transactions.begin(NewTransaction(60_000))).transaction_id
+                batch = msgspec.structs.replace(batch_of(topic, "t"), transaction_id=transaction)
+                await log.appender.append([batch])
+                await log.transactions.end(transaction, COMMIT)
+                number += 1
+            assert len(await key_partitions(admin, keys)) >= 4
+        plan = await admin.fetch("EXPLAIN ANALYZE " + key_store.look_up(keys), topic, "0", "", "")
+        assert sum("Scan using" in line for (line,) in plan) <= 27, plan
+
+
+async def test_old_partitions_are_dropped_when_nobody_reads_them(database_url: str) -> None:
+    keys, topic = key_store.KEYS, new_topic()
+    async with session(database_url) as reader, session(database_url) as admin:
+        for periods in range(keys.most_partitions + 2):
+            await age_keys(admin, keys, periods)
+        before = await key_partitions(admin, keys)
+        async with reader.transaction():
+            await reader.fetchval(f"SELECT count(*) FROM log.{keys.name}")
+            assert not await key_store.drop_key_partitions(admin, keys), "it does not wait for the reader"
+            async with PostgresRecordLogs(database_url).open() as log:
+                await log.appender.append([batch_of(topic, "k")], key_of(topic, "k", b"1"))
+        assert await key_store.drop_key_partitions(admin, keys)
+        assert min(await key_partitions(admin, keys)) > min(before)
