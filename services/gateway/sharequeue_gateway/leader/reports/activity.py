@@ -141,7 +141,9 @@ class Activity:
     # Counting
 
     def produced(self, topic_id: str, partition: int, records: int) -> None:
-        counters = self._of(SharePartitionKey("", topic_id, partition))
+        key = SharePartitionKey("", topic_id, partition)
+        counters = self._current.get(key) or self._of(key)
+        counters.dirty = True
         counters.produced += records
         counters.totals.produced += records
 
