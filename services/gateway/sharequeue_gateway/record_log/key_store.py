@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-from sharequeue_gateway.record_log.connections import locking
 from sharequeue_gateway.record_log.store import Connection
 
 
@@ -46,8 +45,8 @@ KEYS: Final = KeyTable("idempotency_keys", "created_hour", 3600, 25)
 LASTING_KEYS: Final = KeyTable("lasting_idempotency_keys", "created_day", 86_400, 8)
 OUTCOMES: Final = KeyTable("transaction_outcomes", "ended_hour", 3600, 25)
 """What became of transactions, kept as keys are."""
-DDL_LOCK_TIMEOUT_MS: Final = 200
-"""All statements about a table wait behind one that changes it and waits itself."""
+BRIEFLY: Final = "SET LOCAL lock_timeout = '200ms';"
+"""Before a statement that changes a table: while it waits, all others about this table wait behind it."""
 MADE_BY_ANOTHER: Final = (asyncpg.DuplicateTableError, asyncpg.UniqueViolationError, asyncpg.LockNotAvailableError)
 """Another gateway makes the partition now."""
 
@@ -63,9 +62,9 @@ async def make_key_partitions(connection: Connection, table: KeyTable) -> None:
     for number in [number for number in missing if number <= period + 1] or missing[:1]:
         name = f"log.{table.name}_{number}"
         with suppress(*MADE_BY_ANOTHER):
-            async with locking(connection, DDL_LOCK_TIMEOUT_MS):
+            async with connection.transaction():
                 await connection.execute(
-                    f"CREATE TABLE {name} (LIKE log.{table.name} INCLUDING ALL);"
+                    f"{BRIEFLY}CREATE TABLE {name} (LIKE log.{table.name} INCLUDING ALL);"
                     f"ALTER TABLE log.{table.name} ATTACH PARTITION {name} FOR VALUES FROM ({number}) TO ({number + 1})"
                 )
 
@@ -77,8 +76,8 @@ async def drop_key_partitions(connection: Connection, table: KeyTable) -> bool:
     for number, period in newest_first[table.most_partitions :]:
         if number < period - table.kept:
             try:
-                async with locking(connection, DDL_LOCK_TIMEOUT_MS):
-                    await connection.execute(f"DROP TABLE IF EXISTS log.{table.name}_{number}")
+                async with connection.transaction():
+                    await connection.execute(f"{BRIEFLY}DROP TABLE IF EXISTS log.{table.name}_{number}")
             except asyncpg.LockNotAvailableError:
                 return False
     return True
