@@ -21,14 +21,14 @@ SHARDS = 4
 
 
 @asynccontextmanager
-async def running(database_url: str) -> AsyncIterator[GroupCoordinator]:
+async def running(database_url: str, **bounds: int) -> AsyncIterator[GroupCoordinator]:
     """A group coordinator that owns everything. No share coordinator is there to be called."""
-    async with instance(database_url, "test") as (coordinator, _):
+    async with instance(database_url, "test", **bounds) as (coordinator, _):
         yield coordinator
 
 
 @asynccontextmanager
-async def instance(database_url: str, node_id: str) -> AsyncIterator[tuple[GroupCoordinator, Ownership]]:
+async def instance(database_url: str, node_id: str, **bounds: int) -> AsyncIterator[tuple[GroupCoordinator, Ownership]]:
     """One of several. Of one node id the last one started owns everything at once. Nobody follows the changes."""
 
     async def connect() -> Any:
@@ -55,6 +55,7 @@ async def instance(database_url: str, node_id: str) -> AsyncIterator[tuple[Group
         gateway_lease_ms=3000,
         group_max_size=200,
         initialize_retry_interval_ms=30_000,
+        **bounds,
     )
     owning: asyncio.Task[None] | None = None
     try:

@@ -18,6 +18,7 @@ from sharequeue_coordinator.groups.members import Members
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.groups.share_states import ShareStates
 from sharequeue_coordinator.groups.summaries import Summaries
+from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.topic_admin import TopicAdmin
 
@@ -43,6 +44,9 @@ class GroupCoordinator:
         gateway_lease_ms: int,
         group_max_size: int,
         initialize_retry_interval_ms: int,
+        max_topics: int = 10_000,
+        max_groups: int = 100_000,
+        max_share_partitions: int = 20_000_000,
     ) -> None:
         self._database = database
         self._deletion_retry_s = deletion_retry_ms / 1000
@@ -56,8 +60,14 @@ class GroupCoordinator:
             topic_gone=self._forget_topic,
         )
         self.topics = TopicAdmin(
-            database, self.metadata, share_coordinators, cluster_token=cluster_token, max_partitions=max_partitions
+            database,
+            self.metadata,
+            share_coordinators,
+            cluster_token=cluster_token,
+            max_topics=max_topics,
+            max_partitions=max_partitions,
         )
+        totals = Totals(max_groups, max_share_partitions)
         self.groups = GroupRegistry(
             database,
             self.metadata,
@@ -65,11 +75,12 @@ class GroupCoordinator:
             kafka_defaults=kafka_defaults,
             max_size=group_max_size,
             initialize_retry_interval_ms=initialize_retry_interval_ms,
+            totals=totals,
         )
         states = ShareStates(share_coordinators)
         self.initializer = Initializer(database, self.metadata, self.groups, states)
         self.members = Members(database, self.metadata, self.groups, self.initializer, clock)
-        self.sessions = MemberSessions(database, self.metadata, self.groups, clock)
+        self.sessions = MemberSessions(database, self.metadata, self.groups, totals, clock)
         self.summaries = Summaries(self.metadata, self.groups, states)
         self.group_configs = GroupConfigs(database, self.metadata, self.groups, kafka_defaults=kafka_defaults)
         self.group_admin = GroupAdmin(

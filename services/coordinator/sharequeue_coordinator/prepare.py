@@ -65,6 +65,9 @@ async def prepare(settings: Settings) -> Service:
         group_max_size=settings.group_max_size,
         initialize_retry_interval_ms=settings.initialize_retry_interval_ms,
         gateway_lease_ms=settings.gateway_lease_ms,
+        max_topics=settings.max_topics,
+        max_groups=settings.max_groups,
+        max_share_partitions=settings.max_share_partitions,
     )
     time_line.forget(coordinator.metadata.forget)
     ownership.listen(CHANGES_CHANNEL, coordinator.metadata.look)

@@ -24,6 +24,12 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     too."""
     max_partitions_per_topic: Positive = 10_000
     """The most partitions that a topic may have."""
+    max_topics: Positive = 10_000
+    """The most topics; a further one is refused with 429."""
+    max_groups: Positive = 100_000
+    """The most share groups; a further one is refused with 429."""
+    max_share_partitions: Positive = 20_000_000
+    """The most share-partitions of all groups; further ones are refused with 429. Each has rows in PostgreSQL."""
     deletion_retry_ms: Positive = 1000
     """The pause before an unfinished deletion of a topic is tried again."""
     group_max_size: Annotated[int, Meta(ge=1, le=1000)] = 200

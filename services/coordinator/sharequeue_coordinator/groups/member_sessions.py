@@ -12,6 +12,7 @@ from sharequeue_coordinator import metrics
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.registry import GroupRegistry
+from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.metadata import Metadata
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,10 @@ LOAD_S: Final = 5.0
 class MemberSessions:
     """The sessions of all members in groups that this instance owns."""
 
-    def __init__(self, database: Database, metadata: Metadata, groups: GroupRegistry, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, metadata: Metadata, groups: GroupRegistry, totals: Totals, clock: Clock
+    ) -> None:
+        self._totals = totals
         self._database = database
         self._topics = metadata.by_name
         self._groups = groups
@@ -38,7 +42,10 @@ class MemberSessions:
             try:
                 if loop.time() >= load_at:
                     load_at = loop.time() + LOAD_S
-                    metrics.show(*await self._database.query(store.counts))
+                    groups, with_members, share_partitions = await self._database.query(store.counts)
+                    metrics.show(groups, with_members)
+                    self._totals.counted(groups, share_partitions)
+                    self._groups.forget_unused()
                     await self._load_groups()
                 await self._expire_members()
             except ApiError as error:

@@ -1,9 +1,10 @@
 """The groups in memory by id: load, lock, decide and persist, drop."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from sharequeue import background
@@ -14,9 +15,12 @@ from sharequeue_coordinator import metrics
 from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.owned_group import OwnedGroup
+from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.share_group.changes import Changes, GroupSettings
 from sharequeue_coordinator.share_group.machine import ShareGroup
+
+KEEP_UNUSED_S: Final = 60.0
 
 
 class GroupRegistry:
@@ -31,7 +35,9 @@ class GroupRegistry:
         kafka_defaults: bool,
         max_size: int,
         initialize_retry_interval_ms: int,
+        totals: Totals,
     ) -> None:
+        self._totals = totals
         self._database = database
         self._query = database.query
         self._metadata = metadata
@@ -57,6 +63,7 @@ class GroupRegistry:
     async def _find(self, group_id: str, fence: Fence) -> OwnedGroup:
         known = self._groups.get(group_id)
         if known is not None:
+            known.used_s = time.monotonic()
             return known
         async with self._loading.setdefault(group_id, asyncio.Lock()):
             known = self._groups.get(group_id)
@@ -156,6 +163,14 @@ class GroupRegistry:
                                 self.drop(group)
                         return
 
+    def forget_unused(self) -> None:
+        """Drop the groups without members that nobody has asked for lately."""
+        unused_s = time.monotonic() - KEEP_UNUSED_S
+        for group in list(self._groups.values()):
+            busy = group.machine.members or group.lock.locked() or group.deciding.locked()
+            if group.used_s < unused_s and not busy:
+                self.drop(group)
+
     # Events
 
     async def decide(self, group: OwnedGroup, event: Callable[[ShareGroup], Changes]) -> Changes:
@@ -168,7 +183,7 @@ class GroupRegistry:
             if not self.is_current(group):
                 raise CoordinatorNotAvailable(f"group {group.group_id!r} is being changed; try again")
             try:
-                while (changes := event(group.machine)).durable and not await self._persist(group, changes):
+                while (changes := self._allowed(group, event)).durable and not await self._persist(group, changes):
                     continue
             except (StorageError, NotCoordinator, asyncio.CancelledError):
                 self.drop(group)
@@ -185,6 +200,14 @@ class GroupRegistry:
             group.machine.apply(changes, self._clock.now_ms())
             self._note_members(group)
             return changes
+
+    def _allowed(self, group: OwnedGroup, event: Callable[[ShareGroup], Changes]) -> Changes:
+        """What the machine decides. Raises: also Throttled: there are too many groups, or share-partitions."""
+        changes = event(group.machine)
+        begun = sum(len(each.partitions) for each in changes.initializations) if changes.topics else 0
+        if begun or (changes.epochs is not None and not group.machine.exists):
+            self._totals.begin(not group.machine.exists, begun)
+        return changes
 
     async def _persist(self, group: OwnedGroup, changes: Changes) -> bool:
         """Returns: False if a topic is being deleted. Nothing is stored then, and the group has forgotten the topic."""

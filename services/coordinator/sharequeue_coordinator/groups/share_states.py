@@ -1,5 +1,7 @@
 """The calls of the share coordinators about a group: initialise state, delete it, read summaries of it."""
 
+import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +19,8 @@ from sharequeue.protocol.messages.share_state import PartitionState, PartitionSt
 from sharequeue_coordinator.share_group.initialization import Initialization
 
 DEADLINE_S: Final = 8.0
+AT_ONCE: Final = 1000
+"""Calls about more share-partitions than that go one after another, so that those of others go between them."""
 NOT_SERVED: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 
@@ -25,6 +29,7 @@ class ShareStates:
 
     def __init__(self, share_coordinators: ShareStateClient) -> None:
         self._share_coordinators = share_coordinators
+        self._turn = asyncio.Lock()
 
     async def initialize(
         self, group_id: str, initializations: Iterable[Initialization]
@@ -44,9 +49,11 @@ class ShareStates:
         return await self._change(apis.DELETE_STATE, group_id, _named(wanted))
 
     async def _change(
-        self, api: apis.Api, group_id: str, states: Mapping[str, Iterable[PartitionState]]
+        self, api: apis.Api, group_id: str, states: Mapping[str, Sequence[PartitionState]]
     ) -> dict[tuple[str, int], ApiError]:
-        results = await self._share_coordinators.state(api, group_id, states, deadline_s=DEADLINE_S)
+        few = sum(map(len, states.values())) <= AT_ONCE
+        async with contextlib.nullcontext() if few else self._turn:
+            results = await self._share_coordinators.state(api, group_id, states, deadline_s=DEADLINE_S)
         faults = {
             (key.topic_id, key.partition): error_of(result.error_code, result.error_message)
             for key, result in results.items()

@@ -255,13 +255,14 @@ async def with_members(connection: Connection) -> list[str]:
     return [row[0] for row in rows]
 
 
-async def counts(connection: Connection) -> tuple[int, int]:
-    """How many groups there are, and how many of them have members."""
+async def counts(connection: Connection) -> tuple[int, int, int]:
+    """How many groups there are, how many of them have members, and how many share-partitions they had at first."""
     row = await connection.fetchrow(
         """SELECT (SELECT count(*) FROM groups.share_groups WHERE NOT deleted),
-             (SELECT count(DISTINCT group_id) FROM groups.share_group_members)"""
+             (SELECT count(DISTINCT group_id) FROM groups.share_group_members),
+             (SELECT coalesce(sum(first_partitions), 0)::bigint FROM groups.share_group_topics)"""
     )
-    return row[0], row[1]
+    return row[0], row[1], row[2]
 
 
 async def page(

@@ -12,7 +12,7 @@ from sharequeue.log import fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, StorageError, TopicAlreadyExists
+from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, StorageError, Throttled, TopicAlreadyExists
 from sharequeue.protocol.messages.leaders import DeleteTopicRecordsRequest
 from sharequeue.protocol.messages.topics import Topic
 from sharequeue_coordinator.database import Database, Fence
@@ -36,22 +36,29 @@ class TopicAdmin:
         share_coordinators: ShareStateClient,
         *,
         cluster_token: str,
+        max_topics: int,
         max_partitions: int,
     ) -> None:
         self._query = database.query
         self._metadata = metadata
         self._share_coordinators = share_coordinators
         self._cluster_token = cluster_token
+        self._max_topics = max_topics
         self._max_partitions = max_partitions
         self._lock = asyncio.Lock()
         self._catching_up: set[asyncio.Task[None]] = set()
 
     async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
-        """Raises: InvalidTopic, InvalidPartitions, InvalidConfig, TopicAlreadyExists."""
+        """Raises: InvalidTopic, InvalidPartitions, InvalidConfig, Throttled, TopicAlreadyExists."""
         stored = topic_rules.check_new(name, partitions, config, self._max_partitions)
         topic = TopicRow(str(uuid.uuid4()), name, partitions, stored)
         async with self._lock:
             fence = await self._metadata.lead()
+            if name not in self._metadata.by_name and len(self._metadata.by_name) >= self._max_topics:
+                raise Throttled(
+                    f"there are {self._max_topics} topics, and max_topics of the group coordinator allows no more:"
+                    " delete some, or raise it"
+                )
             exists = name in self._metadata.by_name
             if exists or await self._change(name, topic, store.insert_topic, fence, topic) != topic:
                 raise TopicAlreadyExists(f"the topic {name!r} exists already")

@@ -31,6 +31,7 @@ from sharequeue_coordinator.share_group.heartbeat import (
     check_heartbeat,
 )
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
+from sharequeue_coordinator.share_group.shared_sets import shared, shared_all
 from sharequeue_coordinator.share_group.subscribed_topics import View
 
 
@@ -246,7 +247,7 @@ class ShareGroup:
             self._keep(member_id, member)
         for member_id, assignment in changes.target.items():
             if assignment:
-                self.target[member_id] = assignment
+                self.target[member_id] = shared_all(assignment)
             else:
                 self.target.pop(member_id, None)
         for topic_id, topic in changes.topics.items():
@@ -254,7 +255,7 @@ class ShareGroup:
                 self.topics.pop(topic_id, None)
                 self._asked_at.pop(topic_id, None)
             else:
-                self.topics[topic_id] = topic
+                self.topics[topic_id] = topic._replace(initialized=shared(topic.initialized))
                 asked_at = self._asked_at.get(topic_id, {})
                 self._asked_at[topic_id] = {number: asked_at.get(number, now_ms) for number in topic.initializing}
         for topic_id, partitions, *_ in changes.initializations:
@@ -274,7 +275,7 @@ class ShareGroup:
         if member is None:
             self._deadlines.pop(member_id, None)
         else:
-            self.members[member_id] = member
+            self.members[member_id] = replace(member, assignment=shared_all(member.assignment))
         unwanted = before.subscribed_topic_names if before else frozenset()
         wanted = member.subscribed_topic_names if member else frozenset()
         if wanted != unwanted:

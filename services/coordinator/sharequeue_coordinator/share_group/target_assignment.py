@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from sharequeue_coordinator.share_group.assignor import Assignment, assign
 from sharequeue_coordinator.share_group.changes import Member, TopicsByName
 from sharequeue_coordinator.share_group.initialization import GroupTopic
+from sharequeue_coordinator.share_group.shared_sets import shared
 
 
 def changed_targets(
@@ -44,4 +45,4 @@ def assigned_to_anybody(target: Mapping[str, Assignment]) -> Mapping[str, Collec
     for assignment in target.values():
         for topic_id, partitions in assignment.items():
             assigned.setdefault(topic_id, set()).update(partitions)
-    return assigned
+    return {topic_id: shared(frozenset(partitions)) for topic_id, partitions in assigned.items()}
