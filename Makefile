@@ -30,7 +30,9 @@ up: .venv/up-installed ## Run the whole stack on this machine: http://127.0.0.1:
 	$(BIN)/sharequeue up $(ARGS)
 
 # One happy and one crashed path each through Spark, processes and a cluster, then the folders that are quick. What takes longest begins first.
-SLICE = tests/pipeline/test_smoke.py tests/system/test_readme.py tests/system/test_up.py::test_data_and_locks_survive_every_kind_of_end \
+SLICE = tests/pipeline/test_smoke.py::test_available_now_reads_and_accepts_every_record_once \
+	tests/pipeline/test_smoke.py::test_a_restart_within_the_lock_duration_reads_every_record_once \
+	tests/system/test_readme.py tests/system/test_up.py::test_data_and_locks_survive_every_kind_of_end \
 	tests/cluster/test_any_gateway.py::test_each_record_goes_to_one_of_the_clients_of_all_gateways \
 	tests/cluster/test_hand_over.py::test_holders_settle_their_records_when_their_leader_is_gone
 TEST = $(SLICE) tests/http tests/storage tests/shell tests/core tests/shown $(slow:%=--ignore=%)

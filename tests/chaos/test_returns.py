@@ -24,6 +24,7 @@ def judge(run: Run) -> None:
     assert min(map(len, (history.accepted, history.deleted, history.sized, history.trimmed, history.latest))) > 0
 
 
+@pytest.mark.soak
 def test_what_returns_is_told_apart_while_services_die_pause_and_restart(cluster: Stack, seed: int) -> None:
     judge(Run(cluster, seed, SLICE_S))
 

@@ -3,6 +3,7 @@
 import time
 
 import httpx
+import pytest
 
 from tests.cluster.calls import acknowledge, fetch, make_topic, produce
 from tests.cluster.gateways import GatewayCluster
@@ -12,6 +13,7 @@ WAIT_MS = 9000
 CLOCK_MS = 50
 
 
+@pytest.mark.soak
 def test_a_record_is_not_early_when_its_leader_died_with_the_lock(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:

@@ -87,6 +87,7 @@ def delayed(stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], 
     return Delayed(stack, cluster, clients[0], name)
 
 
+@pytest.mark.soak
 def test_a_fetch_that_comes_before_the_end_of_the_delay_gets_the_records_on_time(
     delayed: Delayed, clients: list[httpx.Client]
 ) -> None:

@@ -1,6 +1,7 @@
 """A value too deep for every decoder passes from its leader through all other gateways."""
 
 import httpx
+import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.cluster.calls import make_topic
@@ -10,6 +11,7 @@ PARTITIONS = 6
 TOO_DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
+@pytest.mark.soak
 def test_any_gateway_answers_with_a_deep_value(stack: Stack, clients: list[httpx.Client], name: str) -> None:
     """Each partition holds one of them and one that is flat; every answer is over all leaders."""
     database_url: str = stack.service("gateway").environment["SHAREQUEUE_GATEWAY_DATABASE_URL"]

@@ -489,7 +489,7 @@ class AnyEvents(SideBySide):
 
 
 NORMAL = settings(
-    max_examples=100,
+    max_examples=50,
     stateful_step_count=50,
     derandomize=True,
     deadline=None,

@@ -136,7 +136,13 @@ CROWDS: dict[str, tuple[str, str, set[tuple[int, str]]]] = {
 }
 
 
-@pytest.mark.parametrize(("state", "call", "expected"), CROWDS.values(), ids=CROWDS)
+@pytest.mark.parametrize(
+    ("state", "call", "expected"),
+    [
+        pytest.param(*crowd, id=name, marks=pytest.mark.soak if "ended" in name else ())
+        for name, crowd in CROWDS.items()
+    ],
+)
 def test_a_crowd_ends_transactions(
     stack: Stack,
     port: int,
@@ -176,6 +182,7 @@ def test_commits_and_aborts_of_one_transaction_tell_one_outcome(port: int, own_g
     assert {status for status, _ in found} <= {200, 409, 429}
 
 
+@pytest.mark.soak
 def test_ends_that_wait_are_bounded(stack: Stack, port: int, own_gateway: Gateway, database: str, name: str) -> None:
     """PostgreSQL holds up as many ends as there may be at a time; the rest wait, and those above the bound do not."""
     own_gateway.create_topic(name)
@@ -300,6 +307,7 @@ def _send(port: int, request: bytes) -> Answered | None:
     return None
 
 
+@pytest.mark.soak
 def test_many_clients_commit_a_thousand_partitions(stack: Stack, own_gateway: Gateway, name: str) -> None:
     """One after another; each hears that it is committed, at the latest from a repeat."""
     own_gateway.create_topic(name, partitions=WIDE)

@@ -17,6 +17,7 @@ from tests.http.calls import Gateway, problem, wait_until
 MIB = 1 << 20
 
 
+@pytest.mark.soak
 def test_heads_that_never_end_cost_no_memory(gateway: Gateway, shared_stack: Stack) -> None:
     """Ten of them, each 100 times as long as allowed."""
     process = psutil.Process(shared_stack.service("gateway").pid)

@@ -23,7 +23,7 @@ ALL = ReadMaxRows(1000)
     [
         # before: as many batches as windows of the fullest partition; raised: as many as batches of 1,000
         pytest.param([1000, 1000, 1000, 1000], 10, 4, 250, marks=pytest.mark.soak),
-        ([3700, 100, 100, 100], 37, 4, 700),
+        pytest.param([3700, 100, 100, 100], 37, 4, 700, marks=pytest.mark.soak),
     ],
     ids=["uniform", "hot"],
 )

@@ -152,6 +152,7 @@ def test_locks_are_renewed_while_a_batch_runs(pipeline: Pipeline, gateway: Gatew
     assert len(gateway.in_flight(name, topic=name)[0]["batches"]) == 0
 
 
+@pytest.mark.soak
 def test_two_queries_and_two_http_consumers_share_a_group(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 3000, partitions=2)
     streams = [pipeline.stream(group=name, topics=name, maxRecordsPerTrigger=100) for _ in range(2)]

@@ -130,6 +130,7 @@ def migrate_command(database_url: str, *options: str) -> "subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.soak
 async def test_json_names_the_revisions_before_and_after(empty_database: str) -> None:
     def schemas_of(done: "subprocess.CompletedProcess[str]") -> list[tuple[str, str | None, str | None]]:
         assert (done.returncode, done.stderr) == (0, "")

@@ -107,6 +107,7 @@ async def restored(client: ShareStateClient, key: SharePartitionKey, leader_epoc
     return loaded.share_partition
 
 
+@pytest.mark.soak
 def test_pages_make_the_whole_state(stack: Stack, keys: list[SharePartitionKey]) -> None:
     async def run() -> None:
         client = reader(stack)

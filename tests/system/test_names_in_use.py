@@ -43,6 +43,7 @@ def test_a_second_stack_on_the_database_of_another_one_is_refused(
     assert own_gateway.acquire(name, name) == ["0-1×1"]
 
 
+@pytest.mark.soak
 def test_a_copy_of_a_database_takes_nothing_from_its_original_in_one_redis(
     tmp_path: Path, new_database: Callable[[], str], redis_url: str
 ) -> None:

@@ -318,6 +318,7 @@ def held(gateway: Gateway) -> list[str]:
     return [record["value"] for batch in batches for record in batch["records"]]
 
 
+@pytest.mark.soak
 def test_a_commit_cancelled_while_it_waits_for_a_standby_is_not_answered_as_done(
     tmp_path: Path, own_postgres: OwnPostgres, new_redis: Callable[[], str]
 ) -> None:
