@@ -55,7 +55,9 @@ def up(
     --json prints one object on one line when all services are ready: their addresses, the directories of the data and
     of the logs, and the process that a SIGTERM stops.
 
-    Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start or one of its processes died.
+    A part that dies is started again, a second later at first and half a minute later at most.
+
+    Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start.
     """
     stores = "up" if postgres_url is None or redis_url is None else "server"
     with extra(stores, "up", *SERVER, as_json=as_json):
@@ -86,21 +88,18 @@ def up(
         ends.append(signal.SIGHUP)
     for number in ends:
         signal.signal(number, interrupt)
-    ready = False
     try:
         stack.start()
-        ready = True
         _say_ready(stack, data_dir.absolute(), as_json=as_json)
         for looks in itertools.count():
             if ended:  # Python drops an exception that the handler raises in a finalizer
                 raise KeyboardInterrupt
             time.sleep(0.3)
-            stack.check()
+            stack.keep_up()
             if looks % LOOKS_PER_ROTATION == 0:
                 stack.rotate_logs()
     except StackError as fault:
-        hint = "\nrun it again: the data is kept" if ready else ""
-        complain(f"{fault}{hint}", as_json=as_json, by="sharequeue up")
+        complain(str(fault), as_json=as_json, by="sharequeue up")
         sys.exit(REFUSED)
     except KeyboardInterrupt:
         click.echo("stopping", err=True)

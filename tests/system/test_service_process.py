@@ -74,7 +74,9 @@ def test_a_loop_that_ends_is_named_and_ends_the_service(loop: str) -> None:
 def test_a_paused_service_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServiceProcess, "popen", subprocess.Popen)
     (tmp_path / "waiting.py").write_text(WAITING)
-    service = ServiceProcess("waiting", "waiting", 0, {"PYTHONPATH": str(tmp_path)}, tmp_path / "log")
+    service = ServiceProcess(
+        "waiting", "waiting", "http://127.0.0.1:0", {"PYTHONPATH": str(tmp_path)}, tmp_path / "log"
+    )
     service.start()
     wait_until((tmp_path / "log").read_text)
     assert service.process is not None

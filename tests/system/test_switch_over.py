@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sharequeue.postgres_connection import YOUNG_S
 from sharequeue.stack.migrate import upgrade
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import wait_until
@@ -79,6 +80,7 @@ def test_connections_that_lead_to_the_old_server_are_made_again(client: httpx.Cl
     }
     for call in calls.values():
         wait_until(lambda call=call: call().status_code in (200, 201))
+    time.sleep(2 * YOUNG_S)  # none of them is so young that it would be kept
     switch(postgres, "off")
     for name, call in calls.items():
         refused = [answer.text for _ in range(CALLS) if (answer := call()).status_code not in (200, 201)]
