@@ -156,6 +156,7 @@ class GatewayClient:
                 max_records=min(MAX_RECORDS_READ, entry.last_offset - offset + 1),
                 max_bytes=READ_BYTES,
                 isolation_level=isolation,
+                topic_id=entry.topic_id or None,
             )
             try:
                 body = self._exchange(apis.READ_RECORDS, query, ACCEPT, topic=entry.topic, partition=entry.partition)

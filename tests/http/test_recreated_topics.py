@@ -55,6 +55,18 @@ def test_an_acknowledgement_of_the_old_topic_settles_nothing(gateway: Gateway, n
     assert gateway.window(name, name) == (5, [])
 
 
+def test_a_read_that_names_the_old_topic_is_refused(gateway: Gateway, name: str) -> None:
+    gateway.produce(name, "old")
+    old = gateway.describe_topic(name)["topic_id"]
+    again(gateway, name)
+    path = f"/v1/topics/{name}/partitions/0/records"
+    for accept in ("application/json", "application/vnd.apache.arrow.stream"):
+        refused = gateway.http.get(path, params={"topic_id": old}, headers={"Accept": accept})
+        assert (refused.status_code, refused.json()["kafka_code"]) == (404, UNKNOWN_TOPIC_ID)
+    new = gateway.describe_topic(name)["topic_id"]
+    assert gateway.read(name, topic_id=new)["next_offset"] == 5
+
+
 def test_atomic_acknowledgements_of_both_topics_are_of_two_share_partitions(gateway: Gateway, name: str) -> None:
     old, new = held(gateway, name)
     assert outcomes(gateway.try_acknowledge(name, [old, new], atomic=True)) == [UNKNOWN_TOPIC_ID, "applied"]

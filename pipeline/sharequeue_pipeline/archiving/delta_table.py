@@ -145,7 +145,8 @@ class TopicTable:
     def tasks(self, partition: int, begin: int, end: int, segment_records: int) -> Iterator[TableTask]:
         """Tasks for the offsets from `begin` on, below `end`."""
         for first in range(begin, end, segment_records):
-            entry = Range(self._topic.name, partition, first, min(first + segment_records, end) - 1)
+            last = min(first + segment_records, end) - 1
+            entry = Range(self._topic.name, partition, first, last, topic_id=self._topic.topic_id)
             yield TableTask(self._options, self._schema, self.uri, entry)
 
     def commit(self, files: Iterable[TableFile], reached: Iterable[Progress], note: Any) -> None:

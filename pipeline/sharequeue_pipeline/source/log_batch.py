@@ -13,7 +13,7 @@ from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source import log_offsets
 from sharequeue_pipeline.source.log_times import offsets_at
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
-from sharequeue_pipeline.source.topic_bounds import bounds_of, starts_of
+from sharequeue_pipeline.source.topic_bounds import log_of, starts_of
 from sharequeue_pipeline.source.topic_names import TopicNames
 
 
@@ -28,13 +28,16 @@ class LogBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with GatewayClient(options.gateway) as gateway:
-            bounds = bounds_of(gateway, TopicNames(options), committed=options.isolation == "read_committed")
+            topic_ids, bounds, _ = log_of(gateway, TopicNames(options), committed=options.isolation == "read_committed")
             starts = starts_of(gateway, options, bounds)
             ending = options.ending
             if options.ending_at is not None:
                 ending = offsets_at(gateway, options.ending_at, bounds, "endingOffsetsByTimestamp", fail_if_none=False)
             ends = log_offsets.ends_of(ending, bounds, starts, fail_on_data_loss=options.fail_on_data_loss)
-            wanted = [Range(*place, start, ends[place] - 1) for place, start in sorted(starts.items())]
+            wanted = [
+                Range(*place, start, ends[place] - 1, topic_id=topic_ids[place[0]])
+                for place, start in sorted(starts.items())
+            ]
             wanted = self.narrowed(gateway, wanted)
         return [TaskRanges(share) for share in ranges.split(wanted, options.parallelism)]
 

@@ -94,7 +94,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, reached = log_offsets.decode(start), self._still_there(log_offsets.decode(end), bounds)
         for entry in self._lost({place: begun.get(place, 0) for place in reached}, bounds, log_ends):
             begun[entry.topic, entry.partition] = entry.last_offset + 1
-        wanted = [Range(*place, begun.get(place, 0), offset - 1) for place, offset in sorted(reached.items())]
+        wanted = [
+            Range(*place, begun.get(place, 0), offset - 1, topic_id=topic_ids.get(place[0], ""))
+            for place, offset in sorted(reached.items())
+        ]
         return [TaskRanges(share) for share in ranges.split(wanted, self._options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -42,6 +42,8 @@ class Reading:
         self._partition = partition
         self._offset = offset
         self._left = max_records
+        self._topic_id: str | None = None
+        """That of the first look: a later topic of this name is another one."""
         self._next: dict[int, int] = {}
         """The next offset to read, by partition."""
 
@@ -57,6 +59,7 @@ class Reading:
         described: TopicDescription = await self._client.call(
             apis.DESCRIBE_TOPIC, path={"topic": self._topic}, retry=False
         )
+        self._topic_id = self._topic_id or described.topic_id
         count = len(described.partitions)
         if self._offset is not None and self._partition is None:
             if count > 1:
@@ -78,6 +81,7 @@ class Reading:
             query = ReadRecordsQuery(
                 offset=self._next[partition],
                 max_records=READ_AT_ONCE if self._left is None else min(READ_AT_ONCE, self._left),
+                topic_id=self._topic_id,
             )
             path = {"topic": self._topic, "partition": partition}
             read: RecordPage = await self._client.call(apis.READ_RECORDS, query, path=path, retry=False)

@@ -358,6 +358,8 @@ class ReadRecordsQuery(Request):
     """The most bytes of records, before compression. A larger record still comes alone."""
     isolation_level: IsolationLevel = "read_uncommitted"
     """`read_committed` reads up to the last stable offset, `read_uncommitted` up to the end."""
+    topic_id: Uuid | None = None
+    """The id of the topic that is meant. If the topic of this name has another id, the read is refused."""
 
 
 class RecordPage(Response):

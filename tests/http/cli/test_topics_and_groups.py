@@ -82,6 +82,18 @@ def test_a_topic_is_created_changed_and_deleted(run: Run, client: httpx.Client, 
         assert said.startswith(f"sharequeue: UNKNOWN_TOPIC_OR_PARTITION: there is no topic '{name}' (request ")
 
 
+def test_following_ends_with_the_topic(start: Popen, client: httpx.Client, name: str) -> None:
+    fill(client, name, "old")
+    process = start("topics", "read", name, "-f")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"old\n"
+    assert client.delete(f"/v1/topics/{name}").status_code == 204
+    fill(client, name, "new", "new")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out) == (REFUSED, b"")
+    assert b"another one has its name" in err or b"there is no topic" in err
+
+
 def test_records_of_all_partitions_are_read(run: Run, start: Popen, client: httpx.Client, name: str) -> None:
     ask(client, "POST", "/v1/topics", {"name": name, "partitions": 3})
 

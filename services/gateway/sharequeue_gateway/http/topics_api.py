@@ -92,7 +92,7 @@ class TopicsApi:
 
     async def read_records(self, call: Call) -> Answer:
         query: ReadRecordsQuery = call.request
-        topic, partition = await partition_of(call, self._metadata)
+        topic, partition = await partition_of(call, self._metadata, query.topic_id)
         accept = call.header("accept")
         as_runs = runs_answer.runs_wanted(accept)
         as_arrow = not as_runs and arrow_answer.arrow_wanted(accept)
