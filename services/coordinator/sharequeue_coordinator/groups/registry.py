@@ -21,6 +21,7 @@ from sharequeue_coordinator.share_group.changes import Changes, GroupSettings
 from sharequeue_coordinator.share_group.machine import ShareGroup
 
 KEEP_UNUSED_S: Final = 60.0
+"""How long a group without members stays in memory after its last use."""
 
 
 class GroupRegistry:
@@ -202,7 +203,7 @@ class GroupRegistry:
             return changes
 
     def _allowed(self, group: OwnedGroup, event: Callable[[ShareGroup], Changes]) -> Changes:
-        """What the machine decides. Raises: also Throttled: there are too many groups, or share-partitions."""
+        """What the machine decides. Raises: as the event; Throttled: too many groups or share-partitions."""
         changes = event(group.machine)
         begun = sum(len(each.partitions) for each in changes.initializations) if changes.topics else 0
         if begun or (changes.epochs is not None and not group.machine.exists):
