@@ -43,7 +43,8 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 def round_trips(writes: Sequence[LockWrite], keys: RedisKeys, node_id: str) -> Iterator[list[Call]]:
-    """The calls of these writes, in order, cut into round trips of at most MOST_FIELDS fields."""
+    """The calls of these writes, in order, cut into round trips of at most MOST_FIELDS fields; a call counts as one at
+    least."""
     trip: list[Call] = []
     left = MOST_FIELDS
     script, own_due_set, due_sets = sha1(scripts.WRITE), keys.due(node_id), keys.due_sets
@@ -64,7 +65,7 @@ def round_trips(writes: Sequence[LockWrite], keys: RedisKeys, node_id: str) -> I
                 head.append(f"{first_offset}-{last_offset}")
             for (first_offset, last_offset), entry in entries.items():
                 head += (f"{first_offset}-{last_offset}", encode(entry))
-            calls = (Call(head, count, place),)
+            calls = (Call(head, max(count, 1), place),)
         for call in calls:
             if call.fields > left and trip:
                 yield trip

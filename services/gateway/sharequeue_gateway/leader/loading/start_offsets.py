@@ -22,6 +22,11 @@ from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Beginning, Begun, Readers
 
 
+def has_begun(state: PartitionStateResult) -> bool:
+    """Whether a start offset was stored for this state epoch. No record is handed out before."""
+    return state.start_offset not in (None, UNINITIALIZED_START_OFFSET)
+
+
 class StartOffsets:
     """Resolves and persists the first start offsets of share-partitions, and adds their rows to the readers."""
 
@@ -55,7 +60,7 @@ class StartOffsets:
             unresolved: list[SharePartitionKey] = []
             for key, state in states.items():
                 row = rows.get((key.topic_id, key.partition))
-                if state.start_offset is None or state.start_offset == UNINITIALIZED_START_OFFSET:
+                if not has_begun(state):
                     unresolved.append(key)
                 elif (
                     row is None
