@@ -47,7 +47,12 @@ OUTCOMES: Final = KeyTable("transaction_outcomes", "ended_hour", 3600, 25)
 """What became of transactions, kept as keys are."""
 BRIEFLY: Final = "SET LOCAL lock_timeout = '200ms';"
 """Before a statement that changes a table: while it waits, all others about this table wait behind it."""
-MADE_BY_ANOTHER: Final = (asyncpg.DuplicateTableError, asyncpg.UniqueViolationError, asyncpg.LockNotAvailableError)
+MADE_BY_ANOTHER: Final = (
+    asyncpg.DuplicateTableError,
+    asyncpg.DuplicateObjectError,  # its row type
+    asyncpg.UniqueViolationError,
+    asyncpg.LockNotAvailableError,
+)
 """Another gateway makes the partition now."""
 
 
