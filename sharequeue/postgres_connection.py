@@ -3,12 +3,14 @@ have other defaults.
 
 A startup parameter would do this, but PgBouncer refuses those that it does not know, or drops them. So each connection
 gets its settings by one statement after the login. A pooler that lends one server connection for a whole session
-passes them on. One that lends another server connection to each transaction does not: behind a pooler, the settings
-that no wrong answer may come of must be defaults already, and a connection without them is refused.
+passes them on. One that lends another server connection to each transaction does not, and loses prepared statements: it
+is refused as soon as it shows. Behind any pooler the settings that no wrong answer may come of must be defaults
+already, and a connection without them is refused.
 """
 
 import functools
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -39,7 +41,7 @@ RELIED_ON: Final[Mapping[str, str]] = {
     "jit": "off",
 }
 _SET: Final = """
-SELECT s.name, s.reset_val, pg_backend_pid(), current_user,
+SELECT s.name, s.reset_val, pg_backend_pid(), current_user, pg_postmaster_start_time(),
   set_config(s.name, CASE s.setting WHEN 'remote_apply' THEN s.setting ELSE wanted.value END, false)
 FROM unnest($1::text[], $2::text[]) AS wanted(name, value) JOIN pg_settings s USING (name)
 """
@@ -50,6 +52,13 @@ that stops."""
 YOUNG_S: Final = 1.0
 """A connection that is useless so soon is kept: another one would be, too."""
 
+_BY_TRANSACTION: Final = (
+    "a pooler in front of PostgreSQL lends a server connection for one transaction only: have it lend one for a whole"
+    " session (pool_mode = session in PgBouncer), or name PostgreSQL itself in the URL"
+)
+_lent: Final[weakref.WeakValueDictionary[tuple[Any, int], Any]] = weakref.WeakValueDictionary()
+"""The connection of this process that a pooler lends a server process: (start of its server, process id)."""
+
 
 def _whole(method: Any) -> Any:
     """A method of asyncpg that ends its connection if what it raises does not tell what became of the statement."""
@@ -58,6 +67,8 @@ def _whole(method: Any) -> Any:
     async def whole(self: "_Connection", *arguments: Any, **named: Any) -> Any:
         try:
             return await method(self, *arguments, **named)
+        except (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError) as fault:
+            raise UnfitStore(_BY_TRANSACTION) from fault
         except asyncpg.PostgresError as fault:
             if str(fault.sqlstate).startswith(USELESS):
                 self.useless = time.monotonic() > self.made_at + YOUNG_S
@@ -91,14 +102,20 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg ships no
     fetchval = _whole(asyncpg.Connection.fetchval)
 
 
-async def _open(*arguments: Any, **named: Any) -> Any:
-    """As `asyncpg.connect`. Raises: FAULTS, or ValueError for a URL that cannot be used."""
+async def _open(settings: Mapping[str, str], *arguments: Any, **named: Any) -> Any:
+    """As `asyncpg.connect`, with settings. Raises: FAULTS, or ValueError for a URL that cannot be used."""
     try:
-        return await asyncpg.connect(*arguments, **{**named, "connection_class": _Connection})
+        connection = await asyncpg.connect(*arguments, **{**named, "connection_class": _Connection})
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError):
         raise
     except Exception as fault:
         raise asyncpg.InternalClientError(f"asyncpg failed: {fault!r}") from fault
+    try:
+        await _prepare(settings, connection, named["timeout"])
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
 
 
 async def connect(
@@ -111,15 +128,9 @@ async def connect(
         settings: of the caller's own, besides RELIED_ON.
     Raises: FAULTS; UnfitStore is one of them.
     """
-    connection = await _open(
-        url, timeout=timeout, command_timeout=command_timeout, server_settings={"application_name": name}
+    return await _open(
+        settings, url, timeout=timeout, command_timeout=command_timeout, server_settings={"application_name": name}
     )
-    try:
-        await _prepare(settings, connection, timeout)
-    except BaseException:
-        connection.terminate()
-        raise
-    return connection
 
 
 async def open_pool(
@@ -136,11 +147,6 @@ async def open_pool(
 
     `learn`: called with each connection before anything else uses it.
     """
-
-    async def prepare(connection: Any) -> None:
-        await _prepare(settings, connection)
-        await learn(connection)
-
     return await asyncpg.create_pool(
         url,
         min_size=1,
@@ -148,19 +154,24 @@ async def open_pool(
         timeout=timeout,
         command_timeout=command_timeout,
         server_settings={"application_name": name},
-        connect=_open,
+        connect=functools.partial(_open, settings),
         connection_class=_Connection,
-        init=prepare,
+        init=learn,
         reset=_nothing_to_reset,
     )
 
 
-async def _prepare(settings: Mapping[str, str], connection: Any, timeout: float | None = None) -> None:
+async def _prepare(settings: Mapping[str, str], connection: Any, timeout: float) -> None:
     """Set what a new connection needs. Raises: UnfitStore."""
     wanted = {**RELIED_ON, **settings}
     rows = await connection.fetch(_SET, list(wanted), list(wanted.values()), timeout=timeout)
     if rows[0][2] == connection.get_server_pid():
         return  # a pooler would have answered the login with a number of its own
+    server_process = rows[0][4], rows[0][2]
+    other = _lent.get(server_process)
+    if other is not None and not other.is_closed():
+        raise UnfitStore(_BY_TRANSACTION)
+    _lent[server_process] = connection
     weak = [row for row in rows if row[0] in NEEDED and row[1] not in (NEEDED[row[0]], "remote_apply")]
     if weak:
         remedy = "; ".join(f"ALTER ROLE {row[3]} SET {row[0]} = '{NEEDED[row[0]]}'" for row in weak)

@@ -25,3 +25,26 @@ def programs(package: str, names: tuple[str, ...], home: Path) -> Path:
             subprocess.run(["dpkg-deb", "--extract", archive, unpacked], check=True)
             return next((unpacked / "usr").glob(f"*bin/{names[0]}")).parent
     raise EngineError(f"apt-get download {package} failed:\n{done.stdout}{done.stderr}")
+
+
+def with_libraries(name: str, packages: tuple[str, ...], home: Path) -> tuple[Path, dict[str, str]]:
+    """The program `name` of PATH, or of Debian's packages, unpacked below `home`; and its environment.
+
+    Args:
+        packages: that of the program, then those of its libraries.
+    Raises: EngineError: there is neither.
+    """
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if found is not None:
+        return Path(found), dict(os.environ)
+    folder = programs(packages[0], (name,), home)
+    unpacked = home / f"{name}.debian"
+    for package in packages[1:]:
+        done = subprocess.run(["apt-get", "--quiet", "download", package], cwd=home, capture_output=True, check=False)
+        for archive in home.glob(f"{package}_*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", archive, unpacked], check=True)
+            break
+        else:
+            raise EngineError(f"apt-get download {package} failed:\n{done.stderr.decode()}")
+    libraries = sorted({str(library.parent) for library in unpacked.glob("usr/lib/**/*.so.*")})
+    return folder / name, {**os.environ, "LD_LIBRARY_PATH": ":".join(libraries)}

@@ -59,7 +59,7 @@ async def upgrade_async(database_url: str, chains: Sequence[str] = CHAINS) -> li
     engine = create_async_engine("postgresql+asyncpg://", async_creator=partial(_connect, database_url))
     upgraded = []
     try:
-        async with engine.connect() as connection:
+        async with engine.connect() as connection, engine.connect():  # the second one shows how a pooler lends them
             for chain in chains:  # all of them, before the first one is changed
                 await connection.run_sync(_check_revision, chain)
         for chain in chains:

@@ -20,6 +20,7 @@ from tests.debian import programs
 from tests.http.calls import wait_until
 from tests.proxy.checks import NAME, PAGE, answers, certificate, check_all
 from tests.proxy.haproxy import check_health_checks
+from tests.proxy.pooler import check_pooler
 from tests.system.test_readme import blocks
 
 
@@ -71,6 +72,10 @@ def main() -> int:
         with temporary_stack(home / "stack", settings=settings) as stack, nginx(home, stack) as client:
             check_all(client, stack)
             print("proxy: nginx passes on fetches, streams, bodies, names and a hang-up, as docs/proxy.md says")
+            check_pooler(home)
+            print(
+                "proxy: PgBouncer lends connections for sessions, and is refused otherwise, as docs/production.md says"
+            )
             if "--smoke" not in sys.argv:
                 check_health_checks(home, stack)
                 print("proxy: HAProxy checks a gateway's health, as docs/proxy.md says")

@@ -3,8 +3,6 @@
 HAProxy of itself sends no `Host`, which a gateway refuses: without the shown lines the gateway is down, with them up.
 """
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -13,33 +11,16 @@ import httpx
 
 from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import Stack
-from tests.compose.engine import EngineError
+from tests.debian import with_libraries
 from tests.http.calls import wait_until
 from tests.shown.kinds import of_kind
 
 PACKAGES: Final = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
 
 
-def haproxy(home: Path) -> tuple[Path, dict[str, str]]:
-    """The program of PATH, or of Debian's packages, unpacked below `home`; and its environment. Raises: EngineError."""
-    found = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-    if found is not None:
-        return Path(found), dict(os.environ)
-    unpacked = home / "haproxy.debian"
-    for package in PACKAGES:
-        done = subprocess.run(["apt-get", "--quiet", "download", package], cwd=home, capture_output=True, check=False)
-        for archive in home.glob(f"{package}_*.deb"):
-            subprocess.run(["dpkg-deb", "--extract", archive, unpacked], check=True)
-            break
-        else:
-            raise EngineError(f"apt-get download {package} failed:\n{done.stderr.decode()}")
-    (libraries,) = {str(library.parent) for library in unpacked.glob("usr/lib/*/liblua5.3.so.0")}
-    return unpacked / "usr" / "sbin" / "haproxy", {**os.environ, "LD_LIBRARY_PATH": libraries}
-
-
 def check_health_checks(home: Path, stack: Stack) -> None:
     """Through the backend whose gateway is up, a call passes; without it, HAProxy answers 503."""
-    program, environment = haproxy(home)
+    program, environment = with_libraries("haproxy", PACKAGES, home)
     address = stack.url.removeprefix("http://")
     shown = sorted(of_kind("haproxy"), key=lambda line: not line.startswith("option"))
     for lines, status in ((shown, 200), (["option httpchk GET /readyz"], 503)):
