@@ -1,4 +1,4 @@
-"""A share-partition that no one has fetched from has no locks: a first fetch does not ask a Redis that hangs for them."""
+"""A new share-partition has no locks: the first fetch does not ask a Redis that hangs for them."""
 
 import os
 import signal

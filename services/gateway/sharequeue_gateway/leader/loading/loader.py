@@ -1,8 +1,9 @@
 """Loading a share-partition: initialise it, read its state, restore its locks, find its start, be a reader of the log.
 
 The order fences earlier leaders. Reading the state records the leader epoch at the share coordinator: from then on no
-earlier leader can write. Then the lock script raises it in Redis: no earlier leader can acquire. A share-partition whose start was never stored
-has no locks, so its load does not wait for Redis: it writes there that there are none. Source: KIP-932.
+earlier leader can write. Then the lock script raises it in Redis: no earlier leader can acquire.
+A share-partition whose start was never stored has no locks, so its load does not wait for Redis: it writes there that
+there are none. Source: KIP-932.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loading.paged_state import restored_from_pages
-from sharequeue_gateway.leader.loading.start_offsets import StartOffsets, has_begun
+from sharequeue_gateway.leader.loading.start_offsets import StartOffsets, stored_start
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -183,7 +184,7 @@ class Loader:
     ) -> tuple[dict[SharePartitionKey, Locks], dict[SharePartitionKey, ApiError]]:
         """The locks of share-partitions, from Redis and from former leaders, and those that Redis refuses, because it
         knows a higher leader epoch."""
-        begun = [key for key in keys if has_begun(states[key])]
+        begun = [key for key in keys if stored_start(states[key]) is not None]
         epochs = [(key, leader_epoch, states[key].state_epoch or 0) for key in begun]
         kept = dict(zip(begun, await self._lock_timers.load(epochs, self._epochs.lost), strict=True))
         others = await self._take_from_others(begun) if begun and self._lock_timers.degraded else {}
@@ -265,7 +266,7 @@ class Loader:
         led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
         led.stored_start, led.floor, _ = begun
         led.version, led.store = -1 if state.version is None else state.version, state.store
-        if locks.missed or not has_begun(state):
+        if locks.missed or stored_start(state) is None:
             self._lock_timers.write(lock_entries.whole(led, now_ms))
         elif locks.kept:
             lock_entries.note(led, sorted(locks.kept, key=lambda lock: lock.last_offset))

@@ -22,9 +22,9 @@ from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Beginning, Begun, Readers
 
 
-def has_begun(state: PartitionStateResult) -> bool:
-    """Whether a start offset was stored for this state epoch. No record is handed out before."""
-    return state.start_offset not in (None, UNINITIALIZED_START_OFFSET)
+def stored_start(state: PartitionStateResult) -> int | None:
+    """The start offset that was stored for this state epoch. Without one, no record was handed out."""
+    return None if state.start_offset == UNINITIALIZED_START_OFFSET else state.start_offset
 
 
 class StartOffsets:
@@ -60,7 +60,8 @@ class StartOffsets:
             unresolved: list[SharePartitionKey] = []
             for key, state in states.items():
                 row = rows.get((key.topic_id, key.partition))
-                if not has_begun(state):
+                start = stored_start(state)
+                if start is None:
                     unresolved.append(key)
                 elif (
                     row is None
@@ -68,9 +69,9 @@ class StartOffsets:
                     or row.state_epoch < (state.state_epoch or 0)
                     or row.hold_ms != config.hold_ms
                 ):
-                    beginnings.append(Beginning(key, state.state_epoch or 0, state.start_offset, chosen=False))
+                    beginnings.append(Beginning(key, state.state_epoch or 0, start, chosen=False))
                 else:
-                    begun[key] = Begun(state.start_offset, row.floor, row.log_end_offset)
+                    begun[key] = Begun(start, row.floor, row.log_end_offset)
             for key, start_offset in (await self._chosen(unresolved, config)).items():
                 beginnings.append(Beginning(key, states[key].state_epoch or 0, start_offset, chosen=True))
             new = await self._readers.begin(beginnings, config.hold_ms)
