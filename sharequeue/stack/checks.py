@@ -10,6 +10,7 @@ import asyncpg
 from alembic.util import CommandError
 from sqlalchemy.exc import SQLAlchemyError
 
+from sharequeue.service.redis_urls import check_redis_url
 from sharequeue.stack.chains import CHAINS
 from sharequeue.stack.migrate import UnknownSchema, Upgraded, upgrade
 
@@ -42,6 +43,7 @@ def check_redis(url: str, option: str) -> None:
     once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
     patience = {"socket_connect_timeout": ANSWER_SECONDS, "socket_timeout": ANSWER_SECONDS}
     try:
+        check_redis_url(url)
         with redis.Redis.from_url(url, retry=once, **patience) as connection:
             connection.ping()
     except (redis.RedisError, OSError, ValueError) as fault:

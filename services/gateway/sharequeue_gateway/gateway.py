@@ -201,6 +201,7 @@ async def prepare(settings: Settings) -> Service:
         partial(keep_clock, clock, base.database.now_ms),
         lock_timers.run,
         partial(lock_timers.remind, due_locks),
+        lock_timers.eviction.run,
         leading.pending.run,
         leading.floors.run,
         partial(unload_idle, leader, leading.led, clock, settings.share_partition_idle_ms),

@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from sharequeue.http.origins import host_of_url, hosts_of, origins_of
+from sharequeue.service.redis_urls import check_redis_url
 from sharequeue.service.settings import Port, Positive, ServiceSettings
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
@@ -17,7 +18,7 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     """PostgreSQL with the schema `log`: `postgresql://user:password@host:port/database`. Version 16 to 18. The
     tests run on 16 and 18, and not on 17, which `docker-compose.yml` runs."""
     redis_url: str
-    """Redis: `redis://:password@host:port/number`. Tested on Redis 7, Valkey 8 and Valkey 9."""
+    """Redis: `redis://:password@host:port/number`, with TLS `rediss://…`. Tested on Redis 7, Valkey 8 and Valkey 9."""
     coordinator_url: str
     """The URL of one group coordinator, or of several, separated by commas. Each instance names all others."""
     share_coordinator_url: str
@@ -117,9 +118,15 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
         super().check(prefix)
         if self.redis_timeout_ms >= self.state_write_deadline_ms:
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
-        for parse, name in (host_of_url, "url"), (hosts_of, "allow_hosts"), (origins_of, "allow_origins"):
+        checked = {
+            "url": host_of_url,
+            "allow_hosts": hosts_of,
+            "allow_origins": origins_of,
+            "redis_url": check_redis_url,
+        }
+        for name, check in checked.items():
             try:
                 if given := getattr(self, name):
-                    parse(given)
+                    check(given)
             except ValueError as fault:
                 raise ValueError(f"{prefix}{name.upper()}: {fault}") from None

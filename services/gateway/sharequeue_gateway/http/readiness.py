@@ -108,7 +108,11 @@ class ReadinessCheck:
 
     def _told(self) -> dict[str, str]:
         """Facts worth knowing that stop no call, and so do not change the status."""
-        told = {"transactions": log_metrics.told(self._transactions.open_now), "time line": self._time_line.told}
+        told = {
+            "transactions": log_metrics.told(self._transactions.open_now),
+            "time line": self._time_line.told,
+            "eviction": self._lock_timers.eviction.told,
+        }
         return self._postgres.told() | {name: fact for name, fact in told.items() if fact is not None}
 
     async def _others_do_better(self, missing: Sequence[str]) -> bool:

@@ -21,6 +21,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
+from sharequeue_gateway.locks.eviction import Eviction
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, LockEntry, LockWrite, encode
 from sharequeue_gateway.locks.lock_writer import (
     HASH_TTL_MS,
@@ -76,6 +77,7 @@ class LockTimers(LockWriter):
     def __init__(self, redis: Redis, clock: Clock, node_id: str, timeout_ms: int, keys: RedisKeys) -> None:
         super().__init__(redis, node_id, timeout_ms, keys)
         self._clock = clock
+        self.eviction: Final = Eviction(redis)
         self._mark = keys.mark(node_id)
         self._marked = False
         self._load_timeout_s = max(LOAD_TIMEOUT_S, self._timeout_s)

@@ -1,0 +1,49 @@
+"""Whether Redis may evict locks to make room. After a crash of a gateway their records are delivered again at once."""
+
+import asyncio
+import logging
+from typing import Final
+
+from redis.asyncio import Redis
+
+from sharequeue.log import fields
+from sharequeue_gateway.cluster.redis_client import LOST
+from sharequeue_gateway.locks.lock_writer import heed_cancellation
+
+log = logging.getLogger(__name__)
+
+LOOK_PAUSE_S: Final = 10.0
+ANSWER_S: Final = 5.0
+NO_EVICTION: Final = "noeviction"
+
+
+class Eviction:
+    """Looks at `maxmemory-policy`. `told`: what is wrong with it, for `/readyz`."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self.told: str | None = None
+
+    async def run(self) -> None:
+        """Look again and again: an operator may change the policy. Never returns."""
+        while True:
+            await self._look()
+            heed_cancellation()
+            await asyncio.sleep(LOOK_PAUSE_S)
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                memory = await self._redis.info("memory")
+        except LOST:  # it is away, or this user may not ask
+            return
+        policy = memory.get("maxmemory_policy", NO_EVICTION)
+        told = (
+            None
+            if policy == NO_EVICTION
+            else f"Redis may evict locks, its maxmemory-policy is {policy}: set it to {NO_EVICTION}, or a crash of a gateway"
+            " delivers held records again"
+        )
+        if told is not None and told != self.told:
+            log.warning(told, extra=fields(policy=policy))
+        self.told = told
