@@ -259,8 +259,8 @@ def test_allowed_hosts_and_origins_are_comma_separated() -> None:
 
 
 def settings(**given: str) -> Settings:
-    needed = dict.fromkeys(("database_url", "redis_url", "coordinator_url", "share_coordinator_url"), "x")
-    return Settings(**needed, cluster_token="x" * 16, **given)
+    needed = dict.fromkeys(("database_url", "coordinator_url", "share_coordinator_url"), "x")
+    return Settings(**needed, redis_url="redis://x", cluster_token="x" * 16, **given)
 
 
 def test_the_caches_of_headers_are_bounded() -> None:

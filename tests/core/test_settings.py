@@ -15,7 +15,7 @@ SERVICES = {"gateway": gateway, "group coordinator": coordinator, "share coordin
 def started(service: Any, **variables: str) -> Any:
     """The settings that a service starts with."""
     needed = [name for name in service.Settings.__struct_fields__ if name.endswith("_url")]
-    environment = {service.PREFIX + name.upper(): "x" for name in needed}
+    environment = {service.PREFIX + name.upper(): "redis://x" if name == "redis_url" else "x" for name in needed}
     environment[f"{service.PREFIX}CLUSTER_TOKEN"] = "0123456789abcdef"
     given = {service.PREFIX + name.upper(): value for name, value in variables.items()}
     settings = load(service.Settings, service.PREFIX, {**environment, **given})
@@ -75,3 +75,21 @@ def test_pauses_and_limits_are_positive(service: Any, name: str) -> None:
 def test_a_variable_that_names_no_setting_is_refused(service: Any) -> None:
     with pytest.raises(SettingsError, match=f"unknown setting {service.PREFIX}LOGLEVEL"):
         started(service, loglevel="info")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        (
+            "redis+sentinel://u:secret@h:26379/primary",
+            "redis\\+sentinel:// is not supported: name one Redis as redis://",
+        ),
+        ("rediss+cluster://h", "rediss\\+cluster:// is not supported: name one Redis as redis://"),
+        ("h:6379", "a URL of Redis begins with redis://, rediss:// or unix://$"),
+    ],
+)
+def test_a_url_that_leads_to_no_redis_is_refused(url: str, reason: str) -> None:
+    for fine in ("redis://h", "rediss://u:secret@h:6379/1?ssl_ca_certs=/ca.pem", "unix:///run/redis.sock"):
+        assert started(gateway, redis_url=fine).redis_url == fine
+    with pytest.raises(ValueError, match=f"^{gateway.PREFIX}REDIS_URL: {reason}"):
+        started(gateway, redis_url=url)

@@ -521,6 +521,7 @@ def test_a_wrong_postgres_url_is_named(
     [
         ("redis://127.0.0.1:1/0", "cannot use Redis at 127.0.0.1:1 (--redis-url)"),
         ("http://127.0.0.1", "cannot use Redis at 127.0.0.1:6379 (--redis-url)"),
+        ("redis+sentinel://u:x@h:1/m", "at h:1 (--redis-url): redis+sentinel:// is not supported: name one Redis"),
     ],
 )
 def test_a_wrong_redis_url_is_named(database_url: str, tmp_path: Path, url: str, reason: str) -> None:
