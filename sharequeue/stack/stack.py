@@ -92,11 +92,16 @@ class ServiceProcess:
             self.process.kill()
             self.process.wait()
 
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        if self.process is not None and self.alive():
+            self.process.terminate()
+            self.process.send_signal(signal.SIGCONT)  # one that is paused hears nothing else
+
     def stop(self) -> None:
-        if self.process is None or not self.alive():
+        self.terminate()
+        if self.process is None:
             return
-        self.process.terminate()
-        self.process.send_signal(signal.SIGCONT)  # one that is paused hears nothing else
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -388,6 +393,9 @@ class Stack:
 
     def stop(self) -> None:
         """Stop in order: gateways, group coordinators, share coordinators, Redis, PostgreSQL."""
+        for service in self.services:
+            if service.name.startswith("gateway"):  # all at once, so that none waits for calls to go to another
+                service.terminate()
         for service in reversed(self.services):
             service.stop()
         for store in (self.redis, self.postgres):

@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -21,14 +23,17 @@ from tests.http.calls import wait_until
 from tests.proxy.checks import NAME, PAGE, answers, certificate, check_all
 from tests.proxy.haproxy import check_health_checks
 from tests.proxy.pooler import check_pooler
+from tests.proxy.rolling import check_rolling_restart
 from tests.system.test_readme import blocks
+
+GATEWAY: Final = "127.0.0.1:8080 fail_timeout=2s;"
 
 
 def configuration(home: Path, port: int, stack: Stack) -> str:
     """The page's configuration, with what must be different here."""
     (shown,) = [content for language, content in blocks(PAGE.read_text()) if language == "nginx"]
     changes = {
-        "server 127.0.0.1:8080;": f"server {stack.url.removeprefix('http://')};",
+        f"server {GATEWAY}": "\n".join(f"server {urlsplit(url).netloc} {GATEWAY.split()[1]}" for url in stack.urls),
         "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
         "/etc/nginx/queue.pem": str(home / "queue.pem"),
         "/etc/nginx/queue.key": str(home / "queue.key"),
@@ -69,7 +74,7 @@ def main() -> int:
         home = Path(folder)
         home.chmod(0o755)  # nginx's workers and PostgreSQL may be other users
         settings = {"SHAREQUEUE_GATEWAY_ALLOW_HOSTS": NAME}
-        with temporary_stack(home / "stack", settings=settings) as stack, nginx(home, stack) as client:
+        with temporary_stack(home / "stack", gateways=2, settings=settings) as stack, nginx(home, stack) as client:
             check_all(client, stack)
             print("proxy: nginx passes on fetches, streams, bodies, names and a hang-up, as docs/proxy.md says")
             check_pooler(home)
@@ -77,8 +82,12 @@ def main() -> int:
                 "proxy: PgBouncer lends connections for sessions, and is refused otherwise, as docs/production.md says"
             )
             if "--smoke" not in sys.argv:
+                check_rolling_restart(client, stack)
+                print("proxy: behind nginx gateways are restarted in turn, and no call fails twice")
                 check_health_checks(home, stack)
-                print("proxy: HAProxy checks a gateway's health, as docs/proxy.md says")
+                print(
+                    "proxy: HAProxy checks the gateways' health, as docs/proxy.md says, also while they are restarted"
+                )
     return 0
 
 

@@ -110,14 +110,15 @@ def check_hang_up(client: httpx.Client, stack: Stack) -> None:
     """A waiting fetch whose client hung up acquires nothing."""
     path, topic = "/v1/share-groups/gone/fetch", {"topics": ["later"], "member_id": "w-1"}
     client.post("/v1/topics", json={"name": "later"}).raise_for_status()
-    with httpx.Client(base_url=stack.url, timeout=60) as gateway:
+    with httpx.Client(timeout=60) as gateways:
         with pytest.raises(httpx.ReadTimeout):
             client.post(path, json={**topic, "max_wait_ms": 30_000}, timeout=2)
         waiting = "sharequeue_waiting_fetches 0"
-        wait_until(lambda: waiting in gateway.get("/metrics").text)
+        wait_until(lambda: all(waiting in gateways.get(f"{url}/metrics").text for url in stack.urls))
         body = {"records": [{"value": "five"}]}
-        gateway.post("/v1/topics/later/records", json=body).raise_for_status()
-        (batch,) = gateway.post(path, json={**topic, "member_id": "w-2", "max_wait_ms": 0}).json()["batches"]
+        gateways.post(f"{stack.url}/v1/topics/later/records", json=body).raise_for_status()
+        answer = gateways.post(f"{stack.url}{path}", json={**topic, "member_id": "w-2", "max_wait_ms": 0})
+        (batch,) = answer.json()["batches"]
         assert batch["delivery_count"] == 1
 
 

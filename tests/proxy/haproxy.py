@@ -4,8 +4,11 @@ HAProxy of itself sends no `Host`, which a gateway refuses: without the shown li
 """
 
 import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -13,38 +16,50 @@ from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import Stack
 from tests.debian import with_libraries
 from tests.http.calls import wait_until
+from tests.proxy.rolling import check_rolling_restart
 from tests.shown.kinds import of_kind
 
 PACKAGES: Final = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
 
 
-def check_health_checks(home: Path, stack: Stack) -> None:
-    """Through the backend whose gateway is up, a call passes; without it, HAProxy answers 503."""
+@contextmanager
+def haproxy(home: Path, urls: Sequence[str], lines: Sequence[str]) -> Iterator[int]:
+    """HAProxy before gateways: it asks each of them five times a second, and repeats nothing. Returns: its port."""
     program, environment = with_libraries("haproxy", PACKAGES, home)
-    address = stack.url.removeprefix("http://")
-    shown = sorted(of_kind("haproxy"), key=lambda line: not line.startswith("option"))
-    for lines, status in ((shown, 200), (["option httpchk GET /readyz"], 503)):
-        port = free_port()
-        file = home / "haproxy.cfg"
-        file.write_text(
-            "\n".join(
-                (
-                    "defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s",
-                    f"frontend web\n bind 127.0.0.1:{port}\n default_backend gateways",
-                    "backend gateways",
-                    *(f" {line}" for line in lines),
-                    " default-server inter 200ms fall 1 rise 1",
-                    f" server one {address} check\n",
-                )
+    port = free_port()
+    file = home / "haproxy.cfg"
+    file.write_text(
+        "\n".join(
+            (
+                "defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n timeout check 10s\n retries 0",
+                f"frontend web\n bind 127.0.0.1:{port}\n default_backend gateways",
+                "backend gateways",
+                *(f" {line}" for line in lines),
+                " default-server inter 200ms fall 1 rise 1",
+                *(f" server gateway{place} {urlsplit(url).netloc} check" for place, url in enumerate(urls)),
+                "",
             )
         )
-        process = subprocess.Popen([program, "-db", "-f", file], env=environment)
-        try:
+    )
+    process = subprocess.Popen([program, "-db", "-f", file], env=environment)
+    try:
+        yield port
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def check_health_checks(home: Path, stack: Stack) -> None:
+    """Through the backend whose gateways are up, a call passes; without it, HAProxy answers 503."""
+    shown = sorted(of_kind("haproxy"), key=lambda line: not line.startswith("option"))
+    for lines, status in ((shown, 200), (["option httpchk GET /readyz"], 503)):
+        with haproxy(home, stack.urls, lines) as port:
             wait_until(lambda port=port, status=status: _status(port) == status)
-            assert process.poll() is None
-        finally:
-            process.terminate()
-            process.wait(60)
+    with haproxy(home, stack.urls, shown) as port:
+        wait_until(lambda: _status(port) == 200)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            check_rolling_restart(client, stack)
 
 
 def _status(port: int) -> int:

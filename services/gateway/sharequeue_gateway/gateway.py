@@ -221,11 +221,15 @@ async def prepare(settings: Settings) -> Service:
     )
 
     async def stop() -> None:
-        """Leave the generation, answer the waiting fetches and streams, and give the locks to the next leaders."""
+        """Leave the generation, answer the waiting fetches and streams, and give the locks to the next leaders. Calls
+        that still come are passed on to them for a while."""
         await cluster.leave()
         delivering.streams.finish()
         await fetcher.fetches.finish()
         await hand_over.finish(base.routing.gateways.have_loaded)
+        await cluster.drain(settings.drain_ms / 1000)
+        delivering.streams.finish()
+        await fetcher.fetches.finish()
 
     async def close() -> None:
         await leading.floors.close()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import sys
 import time
+from contextlib import suppress
 from typing import Final, Protocol
 
 from sharequeue import background
@@ -57,6 +58,7 @@ class Cluster:
         self._coordinator = coordinator
         self._cluster_token = cluster_token
         self._renew_now = asyncio.Event()
+        self._no_others = asyncio.Event()
         self._clients: dict[str, Client] = {}
         self._former: Generation | None = None
         self._former_until_s = 0.0
@@ -80,6 +82,10 @@ class Cluster:
         """Compute leaders from this generation from now on."""
         self.generation = generation
         self.alone = generation.nodes == (self.me,)
+        if self.others():
+            self._no_others.clear()
+        else:
+            self._no_others.set()
 
     def leads(self, key: SharePartitionKey) -> bool:
         return self.generation.leader_of(key) == self.me
@@ -236,6 +242,12 @@ class Cluster:
                     break
                 await asyncio.sleep(0.1)
         await asyncio.gather(*self._hand_overs)
+
+    async def drain(self, most_s: float) -> None:
+        """Give whoever spreads calls the time to see that this gateway leaves; none is needed for the last gateway."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                await self._no_others.wait()
 
     async def close(self) -> None:
         for task in self._giving_up:

@@ -2,7 +2,7 @@
 
     lacks nothing ──────────────────────────────────────────────────────────────▶ ready
     stopping, or without any dependency ────────────────────────────────────────▶ unavailable
-    lacks something ──▶ asks the other gateways ──┬─ one of them has it ────────▶ unavailable
+    lacks something for LASTING_S ──▶ asks others ┬─ one of them has it ────────▶ unavailable
                                                   ├─ the lease ended long ago,
                                                   │  and none of them answers ──▶ unavailable
                                                   └─ otherwise ─────────────────▶ degraded
@@ -13,6 +13,7 @@ record log or the share coordinator. The gateways ask each other strictly.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -34,6 +35,7 @@ POSTGRESQL: Final = "postgresql"
 REDIS: Final = "redis"
 GROUP_COORDINATOR: Final = "group coordinator"
 SHARE_COORDINATOR: Final = "share coordinator"
+GATEWAY: Final = "gateway"
 DEPENDENCIES: Final = (POSTGRESQL, REDIS, GROUP_COORDINATOR, SHARE_COORDINATOR)
 NEEDED: Final = {
     "produce": {POSTGRESQL},
@@ -42,6 +44,8 @@ NEEDED: Final = {
     "manage": {GROUP_COORDINATOR},
 }
 """What each kind of call needs. Topics and groups that a gateway knows are served without the group coordinator."""
+LASTING_S: Final = 2.0
+"""On a machine that is overloaded every dependency is late now and then, at all gateways."""
 ASK_S: Final = 0.3
 """The time that other gateways have to answer: the whole answer comes within a second."""
 
@@ -68,6 +72,7 @@ class ReadinessCheck:
         self._postgres = database.health
         self._time_line = database.time_line
         self._postgres_check = Check(database.health.check)
+        self._missing_since: dict[str, float] = {}
         self._share_check = Check(self._ask_share_coordinator, ROUNDABOUT_CHECK_S)
 
     async def _ask_share_coordinator(self) -> None:
@@ -76,13 +81,15 @@ class ReadinessCheck:
     async def __call__(self, strict: bool) -> Readiness:
         lacking = await self._lacking()
         missing = [name for name in DEPENDENCIES if name in lacking]
+        if self._cluster.leaving:
+            lacking[GATEWAY] = "is stopping"
         if strict:
             unavailable = POSTGRESQL in lacking or SHARE_COORDINATOR in lacking
         elif self._cluster.leaving:
-            lacking["gateway"] = "is stopping"
             unavailable = True
         else:
-            unavailable = bool(missing) and await self._others_do_better(missing)
+            lasting = self._lasting(missing)
+            unavailable = bool(lasting) and await self._others_do_better(lasting)
         return Readiness(
             status="unavailable" if unavailable else "degraded" if lacking else "ready",
             dependencies={**dict.fromkeys(DEPENDENCIES, "ok"), **lacking, **self._told()},
@@ -90,6 +97,12 @@ class ReadinessCheck:
             works=[kind for kind, needed in NEEDED.items() if needed.isdisjoint(missing)],
             gateways=[node.node_id for node in self._cluster.generation.nodes],
         )
+
+    def _lasting(self, missing: Sequence[str]) -> list[str]:
+        """What has been missing for LASTING_S, of what is missing now."""
+        now_s = time.monotonic()
+        self._missing_since = {name: self._missing_since.get(name, now_s) for name in missing}
+        return [name for name, since_s in self._missing_since.items() if now_s - since_s >= LASTING_S]
 
     async def _lacking(self) -> dict[str, str]:
         """What is wrong, by dependency."""
@@ -123,7 +136,7 @@ class ReadinessCheck:
         if len(missing) == len(DEPENDENCIES):
             return True
         answers = await asyncio.gather(*(self._ask(node) for node in others))
-        heard = [answer for answer in answers if answer is not None]
+        heard = [answer for answer in answers if answer is not None and GATEWAY not in answer.lacks]
         if not heard:
             return self._cluster.lost_lease()
         return any(answer.dependencies.get(name) == "ok" for answer in heard for name in missing)
