@@ -115,13 +115,13 @@ MUTANTS = [
         ),
         (
             "5 an initialisation is not repeated within the retry interval",
-            "            self._asked_at.setdefault(topic_id, {}).update(dict.fromkeys(partitions, now_ms))",
+            "            self._asked_at[topic_id] = with_all(self._asked_at.get(topic_id, {}), partitions, now_ms)",
             "            pass",
         ),
         (
             "5 a late answer changes nothing",
-            "            still = partitions.intersection(self.topics.get(topic_id, GroupTopic()).initializing)",
-            "            still = partitions",
+            "partitions.intersection(self.topics.get(topic_id, GroupTopic()).initializing)",
+            "partitions",
         ),
     ),
     *group_coordinator(
@@ -187,13 +187,13 @@ MUTANTS = [
         ),
         (
             "2.7 an unanswered alteration is fenced by what follows it",
-            "initialized, start_offset, 0)",
-            "initialized, start_offset, epochs.group_epoch)",
+            "initialized, UNINITIALIZED_START_OFFSET, 0)",
+            "initialized, UNINITIALIZED_START_OFFSET, epochs.group_epoch)",
         ),
         (
             "2.7 an initialised partition stays so while it is altered",
-            "some - group.topics.get(id_, GroupTopic()).initialized, start_offset, 0",
-            "some, start_offset, 0",
+            "some - group.topics.get(id_, GroupTopic()).initialized, UNINITIALIZED_START_OFFSET, 0",
+            "some, UNINITIALIZED_START_OFFSET, 0",
         ),
         (
             "2.8 a deletion that failed begins again",

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Literal
 
 from sharequeue.http.calling.caller import Client
@@ -20,6 +21,8 @@ from sharequeue.protocol.messages.leaders import (
 GATEWAY_DEADLINE_S: Final = 6.0
 """Longer than a gateway's lease. A gateway that has died is out of the generation before; then it is not asked."""
 ATTEMPT_S: Final = 2.0
+CHANGED_AT_ONCE: Final = 1000
+"""The most partitions of one call that changes readers."""
 SHORTEST_ATTEMPT_S: Final = 0.1
 PAUSE_S: Final = 0.1
 
@@ -50,13 +53,23 @@ class GatewayCalls:
 
         Returns: the start offsets; after `reserve`, within the bounds of the log. Raises: CoordinatorNotAvailable.
         """
-        gateways = await self._gateways()
-        if not gateways or not offsets:
-            return offsets
-        request = ChangeReadersRequest(step=step, state_epoch=state_epoch, topics=_as_topics(offsets))
+        changed: dict[str, dict[int, int]] = {}
+        entries = ((topic_id, *entry) for topic_id, partitions in offsets.items() for entry in partitions.items())
+        while some := list(islice(entries, CHANGED_AT_ONCE)):
+            piece: dict[str, dict[int, int]] = {}
+            for topic_id, partition, offset in some:
+                piece.setdefault(topic_id, {})[partition] = offset
+            request = ChangeReadersRequest(step=step, state_epoch=state_epoch, topics=_as_topics(piece))
+            answered = await self._change_readers(group_id, request)
+            for topic_id, partitions in (piece if answered is None else answered).items():
+                changed.setdefault(topic_id, {}).update(partitions)
+        return changed
+
+    async def _change_readers(self, group_id: str, request: ChangeReadersRequest) -> StartOffsets | None:
+        """Returns: as the gateway answers; None without a gateway."""
         deadline = time.monotonic() + GATEWAY_DEADLINE_S
         failure: ApiError | None = None
-        for gateway in gateways:
+        for gateway in await self._gateways():
             try:
                 answer = await self._ask(gateway, apis.CHANGE_READERS, group_id, request, deadline)
             except ApiError as error:
@@ -66,6 +79,8 @@ class GatewayCalls:
                 topic.topic_id: {entry.partition: entry.start_offset for entry in topic.partitions}
                 for topic in answer.topics
             }
+        if failure is None:
+            return None
         raise CoordinatorNotAvailable(f"no gateway can change the readers of the log: {failure}", definite=False)
 
     async def _ask_all(self, api: Api, group_id: str, request: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from sharequeue.protocol.messages.cluster import InitializedTopic
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.owned_group import OwnedGroup
 from sharequeue_coordinator.groups.registry import GroupRegistry
-from sharequeue_coordinator.groups.share_states import ShareStates, initialized_topics
+from sharequeue_coordinator.groups.share_states import AT_ONCE, ShareStates, initialized_topics
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.share_group import initialization
 from sharequeue_coordinator.share_group.changes import Changes
@@ -29,6 +29,7 @@ class Initializer:
         self._metadata = metadata
         self._groups = groups
         self._states = states
+        self._in_turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> list[InitializedTopic]:
@@ -90,7 +91,9 @@ class Initializer:
 
     async def _ask(self, group: OwnedGroup, changes: Changes) -> ApiError | None:
         """The second stage, under the group's `lock`. Returns: why it failed, or may have failed."""
-        begun = changes.initializations
+        begun = group.machine.still_asked(changes.initializations)
+        if not begun:
+            return None
         try:
             faults = await self._states.initialize(group.group_id, begun)
         except ApiError as error:
@@ -105,8 +108,16 @@ class Initializer:
     # For heartbeats
 
     async def begin_behind(self, group: OwnedGroup, changes: Changes) -> None:
-        """Start the second stage after a heartbeat, and return. Takes the group's `lock` now if it is free."""
-        background.start(self._tasks, self._ask_behind(group, changes, locked=await _taken_if_free(group.lock)))
+        """Start the second stage after a heartbeat, and return. Takes the group's `lock` now if it is free. Of many
+        share-partitions it comes when those of other groups are done, and until then others may take the lock."""
+        if sum(len(each.partitions) for each in changes.initializations) > AT_ONCE:
+            background.start(self._tasks, self._ask_in_turn(group, changes))
+        else:
+            background.start(self._tasks, self._ask_behind(group, changes, locked=await _taken_if_free(group.lock)))
+
+    async def _ask_in_turn(self, group: OwnedGroup, changes: Changes) -> None:
+        async with self._in_turn:
+            await self._ask_behind(group, changes, locked=False)
 
     async def _ask_behind(self, group: OwnedGroup, changes: Changes, *, locked: bool) -> None:
         """`locked`: the group's `lock` was taken for this."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -20,7 +21,7 @@ from sharequeue_coordinator.share_group.initialization import Initialization
 
 DEADLINE_S: Final = 8.0
 AT_ONCE: Final = 1000
-"""Calls about more share-partitions than that go one after another, so that those of others go between them."""
+"""The most share-partitions of one call. Calls about so many go one after another, and those of others between them."""
 NOT_SERVED: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 
@@ -36,32 +37,40 @@ class ShareStates:
     ) -> dict[tuple[str, int], ApiError]:
         """Initialise partitions. Returns: those that were refused, and why. Raises: ApiError: the outcome of some is
         unknown."""
-        states: dict[str, list[PartitionState]] = {}
-        for topic_id, partitions, start_offset, state_epoch in initializations:
-            states.setdefault(topic_id, []).extend(
-                PartitionState(partition=partition, state_epoch=state_epoch, start_offset=start_offset)
+        return await self._change(
+            apis.INITIALIZE_STATE,
+            group_id,
+            (
+                (topic_id, PartitionState(partition=partition, state_epoch=state_epoch, start_offset=start_offset))
+                for topic_id, partitions, start_offset, state_epoch in initializations
                 for partition in sorted(partitions)
-            )
-        return await self._change(apis.INITIALIZE_STATE, group_id, states)
+            ),
+        )
 
     async def delete(self, group_id: str, wanted: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], ApiError]:
         """Delete the state of partitions. Returns, raises: as `initialize`."""
-        return await self._change(apis.DELETE_STATE, group_id, _named(wanted))
+        return await self._change(
+            apis.DELETE_STATE,
+            group_id,
+            ((topic_id, PartitionState(partition=p)) for topic_id, some in wanted.items() for p in sorted(some)),
+        )
 
     async def _change(
-        self, api: apis.Api, group_id: str, states: Mapping[str, Sequence[PartitionState]]
+        self, api: apis.Api, group_id: str, states: Iterator[tuple[str, PartitionState]]
     ) -> dict[tuple[str, int], ApiError]:
-        few = sum(map(len, states.values())) <= AT_ONCE
-        async with contextlib.nullcontext() if few else self._turn:
-            results = await self._share_coordinators.state(api, group_id, states, deadline_s=DEADLINE_S)
-        faults = {
-            (key.topic_id, key.partition): error_of(result.error_code, result.error_message)
-            for key, result in results.items()
-            if result.error_code
-        }
-        for fault in faults.values():
-            if isinstance(fault, NOT_SERVED):
-                raise CoordinatorNotAvailable(fault.detail, definite=False)
+        faults: dict[tuple[str, int], ApiError] = {}
+        while some := list(islice(states, AT_ONCE)):
+            by_topic: dict[str, list[PartitionState]] = {}
+            for topic_id, state in some:
+                by_topic.setdefault(topic_id, []).append(state)
+            async with contextlib.nullcontext() if len(some) < AT_ONCE else self._turn:
+                results = await self._share_coordinators.state(api, group_id, by_topic, deadline_s=DEADLINE_S)
+            for key, result in results.items():
+                if result.error_code:
+                    fault = error_of(result.error_code, result.error_message)
+                    if isinstance(fault, NOT_SERVED):
+                        raise CoordinatorNotAvailable(fault.detail, definite=False)
+                    faults[key.topic_id, key.partition] = fault
         return faults
 
     async def summaries(

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET
+from sharequeue_coordinator.share_group.shared_sets import shared, with_all
 
 
 class GroupTopic(NamedTuple):
@@ -41,6 +42,14 @@ class Initialization(NamedTuple):
     state_epoch: int
 
 
+def by_topic(initializations: Iterable[Initialization]) -> dict[str, frozenset[int]]:
+    """All of their partitions by topic id."""
+    found: dict[str, set[int]] = {}
+    for topic_id, partitions, *_ in initializations:
+        found.setdefault(topic_id, set()).update(partitions)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in found.items()}
+
+
 def missing(
     known: Mapping[str, GroupTopic], asked: Mapping[str, Iterable[int]], state_epoch: int
 ) -> list[Initialization]:
@@ -57,7 +66,7 @@ def missing(
             start_offset = 0 if grown else UNINITIALIZED_START_OFFSET
             epoch = topic.initializing.get(partition) or state_epoch
             wanted.setdefault((topic_id, start_offset, epoch), []).append(partition)
-    return [Initialization(id_, frozenset(some), start, epoch) for (id_, start, epoch), some in wanted.items()]
+    return [Initialization(id_, shared(frozenset(some)), start, epoch) for (id_, start, epoch), some in wanted.items()]
 
 
 def begin(
@@ -73,7 +82,7 @@ def begin(
     for topic_id, partitions, _, state_epoch in initializations:
         topic = begun.get(topic_id) or known.get(topic_id, GroupTopic())
         begun[topic_id] = topic._replace(
-            initializing={**topic.initializing, **dict.fromkeys(partitions, state_epoch)},
+            initializing=with_all(topic.initializing, partitions, state_epoch),
             first_partitions=topic.first_partitions or partition_counts[topic_id],
         )
     return {topic_id: topic for topic_id, topic in begun.items() if topic != known.get(topic_id)}

@@ -31,7 +31,7 @@ from sharequeue_coordinator.share_group.heartbeat import (
     check_heartbeat,
 )
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
-from sharequeue_coordinator.share_group.shared_sets import shared, shared_all
+from sharequeue_coordinator.share_group.shared_sets import shared, shared_all, with_all
 from sharequeue_coordinator.share_group.subscribed_topics import View
 
 
@@ -52,7 +52,7 @@ class ShareGroup:
         self.topics: dict[str, GroupTopic] = {}
         self.deleting: frozenset[str] = frozenset()
         self._deadlines: dict[str, int] = {}
-        self._asked_at: dict[str, dict[int, int]] = {}
+        self._asked_at: dict[str, Mapping[int, int]] = {}
         self._subscribed: Counter[str] = Counter()
         self._assigned_to_anybody: Mapping[str, Collection[int]] | None = None
         self._settled: View | None = None
@@ -219,6 +219,15 @@ class ShareGroup:
         """`deleting` once these topics are initialised again; None if that is the present one."""
         return None if self.deleting.isdisjoint(topic_ids) else self.deleting.difference(topic_ids)
 
+    def still_asked(self, initializations: Iterable[Initialization]) -> list[Initialization]:
+        """The part of these that has no answer, and that nothing else has begun anew."""
+        asked = []
+        for each in initializations:
+            epochs = self.topics.get(each.topic_id, GroupTopic()).initializing
+            left = frozenset(partition for partition in each.partitions if epochs.get(partition) == each.state_epoch)
+            asked.append(each._replace(partitions=shared(left)))
+        return [each for each in asked if each.partitions]
+
     def initialized(self, initializations: Iterable[Initialization]) -> Changes:
         """The share coordinator did all of one request. Partitions that are no longer being initialised stay as they
         are."""
@@ -258,8 +267,8 @@ class ShareGroup:
                 self.topics[topic_id] = topic._replace(initialized=shared(topic.initialized))
                 asked_at = self._asked_at.get(topic_id, {})
                 self._asked_at[topic_id] = {number: asked_at.get(number, now_ms) for number in topic.initializing}
-        for topic_id, partitions, *_ in changes.initializations:
-            self._asked_at.setdefault(topic_id, {}).update(dict.fromkeys(partitions, now_ms))
+        for topic_id, partitions in initialization.by_topic(changes.initializations).items():
+            self._asked_at[topic_id] = with_all(self._asked_at.get(topic_id, {}), partitions, now_ms)
         if changes.deleting is not None:
             self.deleting = changes.deleting
         if changes.deleted:
@@ -345,11 +354,12 @@ class ShareGroup:
 
     def _still_initializing(self, initializations: Iterable[Initialization]) -> dict[str, frozenset[int]]:
         """Those partitions of them that are still being initialised, by topic id."""
-        by_topic: dict[str, frozenset[int]] = {}
-        for topic_id, partitions, *_ in initializations:
-            still = partitions.intersection(self.topics.get(topic_id, GroupTopic()).initializing)
-            by_topic[topic_id] = by_topic.get(topic_id, frozenset()) | still
-        return {topic_id: still for topic_id, still in by_topic.items() if still}
+        asked = initialization.by_topic(initializations)
+        left = {
+            topic_id: partitions.intersection(self.topics.get(topic_id, GroupTopic()).initializing)
+            for topic_id, partitions in asked.items()
+        }
+        return {topic_id: still for topic_id, still in left.items() if still}
 
 
 def _updated(member: Member, request: Heartbeat) -> Member:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from sharequeue.protocol.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
+from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET
 from sharequeue_coordinator.share_group import initialization
 from sharequeue_coordinator.share_group.changes import Changes, TopicsByName, partition_counts
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
@@ -57,8 +58,8 @@ def alter(group: ShareGroup, asked: Mapping[str, Mapping[int, int]], topics: Top
         Initialization(id_, frozenset(some), offset, epochs.group_epoch) for (id_, offset), some in by_offset.items()
     )
     new = [
-        Initialization(id_, some - group.topics.get(id_, GroupTopic()).initialized, start_offset, 0)
-        for id_, some, start_offset, _ in initializations
+        Initialization(id_, some - group.topics.get(id_, GroupTopic()).initialized, UNINITIALIZED_START_OFFSET, 0)
+        for id_, some in initialization.by_topic(initializations).items()
     ]
     begun = initialization.begin(group.topics, new, partition_counts(topics.values()))
     return Alteration(

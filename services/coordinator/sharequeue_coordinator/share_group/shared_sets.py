@@ -1,7 +1,7 @@
 """One object for all equal sets of partitions in this process: a topic of 10,000 partitions takes half a MiB once, and
 not in each group and at each member."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary, ref
 
@@ -17,6 +17,34 @@ def shared(partitions: frozenset[int]) -> frozenset[int]:
         return partitions
     known = _known.setdefault(partitions, ref(partitions))()
     return partitions if known is None else known
+
+
+class OneForAll(Mapping[int, int]):
+    """A number for each partition of a set, the same for all of them."""
+
+    __slots__ = ("_number", "_partitions")
+
+    def __init__(self, partitions: frozenset[int], number: int) -> None:
+        self._partitions = shared(partitions)
+        self._number = number
+
+    def __getitem__(self, partition: int) -> int:
+        if partition not in self._partitions:
+            raise KeyError(partition)
+        return self._number
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._partitions)
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+
+def with_all(numbers: Mapping[int, int], partitions: frozenset[int], number: int) -> Mapping[int, int]:
+    """These numbers, with this one for all of the partitions."""
+    if partitions.issuperset(numbers):
+        return OneForAll(partitions, number)
+    return {**numbers, **dict.fromkeys(partitions, number)}
 
 
 def shared_all(assignment: Mapping[str, frozenset[int]]) -> Mapping[str, frozenset[int]]:
