@@ -1,11 +1,17 @@
-"""PgBouncer before PostgreSQL, as docs/production.md says: with its stock settings a stack works through it; one that
-lends a server connection for a transaction is refused in a sentence, by `migrate` and by each service."""
+"""PgBouncer before PostgreSQL, and TLS to both stores, as docs/production.md says.
 
+With its stock settings a stack works through PgBouncer. One that lends a server connection for a transaction is refused
+in a sentence, by `migrate` and by each service.
+"""
+
+import asyncio
 import os
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,11 +20,12 @@ import httpx
 
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.process import free_port
+from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import temporary_stack
 from sharequeue.stack.system_user import system_user
 from tests.debian import with_libraries
 from tests.http.calls import HANG_S, Gateway, acknowledge_range, wait_until
-from tests.proxy.checks import NAME
+from tests.proxy.checks import NAME, certificate
 
 PACKAGES: Final = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
 REFUSAL: Final = "a pooler in front of PostgreSQL lends a server connection for one transaction only"
@@ -54,11 +61,50 @@ def pgbouncer(home: Path, postgres_url: str, *lines: str) -> Iterator[str]:
         process.wait(HANG_S)
 
 
-def check_session(home: Path, postgres_url: str) -> None:
-    """A record is produced with a key, fetched and accepted, and every service is ready."""
+@contextmanager
+def tls_before(port: int, home: Path) -> Iterator[int]:
+    """Ends TLS with the certificate in `home`, and passes all bytes on to a port. Returns: its own port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(home / "queue.pem", home / "queue.key")
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while some := await source.read(1 << 16):
+                target.write(some)
+                await target.drain()
+        target.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(copy(reader, to_server), copy(from_server, writer))
+
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(HANG_S)
+
+
+def check_session(home: Path, postgres_url: str, redis: Redis) -> None:
+    """Through TLS to both stores a record is produced with a key, fetched and accepted, and every service is ready."""
+    pem = home.parent / "queue.pem"
+    offered = (
+        "client_tls_sslmode = require",
+        f"client_tls_cert_file = {pem}",
+        f"client_tls_key_file = {pem.parent}/queue.key",
+    )
     with (
-        pgbouncer(home, postgres_url) as url,
-        temporary_stack(home / "stack", postgres_url=url) as stack,
+        pgbouncer(home, postgres_url, *offered) as url,
+        tls_before(redis.port, home.parent) as redis_port,
+        temporary_stack(
+            home / "stack",
+            postgres_url=f"{url}?sslmode=verify-full&sslrootcert={pem}",
+            redis_url=f"{redis.url.replace(f':{redis.port}/', f':{redis_port}/').replace('redis:', 'rediss:')}?ssl_ca_certs={pem}",
+        ) as stack,
         httpx.Client(base_url=stack.url, timeout=HANG_S) as http,
     ):
         gateway = Gateway(http)
@@ -102,11 +148,15 @@ def refuses(*command: str, **settings: str) -> None:
 
 
 def check_pooler(home: Path) -> None:
-    postgres = Postgres(home / "postgres", temporary=True)
+    certificate(home)
+    (home / "queue.key").chmod(0o644)  # PgBouncer may be another user
+    postgres, redis = Postgres(home / "postgres", temporary=True), Redis(home / "redis")
     try:
         url = postgres.start()
-        check_session(home / "session", url)
+        redis.start()
+        check_session(home / "session", url, redis)
         check_transaction(home / "transaction", url)
     finally:
+        redis.stop()
         postgres.stop()
         postgres.remove()
