@@ -9,7 +9,7 @@ import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.event_source import EventSource, StreamEvent
-from tests.http.calls import LONG_MS, Gateway, good, problem, ranges, wait_until
+from tests.http.calls import HANG_S, LONG_MS, Gateway, good, problem, ranges, wait_until
 
 Open = Any
 RESUME_MS = 30_000
@@ -277,6 +277,19 @@ def test_new_partitions_join_a_stream_that_waits(gateway: Gateway, open_stream: 
         assert ranges(event.data) == [f"{partition}:0-0×1"]
         assert gateway.metrics()["sharequeue_delayed_share_fetch_expires_total"] == before
         accept(gateway, name, event)
+
+
+def test_new_partitions_join_a_stream_whose_window_was_full(gateway: Gateway, open_stream: Open, name: str) -> None:
+    gateway.create_topic(name)
+    source = open_stream(name, name, window=1)
+    gateway.produce(name, "first")
+    first = source.next()
+    before = gateway.metrics()["sharequeue_delayed_share_fetch_expires_total"]
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"partitions": 2}))
+    gateway.produce(name, "new", partition=1)
+    accept(gateway, name, first)
+    assert ranges(source.next(2 * HANG_S).data) == ["1:0-0×1"]
+    assert gateway.metrics()["sharequeue_delayed_share_fetch_expires_total"] == before, "no fetch waited in vain"
 
 
 def test_st_016_a_deleted_topic_closes_the_stream(gateway: Gateway, open_stream: Open, name: str) -> None:

@@ -320,12 +320,14 @@ class Stream:
 
     async def _next(self, waiting: WaitingFetch) -> Records | Failing | Closed | None:
         """Wait for room and then for records. Returns: None if there were none in time."""
-        shared, partitions = self._shared, self._partitions()
-        if not partitions:
-            return Closed(shared.metadata.missing(self.topics[0], 0))
-        await self._make_room(waiting)
+        shared = self._shared
+        if self._partitions():
+            await self._make_room(waiting)
         if waiting.over:
             return None
+        partitions = self._partitions()  # of this moment: from the fetch on, a topic that grows wakes it
+        if not partitions:
+            return Closed(shared.metadata.missing(self.topics[0], 0))
         shared.members.seen[self.group_id, self.member_id] = shared.members.now_s
         waiting.woken = False
         waiting.open_again()
