@@ -3,8 +3,8 @@ have other defaults.
 
 A startup parameter would do this, but PgBouncer refuses those that it does not know, or drops them. So each connection
 gets its settings by one statement after the login. A pooler that lends one server connection for a whole session
-passes them on. One that lends another server connection to each transaction does not, and loses prepared statements: it
-is refused as soon as it shows. Behind any pooler the settings that no wrong answer may come of must be defaults
+passes them on. A pooler that lends another server connection to each transaction does not, and loses prepared
+statements: a service refuses it. Behind any pooler the settings that no wrong answer may come of must be defaults
 already, and a connection without them is refused.
 """
 
@@ -49,6 +49,7 @@ FROM unnest($1::text[], $2::text[]) AS wanted(name, value) JOIN pg_settings s US
 USELESS: Final = ("25006", "57P")
 """The beginnings of SQLSTATEs that a new connection may not get: this one leads to a server that was made a standby, or
 that stops."""
+ANSWER_S: Final = 2.0
 YOUNG_S: Final = 1.0
 """A connection that is useless so soon is kept: another one would be, too."""
 
@@ -169,7 +170,7 @@ async def _prepare(settings: Mapping[str, str], connection: Any, timeout: float)
         return  # a pooler would have answered the login with a number of its own
     server_process = rows[0][4], rows[0][2]
     other = _lent.get(server_process)
-    if other is not None and not other.is_closed():
+    if other is not None and await _lives(other):
         raise UnfitStore(_BY_TRANSACTION)
     _lent[server_process] = connection
     weak = [row for row in rows if row[0] in NEEDED and row[1] not in (NEEDED[row[0]], "remote_apply")]
@@ -179,6 +180,18 @@ async def _prepare(settings: Mapping[str, str], connection: Any, timeout: float)
             "a pooler is in front of PostgreSQL, and may not pass on what this service sets on a connection:"
             f" run {remedy}, and have the pooler connect again"
         )
+
+
+async def _lives(connection: Any) -> bool:
+    """Whether a connection is in use or answers. One whose other end is gone is closed."""
+    try:
+        if not connection.is_closed():
+            await connection.fetchval("SELECT 1", timeout=ANSWER_S)
+    except asyncpg.InterfaceError:  # another task uses it
+        return not connection.is_closed()
+    except (asyncpg.PostgresError, OSError):
+        connection.terminate()
+    return not connection.is_closed()
 
 
 async def _nothing_to_reset(connection: Any) -> None:

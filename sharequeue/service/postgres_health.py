@@ -9,10 +9,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from sharequeue.log import fields
+from sharequeue.postgres_connection import UnfitStore
 from sharequeue.protocol.errors import StorageError
 from sharequeue.service.postgres_faults import FAULTS, Meaning, meaning_of, sqlstate_of, terminated_at
 
@@ -88,9 +88,13 @@ class PostgresHealth:
             raise StorageError(self.note(fault).sentence) from fault
 
     async def look(self) -> None:
-        """Check once, so that the log has what `told` says. A fault is logged, and ends no start."""
-        with suppress(StorageError):
+        """Check once, so that the log has what `told` says. A fault is logged, and ends no start, unless no service may
+        use this PostgreSQL. Raises: UnfitStore."""
+        try:
             await self.check()
+        except StorageError as error:
+            if isinstance(error.__cause__, UnfitStore):
+                raise error.__cause__ from None
 
     async def _ask(self, connection: Any) -> None:
         with terminated_at(connection, asyncio.get_running_loop().time() + ANSWER_S):

@@ -14,5 +14,5 @@ def check_redis_url(url: str) -> None:
             f"{scheme}:// is not supported: name one Redis as redis:// or rediss://, by a name or a proxy that follows"
             " its primary"
         )
-    if scheme not in SCHEMES:
+    if not url.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
         raise ValueError("a URL of Redis begins with redis://, rediss:// or unix://")

@@ -32,9 +32,8 @@ def test_a_leaving_gateway_serves_until_the_last_one_leaves(stack: Stack, name: 
         first.send_signal(signal.SIGTERM)
         wait_until(lambda: leaving.get("/readyz").status_code == 503, HANG_S)
         strict = leaving.get("/readyz?strict=true").json()
-        assert (strict["lacks"], strict["dependencies"]["gateway"]) == (["gateway"], "is stopping"), (
-            "no other counts on it"
-        )
+        assert strict["dependencies"]["gateway"] == "is stopping"
+        assert "gateway" in strict["lacks"], "no other gateway counts on it"
         make_topic(leaving, name, 4)
         for partition in range(4):
             produce(leaving, name, partition, 1)

@@ -9,15 +9,15 @@ import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.http.calls import HANG_S, Gateway, good
+from tests.http.calls import HANG_S, Gateway
 
 
 @pytest.fixture
 def stack(tmp_path: Path, new_database: Callable[[], str]) -> Iterator[Stack]:
-    """It waits for its own Redis for longer than a fetch waits for a load."""
+    """It waits for its own Redis for longer than a test."""
     settings = {
-        "SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "20000",
-        "SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "30000",
+        "SHAREQUEUE_GATEWAY_REDIS_TIMEOUT_MS": "100000",
+        "SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": "200000",
     }
     with temporary_stack(tmp_path / "data", postgres_url=new_database(), settings=settings) as stack:
         yield stack
@@ -30,7 +30,7 @@ def test_a_new_group_begins_while_redis_hangs(stack: Stack, name: str) -> None:
         gateway.create_topic(name, 2)
         os.kill(stack.redis.pid, signal.SIGSTOP)
         try:
-            answer = good(gateway.try_fetch(name, name))
+            answer = gateway.fetch(name, name)  # it is repeated while a busy machine loads, for a minute at most
             assert answer["errors"] == []
         finally:
             os.kill(stack.redis.pid, signal.SIGCONT)

@@ -53,4 +53,5 @@ def test_groups_on_a_wide_topic_stop_nobody(client: httpx.Client, stack: Stack, 
         finally:
             over.set()
         assert beating.result(HANG_S) > 0
+    assert good(client.get(f"/v1/share-groups/{name}-0/offsets"))["topics"][0]["partitions"] != []
     assert group_coordinator.memory_info().rss < MOST_MIB << 20

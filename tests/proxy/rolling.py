@@ -18,7 +18,7 @@ from tests.http.calls import HANG_S, wait_until
 TOPIC: Final = "rolling"
 PARTITIONS: Final = 4
 CALLERS: Final = 2
-"""So many producers, and as many workers."""
+"""There are two producers and two workers."""
 BATCH: Final = 10
 BETWEEN: Final = 100
 """Calls that succeed between two restarts."""
@@ -34,6 +34,8 @@ class Callers:
         self._http = http
         self.stopping = threading.Event()
         self.all_produced = threading.Event()
+        self.over_s: float | None = None
+        """When all that was produced must be accepted."""
         self.produced = 0
         self.accepted: Counter[tuple[int, int]] = Counter()
         self.calls = 0
@@ -53,8 +55,9 @@ class Callers:
 
     def work(self, name: str) -> None:
         for number in itertools.count():
-            if self.all_produced.is_set() and len(self.accepted) >= self.produced:
+            if self.all_produced.is_set() and (self.failed or len(self.accepted) >= self.produced):
                 return
+            assert self.over_s is None or time.monotonic() < self.over_s, f"{len(self.accepted)} of {self.produced}"
             fetch = {"topics": [TOPIC], "member_id": name, "max_wait_ms": 500, "fetch_id": str(number)}
             answer = self._call(f"/v1/share-groups/{TOPIC}/fetch", fetch)
             if answer and answer["batches"]:
@@ -109,9 +112,10 @@ def check_rolling_restart(client: httpx.Client, stack: Stack) -> None:
             callers.stopping.set()
             for each in producing:
                 each.result(HANG_S)
+            callers.over_s = time.monotonic() + HANG_S
             callers.all_produced.set()
             for each in working:
-                each.result(HANG_S)
+                each.result(2 * HANG_S)
     assert callers.failed == [], callers.failed[:3]
     assert len(callers.accepted) == callers.produced
     assert set(callers.accepted.values()) == {1}

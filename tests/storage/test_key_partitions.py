@@ -1,11 +1,14 @@
 """Partitions of the tables of keys and outcomes, made and dropped beside readers."""
 
+import time
+
 import msgspec
 import pytest
 from sharequeue_gateway.record_log import key_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
+from tests.http.calls import HANG_S
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import PostgresRecordLogs, batch_of, new_topic
@@ -29,7 +32,7 @@ async def test_a_reader_stops_no_keyed_append_and_no_commit_at_the_end_of_a_peri
             for table in (keys, outcomes):
                 await reader.fetchval(f"SELECT count(*) FROM log.{table.name}")
             begun = await reader.fetchval(f"SELECT {keys.period}")
-            number, made = 0, []
+            number, made, over_s = 0, [], time.monotonic() + 2 * HANG_S
             while len(made) < 4 or await admin.fetchval(f"SELECT {keys.period}") < begun + 3:
                 await log.appender.append([batch_of(topic, "k")], key_of(topic, str(number), b"1"))
                 transaction = (await log.transactions.begin(NewTransaction(60_000))).transaction_id
@@ -37,6 +40,7 @@ async def test_a_reader_stops_no_keyed_append_and_no_commit_at_the_end_of_a_peri
                 await log.appender.append([batch])
                 await log.transactions.end(transaction, COMMIT)
                 number += 1
+                assert time.monotonic() < over_s, f"only {made} were made"
                 made = await key_partitions(admin, keys)
         plan = await admin.fetch("EXPLAIN ANALYZE " + key_store.look_up(keys), topic, "0", "", "")
         assert sum("Scan using" in line for (line,) in plan) <= 27, plan

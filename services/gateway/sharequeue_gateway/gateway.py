@@ -220,23 +220,24 @@ async def prepare(settings: Settings) -> Service:
         leading.retention.run,
     )
 
-    async def stop() -> None:
-        """Leave the generation, answer the waiting fetches and streams, and give the locks to the next leaders. Calls
-        that still come are passed on to them for a while."""
-        await cluster.leave()
-        delivering.streams.finish()
-        await fetcher.fetches.finish()
-        await hand_over.finish(base.routing.gateways.have_loaded)
-        await cluster.drain(settings.drain_ms / 1000)
-        delivering.streams.finish()
-        await fetcher.fetches.finish()
-
     async def close() -> None:
         await leading.floors.close()
         await leading.activity.close()
         await base.close()
 
-    return Service(_app(base, leading, delivering, settings), loops, stop=stop, close=close)
+    return Service(_app(base, leading, delivering, settings), loops, stop=partial(_stop, base, delivering), close=close)
+
+
+async def _stop(base: Base, delivering: Delivering) -> None:
+    """Leave the generation, answer the waiting fetches and streams, and give the locks to the next leaders. Calls that
+    still come are passed on to them for a while."""
+    await base.cluster.leave()
+    delivering.streams.finish()
+    await delivering.fetcher.fetches.finish()
+    await delivering.hand_over.finish(base.routing.gateways.have_loaded)
+    await base.cluster.drain()
+    delivering.streams.finish()
+    await delivering.fetcher.fetches.finish()
 
 
 async def _connect(settings: Settings) -> Base:
@@ -246,7 +247,8 @@ async def _connect(settings: Settings) -> Base:
     redis, keys = redis_client(settings.redis_url), RedisKeys(await database.cluster_id())
     node_id = node_name(settings.node_id, settings.port)
     url = own_url(settings.url, settings.host, settings.port)
-    cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token)
+    drain_s = settings.drain_ms / 1000
+    cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token, drain_s=drain_s)
     return Base(
         database=database,
         redis=redis,

@@ -43,8 +43,8 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     `https://app.example.org,http://localhost:3000`; `*` allows all. A page of another origin gets 403 for a call that
     changes something or acquires records: [proxy.md](proxy.md)."""
     drain_ms: Annotated[int, Meta(ge=0)] = 3000
-    """How long a gateway that was told to stop takes calls and passes them on, while `/readyz` says 503. A load
-    balancer must have noticed by then. The last gateway stops without this pause."""
+    """How long a gateway takes calls after SIGTERM, and passes them on, while `/readyz` says 503. A load balancer must
+    have noticed by then. The last gateway stops without this pause. All gateways need the same value."""
     kafka_defaults: bool = False
     """True gives [group settings](configuration.md#group-settings) Kafka's defaults and bounds, and applies Kafka's
     in-flight limit. Set it at the group coordinator too."""

@@ -18,6 +18,7 @@ So a deleted group stays deleted.
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 
 from sharequeue.protocol.errors import ApiError, NonEmptyGroup
 from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, InitializedTopic, TopicIdPartitions
@@ -144,7 +145,7 @@ class GroupAdmin:
                 for topic_id, partitions in wanted.items()
                 for partition, start_offset in partitions.items()
             ]
-            faults = await self._states.initialize(group_id, asked)
+            faults = await self._states.initialize(group_id, asked, partial(self._groups.is_current, group))
             done = [one for one in asked if faults.keys().isdisjoint((one.topic_id, p) for p in one.partitions)]
             await self._groups.decide(group, lambda machine: machine.initialized(done))
         with suppress(ApiError):  # the next leader raises the floors too

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sharequeue import background
@@ -30,6 +31,8 @@ class Initializer:
         self._groups = groups
         self._states = states
         self._in_turn = asyncio.Lock()
+        self._waiting: set[str] = set()
+        """Groups that wait for `_in_turn`, or have it."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> list[InitializedTopic]:
@@ -95,7 +98,7 @@ class Initializer:
         if not begun:
             return None
         try:
-            faults = await self._states.initialize(group.group_id, begun)
+            faults = await self._states.initialize(group.group_id, begun, partial(self._groups.is_current, group))
         except ApiError as error:
             return error  # the outcome is unknown: a later request repeats it
         failure = next(iter(faults.values()), None)
@@ -108,16 +111,24 @@ class Initializer:
     # For heartbeats
 
     async def begin_behind(self, group: OwnedGroup, changes: Changes) -> None:
-        """Start the second stage after a heartbeat, and return. Takes the group's `lock` now if it is free. Of many
-        share-partitions it comes when those of other groups are done, and until then others may take the lock."""
+        """Start the second stage after a heartbeat, and return. Takes the group's `lock` now if it is free.
+
+        One group at a time asks for many share-partitions. A group that waits for that leaves its `lock` to others.
+        """
         if sum(len(each.partitions) for each in changes.initializations) > AT_ONCE:
-            background.start(self._tasks, self._ask_in_turn(group, changes))
+            if group.group_id not in self._waiting:
+                self._waiting.add(group.group_id)
+                background.start(self._tasks, self._ask_in_turn(group, changes))
         else:
             background.start(self._tasks, self._ask_behind(group, changes, locked=await _taken_if_free(group.lock)))
 
     async def _ask_in_turn(self, group: OwnedGroup, changes: Changes) -> None:
-        async with self._in_turn:
-            await self._ask_behind(group, changes, locked=False)
+        try:
+            async with self._in_turn:
+                if await _taken_if_free(group.lock):  # otherwise a later heartbeat tries again
+                    await self._ask_behind(group, changes, locked=True)
+        finally:
+            self._waiting.discard(group.group_id)
 
     async def _ask_behind(self, group: OwnedGroup, changes: Changes, *, locked: bool) -> None:
         """`locked`: the group's `lock` was taken for this."""

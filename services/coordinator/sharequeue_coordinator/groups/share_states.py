@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -21,7 +21,7 @@ from sharequeue_coordinator.share_group.initialization import Initialization
 
 DEADLINE_S: Final = 8.0
 AT_ONCE: Final = 1000
-"""The most share-partitions of one call. Calls about so many go one after another, and those of others between them."""
+"""The most share-partitions of one call. Calls of this size go one after another; smaller ones go between them."""
 NOT_SERVED: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 
@@ -33,10 +33,12 @@ class ShareStates:
         self._turn = asyncio.Lock()
 
     async def initialize(
-        self, group_id: str, initializations: Iterable[Initialization]
+        self, group_id: str, initializations: Iterable[Initialization], current: Callable[[], bool]
     ) -> dict[tuple[str, int], ApiError]:
-        """Initialise partitions. Returns: those that were refused, and why. Raises: ApiError: the outcome of some is
-        unknown."""
+        """Initialise partitions, as long as the group is `current`: what another call has deleted meanwhile stays so.
+
+        Returns: those that were refused, and why. Raises: ApiError: the outcome of some is unknown.
+        """
         return await self._change(
             apis.INITIALIZE_STATE,
             group_id,
@@ -45,6 +47,7 @@ class ShareStates:
                 for topic_id, partitions, start_offset, state_epoch in initializations
                 for partition in sorted(partitions)
             ),
+            current,
         )
 
     async def delete(self, group_id: str, wanted: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], ApiError]:
@@ -56,7 +59,11 @@ class ShareStates:
         )
 
     async def _change(
-        self, api: apis.Api, group_id: str, states: Iterator[tuple[str, PartitionState]]
+        self,
+        api: apis.Api,
+        group_id: str,
+        states: Iterator[tuple[str, PartitionState]],
+        current: Callable[[], bool] = lambda: True,
     ) -> dict[tuple[str, int], ApiError]:
         faults: dict[tuple[str, int], ApiError] = {}
         while some := list(islice(states, AT_ONCE)):
@@ -64,6 +71,8 @@ class ShareStates:
             for topic_id, state in some:
                 by_topic.setdefault(topic_id, []).append(state)
             async with contextlib.nullcontext() if len(some) < AT_ONCE else self._turn:
+                if not current():
+                    raise CoordinatorNotAvailable("the group was loaded again meanwhile; try again", definite=False)
                 results = await self._share_coordinators.state(api, group_id, by_topic, deadline_s=DEADLINE_S)
             for key, result in results.items():
                 if result.error_code:

@@ -13,6 +13,7 @@ from sharequeue_coordinator.database import Connection, Fence
 from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import Changes, Epochs, Member
 from sharequeue_coordinator.share_group.initialization import GroupTopic
+from sharequeue_coordinator.share_group.shared_sets import numbered
 
 NO_REVISION: Final = -1
 """Of a group that never existed."""
@@ -81,7 +82,7 @@ async def load(connection: Connection, group_id: str) -> StoredGroup | None:
         [_member(member) for member in members],
         {member_id: _assignment(text) for member_id, text in targets},
         {
-            str(topic[0]): GroupTopic(dict(zip(topic[2], topic[3], strict=True)), frozenset(topic[4]), topic[5])
+            str(topic[0]): GroupTopic(numbered(topic[2], topic[3]), frozenset(topic[4]), topic[5])
             for topic in topics
             if not topic[1]
         },

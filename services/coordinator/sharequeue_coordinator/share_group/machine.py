@@ -31,7 +31,7 @@ from sharequeue_coordinator.share_group.heartbeat import (
     check_heartbeat,
 )
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
-from sharequeue_coordinator.share_group.shared_sets import shared, shared_all, with_all
+from sharequeue_coordinator.share_group.shared_sets import numbered, shared, shared_all, with_all
 from sharequeue_coordinator.share_group.subscribed_topics import View
 
 
@@ -220,7 +220,7 @@ class ShareGroup:
         return None if self.deleting.isdisjoint(topic_ids) else self.deleting.difference(topic_ids)
 
     def still_asked(self, initializations: Iterable[Initialization]) -> list[Initialization]:
-        """The part of these that has no answer, and that nothing else has begun anew."""
+        """The partitions of these that have no answer yet, and that no later event initialises."""
         asked = []
         for each in initializations:
             epochs = self.topics.get(each.topic_id, GroupTopic()).initializing
@@ -265,8 +265,8 @@ class ShareGroup:
                 self._asked_at.pop(topic_id, None)
             else:
                 self.topics[topic_id] = topic._replace(initialized=shared(topic.initialized))
-                asked_at = self._asked_at.get(topic_id, {})
-                self._asked_at[topic_id] = {number: asked_at.get(number, now_ms) for number in topic.initializing}
+                begun, asked_at = list(topic.initializing), self._asked_at.get(topic_id, {})
+                self._asked_at[topic_id] = numbered(begun, [asked_at.get(number, now_ms) for number in begun])
         for topic_id, partitions in initialization.by_topic(changes.initializations).items():
             self._asked_at[topic_id] = with_all(self._asked_at.get(topic_id, {}), partitions, now_ms)
         if changes.deleting is not None:

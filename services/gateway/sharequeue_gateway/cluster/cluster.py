@@ -54,9 +54,13 @@ class GenerationEvents(Protocol):
 class Cluster:
     """The gateways that this one knows, and its place among them."""
 
-    def __init__(self, coordinator: CoordinatorClient, node_id: str, url: str, *, cluster_token: str) -> None:
+    def __init__(
+        self, coordinator: CoordinatorClient, node_id: str, url: str, *, cluster_token: str, drain_s: float = 0.0
+    ) -> None:
+        """`drain_s`: how long a gateway that leaves takes calls."""
         self._coordinator = coordinator
         self._cluster_token = cluster_token
+        self._drain_s = drain_s
         self._renew_now = asyncio.Event()
         self._no_others = asyncio.Event()
         self._clients: dict[str, Client] = {}
@@ -216,7 +220,8 @@ class Cluster:
             try:
                 await self._renew()
             except InvalidRequest as error:
-                raise OwnershipLost(error.detail) from error
+                if not self._leaving:  # else a gateway that takes the place of this one has begun already
+                    raise OwnershipLost(error.detail) from error
             except ApiError as error:
                 if renewed:
                     log.warning("cannot renew the lease; trying again", extra=fields(cause=error.detail))
@@ -243,10 +248,10 @@ class Cluster:
                 await asyncio.sleep(0.1)
         await asyncio.gather(*self._hand_overs)
 
-    async def drain(self, most_s: float) -> None:
-        """Give whoever spreads calls the time to see that this gateway leaves; none is needed for the last gateway."""
+    async def drain(self) -> None:
+        """Wait until load balancers have seen that this gateway leaves. The last gateway does not wait."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(most_s):
+            async with asyncio.timeout(self._drain_s):
                 await self._no_others.wait()
 
     async def close(self) -> None:
@@ -294,7 +299,7 @@ class Cluster:
             await self._clients.pop(url).close()
 
     def _note_former(self, former: Generation) -> None:
-        self._former, self._former_until_s = former, time.monotonic() + FORMER_LEADS_S
+        self._former, self._former_until_s = former, time.monotonic() + FORMER_LEADS_S + self._drain_s
         self._silent.clear()
 
     async def _hand_over(self, events: GenerationEvents, *, missed: bool) -> None:

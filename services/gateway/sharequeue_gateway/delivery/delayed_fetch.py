@@ -273,7 +273,9 @@ class _DelayedFetch:
 
         Returns: whether another look may find records.
         """
-        if self._shared.cluster.alone or not self._asked.limits.look_at_ends:
+        cluster = self._shared.cluster
+        alone = cluster.alone and not cluster.changed_lately()  # a gateway that leaves may still append
+        if alone or not self._asked.limits.look_at_ends:
             return False
         try:
             async with asyncio.timeout(LOOK_S):
