@@ -7,7 +7,7 @@ SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 def check_redis_url(url: str) -> None:
-    """Raises: ValueError: a gateway finds no Redis with this URL. The text is one sentence, without a password."""
+    """Raises: ValueError: a gateway cannot use this URL. The text is one sentence, without a password."""
     scheme = urlsplit(url).scheme
     if "sentinel" in scheme or "cluster" in scheme:
         raise ValueError(

@@ -88,7 +88,7 @@ def test_a_variable_that_names_no_setting_is_refused(service: Any) -> None:
         ("h:6379", "a URL of Redis begins with redis://, rediss:// or unix://$"),
     ],
 )
-def test_a_url_that_leads_to_no_redis_is_refused(url: str, reason: str) -> None:
+def test_a_url_that_no_gateway_can_use_is_refused(url: str, reason: str) -> None:
     for fine in ("redis://h", "rediss://u:secret@h:6379/1?ssl_ca_certs=/ca.pem", "unix:///run/redis.sock"):
         assert started(gateway, redis_url=fine).redis_url == fine
     with pytest.raises(ValueError, match=f"^{gateway.PREFIX}REDIS_URL: {reason}"):

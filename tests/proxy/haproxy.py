@@ -24,7 +24,10 @@ PACKAGES: Final = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libop
 
 @contextmanager
 def haproxy(home: Path, urls: Sequence[str], lines: Sequence[str]) -> Iterator[int]:
-    """HAProxy before gateways: it asks each of them five times a second, and repeats nothing. Returns: its port."""
+    """HAProxy before gateways. It asks each of them every second, as docs/production.md says, and repeats nothing.
+
+    Returns: its port.
+    """
     program, environment = with_libraries("haproxy", PACKAGES, home)
     port = free_port()
     file = home / "haproxy.cfg"
@@ -35,7 +38,7 @@ def haproxy(home: Path, urls: Sequence[str], lines: Sequence[str]) -> Iterator[i
                 f"frontend web\n bind 127.0.0.1:{port}\n default_backend gateways",
                 "backend gateways",
                 *(f" {line}" for line in lines),
-                " default-server inter 200ms fall 1 rise 1",
+                " default-server inter 1s fall 2 rise 1",
                 *(f" server gateway{place} {urlsplit(url).netloc} check" for place, url in enumerate(urls)),
                 "",
             )

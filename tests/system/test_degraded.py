@@ -90,6 +90,28 @@ def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acqui
         wait_until(served)
 
 
+def test_a_redis_that_may_evict_locks_is_named_and_used(own_stack: Stack) -> None:
+    assert own_stack.redis is not None
+    with (
+        httpx.Client(base_url=own_stack.url, timeout=60) as client,
+        redis.Redis.from_url(own_stack.redis.url) as server,
+    ):
+
+        def told() -> str | None:
+            answer = client.get("/readyz").json()
+            assert "redis" not in answer.get("lacks", ())
+            told: str | None = answer["dependencies"].get("eviction")
+            return told
+
+        assert told() is None
+        server.config_set("maxmemory-policy", "allkeys-lru")
+        wait_until(lambda: told() is not None, 60)
+        assert "maxmemory-policy is allkeys-lru: set it to noeviction" in (told() or "")
+        assert "maxmemory-policy is allkeys-lru" in (own_stack.logs / "gateway.log").read_text()
+        server.config_set("maxmemory-policy", "noeviction")
+        wait_until(lambda: told() is None, 60)
+
+
 @pytest.mark.parametrize("how", ["renewal", "poll"])
 def test_held_records_stay_held_when_the_group_coordinator_is_back_before_redis(own_stack: Stack, how: str) -> None:
     """While nothing may be acquired, no request makes the gateway forget a lock: only its memory knows them."""

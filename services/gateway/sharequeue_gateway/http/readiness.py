@@ -99,7 +99,7 @@ class ReadinessCheck:
         )
 
     def _lasting(self, missing: Sequence[str]) -> list[str]:
-        """What has been missing for LASTING_S, of what is missing now."""
+        """The dependencies among these that every look has missed for LASTING_S."""
         now_s = time.monotonic()
         self._missing_since = {name: self._missing_since.get(name, now_s) for name in missing}
         return [name for name, since_s in self._missing_since.items() if now_s - since_s >= LASTING_S]

@@ -2,8 +2,8 @@
 
 The order fences earlier leaders. Reading the state records the leader epoch at the share coordinator: from then on no
 earlier leader can write. Then the lock script raises it in Redis: no earlier leader can acquire.
-A share-partition whose start was never stored has no locks, so its load does not wait for Redis: it writes there that
-there are none. Source: KIP-932.
+A share-partition whose start was never stored has no locks, so its load does not wait for Redis. It replaces all locks
+there by none. Source: KIP-932.
 """
 
 import asyncio
