@@ -12,6 +12,8 @@ import httpx
 from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Outcome, Produce, Range, Reset, Span
 
 ANSWER_S: Final = 6.0
+GIVE_UP_S: Final = 180.0
+"""Longer than any test stops all processes."""
 """How long a client waits for an answer, beyond the time that the service may wait."""
 HANG_UPS: Final = 0.06
 COLD: Final = 0.2
@@ -78,7 +80,7 @@ class Gateways:
         return Answer(Span(started_s, time.monotonic()), gateway, status, document, never_sent=never_sent)
 
     async def until_answered(
-        self, method: str, path: str, body: Any = None, *, done: int | None = None, give_up_s: float = 60
+        self, method: str, path: str, body: Any = None, *, done: int | None = None, give_up_s: float = GIVE_UP_S
     ) -> Answer:
         """Repeat a request until it succeeds. The answer's span is that of all tries.
 
