@@ -12,9 +12,9 @@ import httpx
 from tests.chaos.history import Acknowledge, Fetch, History, LetGo, Outcome, Produce, Range, Reset, Span
 
 ANSWER_S: Final = 6.0
+"""How long a client waits for an answer, beyond the time that the service may wait."""
 GIVE_UP_S: Final = 180.0
 """Longer than any test stops all processes."""
-"""How long a client waits for an answer, beyond the time that the service may wait."""
 HANG_UPS: Final = 0.06
 COLD: Final = 0.2
 """How many of the requests come over a connection of their own, as from a client that has just begun."""
