@@ -321,7 +321,7 @@ class Stream:
     async def _next(self, waiting: WaitingFetch) -> Records | Failing | Closed | None:
         """Wait for room and then for records. Returns: None if there were none in time."""
         shared = self._shared
-        if self._partitions():
+        if any(name in shared.metadata.by_name for name in self.topics):
             await self._make_room(waiting)
         if waiting.over:
             return None
