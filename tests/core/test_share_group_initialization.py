@@ -3,7 +3,7 @@
 import pytest
 from sharequeue_coordinator.share_group.changes import Changes
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
-from sharequeue_coordinator.share_group.offsets import alter, delete_offsets
+from sharequeue_coordinator.share_group.offsets import alter, delete_group, delete_offsets
 
 from tests.core.share_group_driver import Driver
 
@@ -312,3 +312,17 @@ def test_each_member_is_assigned_only_its_subscribed_topics() -> None:
     driver.leave("A")
     driver.heartbeat("B", driver.group.members["B"].member_epoch)
     assert driver.assigned("B", topic="t1") == [some(0, 1, 2)]
+
+
+def test_a_late_request_initialises_nothing_that_was_begun_anew_or_deleted() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("m1", 0, ["t1"])
+    (late,) = driver.asked
+    assert driver.group.still_asked(late) == list(late)
+    driver.leave("m1")
+    altered = alter(driver.group, {"t1": {0: 7}}, driver.topics).changes
+    driver.group.apply(altered, driver.now_ms)
+    assert [each.partitions for each in driver.group.still_asked(late)] == [frozenset({1})]
+    driver.group.apply(delete_group(driver.group, driver.topics).changes, driver.now_ms)
+    assert driver.group.still_asked(late) == []
