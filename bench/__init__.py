@@ -4,7 +4,7 @@
     python -m bench.hostile    the largest requests of one client: CPU, stalls, memory (`make hostile`)
     python -m bench.gateways   one hot partition through one gateway and through two
     python -m bench.groups     10,000 groups of ten share-partitions
-    python -m bench.state      100,000 delayed records beside none: CPU, WAL, time, memory and load, and their bars
+    python -m bench.state      10,000 delayed records beside none: CPU, WAL, time, memory and load, and their bars
     python -m bench.floors     2,000 groups that read 50 partitions: a sweep of the log, raises of floors
     python -m bench.assignor   assigning 10,000 partitions to 1,000 members; in this process, without a stack
     python -m bench.memory     bytes per idle share-partition and per batch in flight; in this process, without a stack

@@ -69,11 +69,15 @@ class Workers:
         assert answer["failed_count"] == 0, answer
 
     async def prepare(self, topic: str, delayed: int, settled: int) -> SharePartitionKey:
-        """Make a topic with `delayed` delayed records, each beside an accepted one, and `settled` ready records."""
+        """Make a topic with `delayed` delayed records, each beside an accepted one, and `settled` ready records.
+
+        A delayed record has five reasons of 1,024 characters.
+        """
         made = await self._call(apis.CREATE_TOPIC, {"name": topic})
         config = {
             "share.partition.max.delayed.records": str(2 * delayed + AT_ONCE),
             "share.record.lock.duration.ms": "600000",
+            "share.delivery.count.limit": "10",
         }
         await self._call(apis.UPDATE_SHARE_GROUP_CONFIG, {"config": config}, group=topic)
         records = msgspec.json.encode({"records": [{"value": 1}] * AT_ONCE})
@@ -81,6 +85,10 @@ class Workers:
             await self._call(apis.PRODUCE_RECORDS, records, topic=topic)
         rng = random.Random(7)
         for _ in range(0, 2 * delayed, AT_ONCE):
+            for attempt in range(4):
+                batch = await self.fetch(topic, "filler", AT_ONCE)
+                again = {"type": "release", "reason": f"{attempt:<1024}", "delay_ms": 0}
+                await self.settle(topic, "filler", [batch | again])
             batch = await self.fetch(topic, "filler", AT_ONCE)
             first, last = batch["first_offset"], batch["last_offset"]
             entries = []
@@ -93,7 +101,7 @@ class Workers:
                     "type": "accept",
                 }
                 if offset % 2:
-                    reason = f"{rng.randrange(100):03} the warehouse did not answer in time"
+                    reason = f"{rng.randrange(50):<1024}"
                     delay_ms = rng.randrange(HOUR_MS, 12 * HOUR_MS)
                     entry |= {"type": "release", "reason": reason, "delay_ms": delay_ms}
                 entries.append(entry)
@@ -103,7 +111,7 @@ class Workers:
     async def settle_down(self, connection: Any) -> None:
         """Have what was written so far removed where it is superseded: by the share coordinator, then by PostgreSQL."""
         await asyncio.sleep(2 * PRUNE_MS / 1000)
-        await connection.execute("VACUUM share_state.share_records, share_state.snapshot_parts")
+        await connection.execute("VACUUM share_state.share_records")
 
     async def begin(self) -> None:
         """Call it before all turns: what filling left behind is no cost of theirs.

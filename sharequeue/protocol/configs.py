@@ -477,7 +477,7 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     """Whether deliveries that were never begun are no attempts. Kafka counts all."""
     count_span: bool = False
     """Whether the in-flight limit counts offsets of the window, as Kafka's, or records held or ARCHIVING."""
-    max_runs: int = 250_000
+    max_runs: int = 25_000
     """The most runs of the window: no new records while it has as many."""
     max_span: int = 2_000_000_000
     """The most offsets between start and end of the window, in any state. Their count must fit an int32."""

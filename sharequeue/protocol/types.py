@@ -76,19 +76,6 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
 
-class StateBatch(msgspec.Struct, frozen=True, order=True, gc=False):
-    """The state of a range of offsets, `last_offset` inclusive."""
-
-    first_offset: Int64
-    """The first offset of the range, included."""
-    last_offset: Int64
-    """The last offset of the range, included."""
-    delivery_state: Int32
-    """0 available, 2 acknowledged, 3 archiving, 4 archived."""
-    delivery_count: Int32
-    """How often these records were delivered to the group."""
-
-
 class Reason:
     """Why a client released or rejected records. It is kept as UTF-8: a str with one emoji has four bytes for each of
     its characters, and a request may have a reason for each of thousands of ranges.
@@ -139,36 +126,6 @@ def with_reason(earlier: tuple[AnyReason, ...], reason: AnyReason) -> tuple[AnyR
     """The reasons of earlier deliveries, the oldest first, when the delivery of a further one has become an earlier
     one."""
     return (*earlier, reason)[-KEPT_REASONS:]
-
-
-class StateAnnotation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Adds to a state batch the end of a delayed release, the reason that a client gave, the deliveries never begun, and
-    the transaction that decides what becomes of the next delivery.
-
-    `forgiven` and `earlier_reasons` stay when the delivery count rises; the other fields do not, but `reason` becomes the
-    last of `earlier_reasons`. A new field needs a default that means "nothing".
-    """  # noqa: W505
-
-    first_offset: Int64
-    """The first offset of the range, included."""
-    last_offset: Int64
-    """The last offset of the range, included."""
-    delivery_count: Int32
-    """How often these records were delivered to the group."""
-    available_at_ms: Int64 | None = None
-    """When the delay of a release ends, in milliseconds since the epoch. Absent without a delay."""
-    reason: Annotated[Reason, msgspec.Meta(extra_json_schema={"type": "string"})] | None = None
-    """The reason that a client gave. Absent without one."""
-    forgiven: Int32 = 0
-    """How many deliveries of these records were never begun."""
-    reason_at_ms: Int64 | None = None
-    """When `reason` was given, in milliseconds since the epoch, rounded down to 100 ms. Absent without one."""
-    earlier_reasons: Annotated[tuple[GivenReason, ...], msgspec.Meta(max_length=KEPT_REASONS)] = ()
-    """The reasons of the last deliveries before this one that had one, at most five, the oldest first.
-    Absent without one."""
-    transaction_id: str | None = None
-    """The transaction on which the delivery after `delivery_count` is pending: it is settled if that commits. Absent
-    without one."""
 
 
 UNINITIALIZED_START_OFFSET: Final = -1

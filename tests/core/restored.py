@@ -1,14 +1,13 @@
-"""A share-partition that is restored from the batches and annotations of its state, in one page."""
+"""A share-partition that is restored from the batches and annotations of its state."""
 
 from collections.abc import Sequence
 
 from sharequeue_gateway.share_partition.machine import Loaded, RestoredLock, SharePartition
 from sharequeue_gateway.share_partition.restoring import Restoring
-from sharequeue_share_coordinator.share_state.batch_list import batch_list
-from sharequeue_share_coordinator.share_state.columns import page_from
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.state import StateBatch
+from tests.core.states import StateAnnotation, stated
 
 
 def load(
@@ -25,7 +24,7 @@ def load(
 ) -> Loaded:
     """Restore it as a gateway does. Raises: InvalidState: a batch lies below the start offset."""
     machine = SharePartition(config, start_offset, state_epoch, leader_epoch, jitter_seed)
-    page, _ = page_from(batch_list(state_batches, annotations), 0, 1 << 40)
-    for _ in Restoring(machine, locks, now_ms).add_page(page, last=True):
+    state = stated(state_batches, annotations)
+    for _ in Restoring(machine, dict(enumerate(state.texts)), now_ms).restore(state.batches, locks):
         pass
     return machine.loaded()

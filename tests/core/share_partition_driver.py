@@ -15,16 +15,10 @@ from sharequeue_gateway.share_partition.machine import (
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState
-from sharequeue.protocol.types import (
-    AcknowledgeType,
-    AcquireMode,
-    DeliveryState,
-    OffsetRange,
-    Reason,
-    StateAnnotation,
-    StateBatch,
-)
+from sharequeue.protocol.state import StateBatch
+from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, OffsetRange, Reason
 from tests.core.restored import load
+from tests.core.states import StateAnnotation
 
 TYPES = {"Gap": 0, "Acc": 1, "Rel": 2, "Rej": 3, "Ren": 4}
 LETTERS = {
@@ -163,7 +157,7 @@ class Driver:
         if write is None or write in self.pending:
             return
         self.written.append(
-            [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in write.state_batches]
+            [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in write.state.batches]
         )
         self.writes.append(write)
         self.pending.append(write)

@@ -18,6 +18,7 @@ from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import GivenReason
 from tests.core.record_model import FINAL, Said, Write
 from tests.core.share_partition_model import Model
+from tests.core.states import Stored, annotations, plain
 
 
 def spread(ranges: Sequence[tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
@@ -67,16 +68,16 @@ class SideBySide(RuleBasedStateMachine):
     def sent(self, write: StateWrite, mine: Write) -> None:
         assert (write.start_offset, write.delivery_complete_count) == (mine.start, mine.finished)
         batches = spread(
-            [(b.first_offset, b.last_offset, b.delivery_count, b.delivery_state) for b in write.state_batches]
+            [(b.first_offset, b.last_offset, b.delivery_count, b.delivery_state) for b in plain(write.state)]
         )
         assert batches == mine.batches
         notes = spread(
             [
                 (n.first_offset, n.last_offset, n.available_at_ms, n.reason and (n.reason, n.reason_at_ms), n.forgiven)
-                for n in write.annotations
+                for n in annotations(write.state)
             ]
         )
-        assert not any(n.earlier_reasons for n in write.annotations), "the state has kept them"
+        assert not any(n.earlier_reasons for n in annotations(write.state)), "the state has kept them"
         assert notes == mine.notes
         self.pending.append((write, mine))
 
@@ -105,8 +106,7 @@ class SideBySide(RuleBasedStateMachine):
             leader_epoch=1,
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
-            state_batches=write.state_batches,
-            annotations=write.annotations,
+            state=write.state,
         )
         decision = shard.write(self.durable, request, None, 3, self.now_ms)
         assert decision.row is not None
@@ -130,7 +130,7 @@ class SideBySide(RuleBasedStateMachine):
         self.notes = {o: note for o, note in self.notes.items() if self.committed.get(o, (-1, 0))[0] == note[0]}
         durable = [
             (b.first_offset, b.last_offset, b.delivery_count, b.delivery_state)
-            for b in self.durable.batches.state_batches()
+            for b in Stored(self.durable.batches).state_batches()
         ]
         assert spread(durable) == self.committed
 

@@ -7,6 +7,7 @@ from sharequeue_gateway.share_partition.machine import RestoredLock
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import Driver, fetched
+from tests.core.states import annotations
 
 WAITS = (1_000, 5_000, 30_000)
 PLAIN = {"retry_backoff_ms": WAITS, "retry_jitter_percent": 0}
@@ -102,7 +103,7 @@ def test_a_lock_that_ends_waits_from_its_deadline_whoever_finds_it() -> None:
 def test_the_wait_of_an_ended_lock_is_persisted() -> None:
     d = fetched("[0-4]", **PLAIN)
     d.later(30_000)
-    (note,) = d.writes[-1].annotations
+    (note,) = annotations(d.writes[-1].state)
     assert (note.first_offset, note.last_offset, note.available_at_ms) == (0, 4, d.now_ms + 1_000)
 
 

@@ -5,6 +5,7 @@ import pytest
 from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.types import GivenReason, Reason
 from tests.core.share_partition_driver import Driver, fetched
+from tests.core.states import annotations
 
 REJECTED = "Offset rejected by client."
 LIMIT = "Offset delivery count exceeded the threshold."
@@ -25,7 +26,7 @@ def test_dq_001_rejected_records_wait_for_their_dead_letters() -> None:
     d = with_dead_letters("[0-4]")
     d.ack("0-4 Rej", reason="malformed")
     assert d.written == [[(0, 4, 3, 1)]]
-    assert str(d.writes[0].annotations[0].reason) == "malformed"
+    assert str(annotations(d.writes[0].state)[0].reason) == "malformed"
     assert dead(d) == [(0, 4, 1, REJECTED, GivenReason(Reason("malformed"), d.now_ms))]
     assert (d.states(), d.where(), d.machine.held_count) == ("0-4 ARCHIVING×1", (0, 4, 5, 0), 5)
     d.archived(0, 4)

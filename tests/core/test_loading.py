@@ -4,9 +4,11 @@ import pytest
 from sharequeue_gateway.share_partition.machine import InvalidState, RestoredLock, SharePartition
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
+from sharequeue.protocol.state import StateBatch
+from sharequeue.protocol.types import Reason
 from tests.core.restored import load
 from tests.core.share_partition_driver import Driver
+from tests.core.states import StateAnnotation
 
 NOW_MS = 1_000_000
 State = list[tuple[int, int, int, int]]

@@ -10,8 +10,9 @@ from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.types import SharePartitionKey, StateAnnotation
+from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import Driver
+from tests.core.states import StateAnnotation
 
 
 def led_by(driver: Driver) -> LedSharePartition:

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.state import StateBatch
 from tests.core.share_partition_driver import Driver, fetched
+from tests.core.states import StateAnnotation, annotations
 from tests.core.test_costs import Watched
 
 DELAY_MS = 12 * 3_600_000
@@ -47,7 +48,7 @@ def test_a_record_delayed_by_twelve_hours_slows_nothing_and_ends_on_time() -> No
     assert d.machine.span == RECORDS + 1
 
     state = [StateBatch(0, 0, 0, 1), StateBatch(1, RECORDS, 2, 1)]
-    notes = released.annotations
+    notes = annotations(released.state)
     assert len(msgspec.json.encode((state, notes))) < 1024
     (note,) = notes
     kept = StateAnnotation(0, 0, 1, available_at_ms=note.available_at_ms)

@@ -3,9 +3,11 @@
 import pytest
 from sharequeue_gateway.share_partition.machine import Acknowledged, RestoredLock
 
-from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
+from sharequeue.protocol.state import StateBatch
+from sharequeue.protocol.types import Reason
 from tests.core.restored import load
 from tests.core.share_partition_driver import Driver, fetched
+from tests.core.states import StateAnnotation, annotations
 
 FIVE = "[0-4]"
 
@@ -179,7 +181,9 @@ def test_the_release_and_each_later_write_carry_what_is_forgiven() -> None:
     d.ack("2 Rej")
     d.later()
     carried = {
-        (note.first_offset, note.delivery_count): note.forgiven for write in d.writes for note in write.annotations
+        (note.first_offset, note.delivery_count): note.forgiven
+        for write in d.writes
+        for note in annotations(write.state)
     }
     assert carried == {(0, 1): 1, (0, 2): 1, (2, 2): 1, (3, 2): 1}, "an accepted record needs none"
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, RestoredLock, SharePartition
 from sharequeue_gateway.share_partition.runs import Hold, StateWrite
-from sharequeue_share_coordinator.share_state.batch_list import BatchList
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, InvalidRecordState, InvalidRequest
-from sharequeue.protocol.types import AcknowledgeType, Reason, SettledBatch, StateAnnotation
+from sharequeue.protocol.types import AcknowledgeType, Reason, SettledBatch
 from tests.core.share_partition_driver import TYPES, Driver, fetched
+from tests.core.states import StateAnnotation, Stored
 
 T1, T2 = "t-1", "t-2"
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
@@ -21,7 +21,7 @@ class Settling:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.stored = BatchList()
+        self.stored = Stored()
         self.start = driver.machine.start_offset
         for write in driver.writes:
             self.store(write)
@@ -32,7 +32,7 @@ class Settling:
 
     def store(self, write: StateWrite) -> None:
         self.start = max(self.start, write.start_offset)
-        self.stored = self.stored.updated(write.state_batches, write.annotations, self.start)
+        self.stored = self.stored.updated(write.state, self.start)
 
     def hold(
         self,
@@ -408,10 +408,10 @@ def test_neighbours_are_held_as_one_range_and_settled_as_one_batch() -> None:
     held = group.machine.hold("M1", T1, batches, group.driver.now_ms)
     (hold,), settled = held.holds, held.batches
     assert hold.ranges == [(0, 3), (5, 5)]
-    assert [(each.first_offset, each.last_offset) for each in hold.state_batches] == [(0, 3), (5, 5)]
+    assert [(each.first_offset, each.last_offset) for each in hold.state.batches] == [(0, 3), (5, 5)]
     assert [(each.first_offset, each.last_offset) for each in settled] == [(3, 3), (0, 2), (5, 5)]
     group.complete(hold)
-    assert hold.state_batches == hold.annotations == [], "a hold lives for as long as its transaction"
+    assert not hold.state.batches, "a hold lives for as long as its transaction"
     assert group.resolve(settled) == 0
     assert group.driver.where()[0] == 4
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from sharequeue_gateway.share_partition.machine import RestoredLock
-from sharequeue_share_coordinator.share_state.batch_list import BatchList
 
 from sharequeue.protocol.types import GivenReason
 from tests.core.share_partition_driver import Driver
+from tests.core.states import Stored
 
 NOW_MS = 1_000_000
 Said = tuple[tuple[str, int], ...]
@@ -24,11 +24,11 @@ def reasons(d: Driver) -> list[tuple[int, int, Said, Said]]:
     ]
 
 
-def stored(d: Driver) -> BatchList:
+def stored(d: Driver) -> Stored:
     """The state after all writes of a driver."""
-    state = BatchList()
+    state = Stored()
     for write in d.writes:
-        state = state.updated(write.state_batches, write.annotations, write.start_offset)
+        state = state.updated(write.state, write.start_offset)
     return state
 
 

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.batch_list import NotedBatch
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, replay
 from sharequeue_share_coordinator.share_state.shard import Decision
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
-from tests.core.state_pages import batches_in
+from sharequeue.protocol.state import StateBatch, StateBatches
+from sharequeue.protocol.types import Reason
+from tests.core.states import StateAnnotation, stored_in, written
 
 Batches = list[tuple[int, int, int, int]]
 NO_TOPIC = shard.fault(0, UnknownTopicOrPartition, "no such partition")
@@ -60,8 +60,7 @@ class Shard:
             leader_epoch=leader,
             start_offset=start,
             delivery_complete_count=count,
-            state_batches=[StateBatch(*batch) for batch in batches],
-            annotations=list(annotations),
+            state=written([StateBatch(*batch) for batch in batches], annotations),
         )
         return self.apply(shard.write(self.state, request, topic, self.limit, self.now_ms)).error_code
 
@@ -84,7 +83,7 @@ class Shard:
 
 def held(result: PartitionStateResult) -> tuple[int | None, Batches]:
     return result.start_offset, [
-        (b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in batches_in(result).state_batches()
+        (b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in stored_in(result).state_batches()
     ]
 
 
@@ -222,7 +221,7 @@ def test_sc_015_a_write_records_higher_epochs(limit: int) -> None:
 
 def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
     batches = [StateBatch(0, 4, 0, 1), StateBatch(9, 8, 0, 1)]
-    request = PartitionState(partition=0, leader_epoch=0, state_epoch=0, state_batches=batches)
+    request = PartitionState(partition=0, leader_epoch=0, state_epoch=0, state=StateBatches(batches))
     refused = shard.form_fault("t", request, leader_epoch=True, state_epoch=True)
     assert refused is not None
     assert refused.result.error_code == 42
@@ -412,11 +411,11 @@ def test_annotations_are_read_until_the_delivery_count_rises() -> None:
         key.init(0, 0)
         note = StateAnnotation(1, 4, 1, available_at_ms=100, reason=Reason("slow"))
         key.write(0, 0, 0, 0, [(1, 4, 0, 1)], annotations=[note])
-        assert batches_in(key.read(0)).annotations() == [note]
+        assert stored_in(key.read(0)).annotations() == [note]
         key.write(0, 0, 0, 0, [(1, 3, 2, 2)])
-        assert batches_in(key.read(0)).annotations() == [StateAnnotation(4, 4, 1, 100, Reason("slow"))]
+        assert stored_in(key.read(0)).annotations() == [StateAnnotation(4, 4, 1, 100, Reason("slow"))]
         key.write(0, 0, 5, 0)
-        assert batches_in(key.read(0)).annotations() == []
+        assert stored_in(key.read(0)).annotations() == []
 
 
 @pytest.mark.parametrize(
@@ -470,14 +469,17 @@ def test_pages_of_any_size_make_the_whole_state(ranges: list[tuple[int, int, int
     key.write(0, 0, 0, 0, [(first, first + length, state, 1) for first, length, state in ranges], annotations=notes)
     assert key.state is not None
     for size in (1, 100, 1000, 1 << 20):
-        found: list[NotedBatch] = []
+        found: list[StateBatch] = []
+        texts: list[str] = [""] * len(key.state.texts)
         offset: int | None = 0
         pages = 0
         while offset is not None:
             request = PartitionState(partition=0, leader_epoch=0, from_offset=offset)
             result = shard.read(key.state, request, None, 500, 0, size).result
-            found += batches_in(result)
-            assert len(msgspec.json.encode(result.page)) < size + 250
+            found += result.state.batches
+            texts = [new or text for new, text in zip(result.state.texts or texts, texts, strict=True)]
+            assert len(msgspec.json.encode(result.state)) < size + 250
             offset, pages = result.next_offset, pages + 1
-        assert found == list(key.state.batches)
+        assert found == key.state.batches
+        assert texts == list(key.state.texts)
         assert pages == max(len(found), 1) if size == 1 else pages >= len(found) * 16 // (size + 80)

@@ -6,11 +6,13 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from msgspec import structs
 from sharequeue_share_coordinator.share_state import shard
+from sharequeue_share_coordinator.share_state.batch_list import updated
 from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row, replay
-from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
 
 from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import Reason, StateAnnotation, StateBatch
+from sharequeue.protocol.state import StateBatch
+from sharequeue.protocol.types import Reason
+from tests.core.states import StateAnnotation, Stored, plain, written
 from tests.examples import examples
 
 epochs = st.integers(0, 4)
@@ -35,8 +37,7 @@ def call(draw: st.DrawFn) -> tuple[str, PartitionState]:
         leader_epoch=draw(epochs),
         start_offset=draw(starts),
         delivery_complete_count=draw(st.integers(-1, 9)),
-        state_batches=batches,
-        annotations=notes,
+        state=written(batches, notes),
     )
 
 
@@ -93,7 +94,7 @@ class Model:
         elif request.start_offset == self.start:
             self.count = max(self.count, request.delivery_complete_count)
         self.start = max(self.start, request.start_offset)
-        self.batches = combine_state_batches(self.batches, request.state_batches, self.start)
+        self.batches = updated(self.batches, plain(request.state), self.start)
         return 0
 
 
@@ -146,7 +147,7 @@ def test_calls_answer_as_the_model_does(sequence: list[tuple[str, PartitionState
             state.state_epoch,
             state.start_offset,
             state.delivery_complete_count,
-            state.batches.state_batches(),
+            Stored(state.batches).state_batches(),
         ) == (
             model.epoch,
             model.start,

@@ -27,11 +27,12 @@ from sharequeue_gateway.share_partition.machine import (
 )
 from sharequeue_gateway.share_partition.new_records import begin_at_new
 from sharequeue_gateway.share_partition.restoring import Restoring
-from sharequeue_share_coordinator.share_state.columns import page_from
+from sharequeue_share_coordinator.share_state import shard
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue.protocol.state import StateBatch
 from sharequeue.protocol.types import (
     ACKNOWLEDGE_TYPES,
     AcknowledgeType,
@@ -45,6 +46,7 @@ from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused, S
 from tests.core.share_partition_driver import Batch
 from tests.core.share_partition_model import Model
 from tests.core.side_by_side import SideBySide, spread
+from tests.core.states import Stored
 
 MEMBERS = ("M1", "M2", "M3")
 NAMES = (*ACKNOWLEDGE_TYPES, "accept", "accept", "release", "release", "acquire")
@@ -448,12 +450,15 @@ class AnyEvents(SideBySide):
         """As a gateway loads what is durable: in pages of about `size` bytes."""
         assert self.durable is not None
         machine = SharePartition(self.config, self.durable.start_offset, 1, 1)
-        restoring = Restoring(machine, self.locks, self.now_ms)
+        batches: list[StateBatch] = []
+        texts: dict[int, str] = {}
         offset: int | None = 0
         while offset is not None:
-            page, offset = page_from(self.durable.batches, offset, size)
-            for _ in restoring.add_page(page, last=offset is None):
-                pass
+            page, offset = shard.page_of(self.durable, offset, size)
+            batches += page.batches
+            texts.update((place, text) for place, text in enumerate(page.texts) if text)
+        for _ in Restoring(machine, texts, self.now_ms).restore(batches, self.locks):
+            pass
         return machine.loaded()
 
     def change_leader(self, data: st.DataObject) -> None:
@@ -468,7 +473,7 @@ class AnyEvents(SideBySide):
         note(f"a new leader loads {self.durable}, {self.locks=}")
         loaded = self.loaded_in_pages(data.draw(st.sampled_from((1, 60, 1000, 1 << 40))))
         self.machine = loaded.share_partition
-        batches = [structs.astuple(batch) for batch in self.durable.batches.state_batches()]
+        batches = [structs.astuple(batch)[:4] for batch in Stored(self.durable.batches).state_batches()]
         self.model, dead_letters = Model.load(
             self.config,
             self.durable.start_offset,

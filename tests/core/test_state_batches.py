@@ -6,10 +6,14 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_share_coordinator.share_state.batch_list import batch_list
-from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
+from sharequeue_share_coordinator.share_state.batch_list import updated
 
-from sharequeue.protocol.types import StateBatch
+from sharequeue.protocol.state import StateBatch
+
+
+def combined(so_far: Sequence[StateBatch], new: Sequence[StateBatch], start: int) -> list[StateBatch]:
+    """Two writes to an empty state."""
+    return updated(updated([], so_far, start), new, start)
 
 
 def batches(text: str) -> list[StateBatch]:
@@ -91,8 +95,7 @@ CASES = [
 
 @pytest.mark.parametrize(("so_far", "new", "start", "result"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
 def test_combine_merges_two_lists_of_state_batches(so_far: str, new: str, start: int, result: str) -> None:
-    assert combine_state_batches(batches(so_far), batches(new), start) == batches(result)
-    assert batch_list(batches(so_far)).updated(batches(new), [], start).state_batches() == batches(result)
+    assert combined(batches(so_far), batches(new), start) == batches(result)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +109,12 @@ def test_combine_merges_two_lists_of_state_batches(so_far: str, new: str, start:
     ],
 )
 def test_the_higher_count_then_the_higher_state_wins_in_any_order(so_far: str, new: str, result: str) -> None:
-    assert combine_state_batches(batches(so_far), batches(new), -1) == batches(result)
-    assert batch_list(batches(so_far)).updated(batches(new), [], -1).state_batches() == batches(result)
+    assert combined(batches(so_far), batches(new), -1) == batches(result)
 
 
 def test_combine_does_not_change_its_inputs() -> None:
     so_far, new = batches("(5-9,0,1)(0-4,0,1)"), batches("(0-9,2,1)")
-    combine_state_batches(so_far, new, 3)
+    combined(so_far, new, 3)
     assert (so_far, new) == (batches("(5-9,0,1)(0-4,0,1)"), batches("(0-9,2,1)"))
 
 
@@ -143,18 +145,18 @@ def offsets(of: Sequence[StateBatch], start: int = -1) -> dict[int, tuple[int, i
 def test_each_offset_has_the_highest_batch_that_covered_it(
     so_far: list[StateBatch], new: list[StateBatch], start: int
 ) -> None:
-    combined = combine_state_batches(so_far, new, start)
-    assert offsets(combined) == offsets([*so_far, *new], start)
+    both = combined(so_far, new, start)
+    assert offsets(both) == offsets([*so_far, *new], start)
 
 
 @given(state_batches, state_batches, start_offsets)
 def test_the_result_is_ascending_disjoint_and_shortest(
     so_far: list[StateBatch], new: list[StateBatch], start: int
 ) -> None:
-    combined = combine_state_batches(so_far, new, start)
-    assert all(batch.first_offset <= batch.last_offset for batch in combined)
-    assert len(combined) <= max(2 * (len(so_far) + len(new)) - 1, 0)
-    for left, right in itertools.pairwise(combined):
+    both = combined(so_far, new, start)
+    assert all(batch.first_offset <= batch.last_offset for batch in both)
+    assert len(both) <= max(2 * (len(so_far) + len(new)) - 1, 0)
+    for left, right in itertools.pairwise(both):
         assert left.last_offset < right.first_offset
         same = (left.delivery_state, left.delivery_count) == (right.delivery_state, right.delivery_count)
         assert not (same and left.last_offset + 1 == right.first_offset)
@@ -162,14 +164,14 @@ def test_the_result_is_ascending_disjoint_and_shortest(
 
 @given(state_batches, state_batches, start_offsets)
 def test_the_order_of_the_lists_does_not_matter(so_far: list[StateBatch], new: list[StateBatch], start: int) -> None:
-    combined = combine_state_batches(so_far, new, start)
-    assert combine_state_batches(new, so_far, start) == combined
-    assert combine_state_batches(so_far[::-1], new[::-1], start) == combined
-    assert combine_state_batches(combined, [], start) == combined
-    assert combine_state_batches(combined, new, start) == combined
+    both = combined(so_far, new, start)
+    assert combined(new, so_far, start) == both
+    assert combined(so_far[::-1], new[::-1], start) == both
+    assert combined(both, [], start) == both
+    assert combined(both, new, start) == both
 
 
 @given(state_batches, state_batches, state_batches)
 def test_combine_is_associative(first: list[StateBatch], second: list[StateBatch], third: list[StateBatch]) -> None:
-    left = combine_state_batches(combine_state_batches(first, second, -1), third, -1)
-    assert left == combine_state_batches(first, combine_state_batches(second, third, -1), -1)
+    left = combined(combined(first, second, -1), third, -1)
+    assert left == combined(first, combined(second, third, -1), -1)

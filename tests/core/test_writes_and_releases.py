@@ -3,8 +3,9 @@
 import pytest
 from sharequeue_gateway.share_partition.runs import IllegalTransition
 
-from sharequeue.protocol.types import DeliveryState, Reason, StateAnnotation
+from sharequeue.protocol.types import DeliveryState, Reason
 from tests.core.share_partition_driver import Driver, fetched, refused
+from tests.core.states import StateAnnotation, annotations
 
 # SR: a member's records are released
 
@@ -209,7 +210,7 @@ def test_a_delayed_release_is_available_after_its_delay() -> None:
     d = fetched("[0-4]")
     d.ack("1-2 Rel", delay_ms=5_000, reason="later")
     available_at_ms = d.now_ms + 5_000
-    assert d.writes[0].annotations == [
+    assert annotations(d.writes[0].state) == [
         StateAnnotation(1, 2, 1, available_at_ms, Reason("later"), reason_at_ms=d.now_ms)
     ]
     assert (d.where()[2], d.machine.held_count, d.machine.delayed_count) == (5, 3, 2)
@@ -235,7 +236,7 @@ def test_a_delay_that_ends_before_its_write_ends_with_the_next_expiry() -> None:
 def test_a_delay_is_written_without_a_reason_too() -> None:
     d = fetched("[0-4]")
     d.ack("0-4 Rel", delay_ms=5_000)
-    assert d.writes[0].annotations == [StateAnnotation(0, 4, 1, d.now_ms + 5_000)]
+    assert annotations(d.writes[0].state) == [StateAnnotation(0, 4, 1, d.now_ms + 5_000)]
 
 
 def test_a_failed_write_forgets_delay_and_reason() -> None:
@@ -243,7 +244,7 @@ def test_a_failed_write_forgets_delay_and_reason() -> None:
     d.ack("0-4 Rel", delay_ms=50_000, reason="later")
     d.finish(ok=False)
     d.later()
-    assert (d.where()[2], d.writes[-1].annotations) == (0, [])
+    assert (d.where()[2], annotations(d.writes[-1].state)) == (0, [])
 
 
 def test_a_change_under_way_can_only_be_taken_back() -> None:

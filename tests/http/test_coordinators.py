@@ -18,7 +18,7 @@ from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.messages.share_state import GroupState, PartitionState, TopicState, WriteBatchRequest
 from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue.protocol.shards import CLUSTER, shard_of
-from sharequeue.protocol.types import StateBatch
+from sharequeue.protocol.state import StateBatch, StateBatches
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.http.calls import wait_until
 
@@ -187,7 +187,7 @@ def test_requests_over_several_owners_are_answered_in_order(stack: Stack, client
                 state_epoch=1,
                 leader_epoch=0,
                 start_offset=number,
-                state_batches=[StateBatch(number, number, 2, 1)],
+                state=StateBatches([StateBatch(number, number, 2, 1)]),
             )
             for number in range(PARTITIONS)
         ]

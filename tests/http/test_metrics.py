@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from sharequeue_share_coordinator.share_state.row_format import decode_row
+from sharequeue_share_coordinator.share_state.rows import decode_row
 
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import Stack
@@ -116,7 +116,7 @@ def test_ak_017_an_acknowledgement_is_one_state_write(gateway: Gateway, shared_d
                    WHERE k.group_id = $1 ORDER BY r.seq""",
                 name,
             )
-            batches = [decode_row(row["record"]).state_batches for row in rows]
+            batches = [decode_row(row["record"]).batches for row in rows]
             return [[(batch.first_offset, batch.last_offset) for batch in some] for some in batches if some]
 
     gateway.produce_batches(name, 5)

@@ -63,7 +63,7 @@ SCENARIOS = {
         "log_start",
         "dead_letters",
         "loading",
-        "restoring_pages",
+        "restoring",
         "restored_locks",
         "costs",
         "lock_lengths",
@@ -82,7 +82,7 @@ SCENARIOS = {
         "stream_window",
         "pending",
     ),
-    COORDINATOR: ("state_batches", "shard", "batch_list", "row_format", "changes", "shard_replay", "restoring_pages"),
+    COORDINATOR: ("state_batches", "shard", "batch_list", "rows", "shard_replay"),
     GROUP_COORDINATOR: (
         "assignor",
         "share_group",

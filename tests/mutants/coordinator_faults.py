@@ -4,65 +4,80 @@ from tests.mutants.mutant import coordinator
 
 MUTANTS = [
     *coordinator(
-        "share_state/state_batches",
-        (
-            "9.5 the higher delivery count wins",
-            "heapq.heappush(covering, (-batch.delivery_count, -batch.delivery_state, batch.last_offset))",
-            "heapq.heappush(covering, (batch.delivery_count, -batch.delivery_state, batch.last_offset))",
-        ),
-        (
-            "9.5 at one count the higher state wins",
-            "heapq.heappush(covering, (-batch.delivery_count, -batch.delivery_state, batch.last_offset))",
-            "heapq.heappush(covering, (-batch.delivery_count, batch.delivery_state, batch.last_offset))",
-        ),
-        (
-            "9.5 batches below the start offset are dropped",
-            "            if batch.last_offset >= start_offset\n",
-            "",
-        ),
-        (
-            "9.5 only batches that touch are joined",
-            "            if same and last.last_offset + 1 == batch.first_offset:\n",
-            "            if same:\n",
-        ),
-    ),
-    *coordinator(
         "share_state/batch_list",
         (
-            "9.5 of two batches at one offset the higher count, then the higher state stays",
-            "            outcome = max(outcome, below.outcome)\n",
-            "            outcome = max(outcome, below.outcome // STATES * STATES)\n",
+            "9.5 the higher count, then the higher state stays",
+            "max((count, state), (kept.delivery_count, kept.delivery_state))",
+            "max((count, state), (kept.delivery_count, 0))",
         ),
         (
-            "9.5 batches that touch are joined across blocks",
-            "bisect_left(old, patches[place].first_offset - 1, lo=done, key=_block_last)",
-            "bisect_left(old, patches[place].first_offset, lo=done, key=_block_last)",
-        ),
-        (
-            "9.5 the rest of a batch behind a patch stays",
-            "    if cut is not None:\n        _add(laid, cut)\n        position += 1\n",
-            "    if cut is not None:\n        position += 1\n",
+            "9.5 the higher delivery count stays",
+            "max((count, state), (kept.delivery_count, kept.delivery_state))",
+            "(count, state)",
         ),
         (
             "9.5 a batch across the start offset is cut",
-            "    if kept[0].first_offset < start_offset:\n            kept[0] =",
-            "    if kept[0].last_offset < start_offset:\n            kept[0] =",
+            "if gone < len(batches) and batches[gone].first_offset < start_offset:",
+            "if False:",
         ),
         (
-            "batches with different notes are not joined",
-            "            and before.note == batch.note\n",
-            "",
+            "9.5 batches that touch are joined in front",
+            "incoming[0].first_offset - 1, key",
+            "incoming[0].first_offset, key",
         ),
+        (
+            "9.5 batches that touch are joined behind",
+            "incoming[-1].last_offset + 1, key",
+            "incoming[-1].last_offset, key",
+        ),
+        (
+            "9.5 the rest of a batch behind a write stays",
+            "below[place] = kept.part(at, kept.last_offset)",
+            "place += 1",
+        ),
+        ("9.5 writes that overlap are laid one after another", "left.last_offset >= right.first_offset", "False"),
         (
             "a note of another delivery is not noted",
-            "incoming_lives=patch.note_count == count,",
-            "incoming_lives=True,",
+            "incoming_lives=incoming.delivery_count == count",
+            "incoming_lives=True",
         ),
+        ("a list never changes", "batches = list(kept)", "batches = kept"),
+    ),
+    *coordinator(
+        "share_state/rows",
         (
-            "blocks are of equal length, so that a full one does not shed single batches",
-            "length = -(-len(batches) // -(-len(batches) // BLOCK))",
-            "length = BLOCK",
+            "a snapshot counts with all its batches",
+            "*(_encode(Row(kind=PART, batches=chunk)) for chunk in chunks[1:])",
+            "",
         ),
+        ("a snapshot waits for half the bytes of the last one", "2 * state.update_bytes >=", "state.update_bytes >="),
+        ("many updates are not replayed for long", " or state.updates >= MOST_UPDATES", ""),
+        ("a snapshot follows at once while reasons have no room", " or TOO_MANY in state.texts", ""),
+        (
+            "texts of updates join those of the state",
+            "[*state.texts, *row.texts] if row.texts",
+            "state.texts if row.texts",
+        ),
+    ),
+    *coordinator(
+        "share_state/notes",
+        ("the bytes of reasons are bounded", "len(kept.encode()) <= left", "True"),
+        ("the number of reasons is bounded", "len(places) < MOST_REASONS - 1", "True"),
+        (
+            "a delay never ends early",
+            "-(-note.available_at_ms // DELAY_STEP_MS)",
+            "(note.available_at_ms // DELAY_STEP_MS)",
+        ),
+        ("texts that no batch names are forgotten", "if len(used) == len(texts):", "if True:"),
+    ),
+    *coordinator(
+        "share_state/shard",
+        (
+            "9.4 a write records a higher state epoch",
+            " and state_epoch == state.state_epoch:\n        result",
+            ":\n        result",
+        ),
+        ("the next page begins behind this one", "batches[count].first_offset if", "batches[count].last_offset + 1 if"),
     ),
     *coordinator(
         "share_state/notes",
@@ -98,43 +113,6 @@ MUTANTS = [
         ),
     ),
     *coordinator(
-        "share_state/notes",
-        (
-            "a delay never ends early",
-            "steps(annotation.available_at_ms) * STEP_MS or None",
-            "(annotation.available_at_ms or 0) // STEP_MS * STEP_MS or None",
-        ),
-        ("the number of reasons is bounded", "len(texts) < MOST_REASONS - 1 and ", ""),
-        ("the bytes of reasons are bounded", " and size + added <= MOST_REASON_BYTES - len(TOO_MANY)", ""),
-    ),
-    *coordinator(
-        "share_state/rows",
-        (
-            "a snapshot waits for half the bytes of the last one",
-            "    share = 1 if state.updates >= MANY_UPDATES else 4\n",
-            "    share = 0\n",
-        ),
-        ("many updates are not replayed for long", "share = 1 if state.updates >= MANY_UPDATES else 4", "share = 4"),
-        ("a large snapshot covers what it holds alone", "updates=state.updates - part.updates,", "updates=0,"),
-        ("no large snapshot is due for nothing", "    if not state.rows and state.large:\n", "    if False:\n"),
-        (
-            "a snapshot of changes is not larger than a part of its parts",
-            "changed <= min(base.size // share, MOST_CHANGED) and ",
-            "",
-        ),
-        (
-            "a snapshot that was stored whole serves until as much was written again",
-            "SHARE_SOON if base.written < base.size else SHARE",
-            "SHARE",
-        ),
-        ("a snapshot is stored whole again in the end", " and base.written <= times * base.size", ""),
-        (
-            "reasons that no record has are forgotten while new ones have no room",
-            "BASE_TIMES_WITHOUT_ROOM if TOO_MANY in reasons else BASE_TIMES",
-            "BASE_TIMES",
-        ),
-    ),
-    *coordinator(
         "share_state/shard",
         (
             "a write builds on a version that is there",
@@ -153,65 +131,7 @@ MUTANTS = [
         ),
     ),
     *coordinator(
-        "share_state/changes",
-        (
-            "batches that an update removed are gone from the snapshot",
-            "[batch.first_offset for batch in old if id(batch) not in kept]",
-            "[]",
-        ),
-        (
-            "batches behind the last block are kept",
-            "(block[0].first_offset for block in before.blocks[1:]), BEHIND_ALL]",
-            "(block[0].first_offset for block in before.blocks[1:]), before.blocks[-1][-1].last_offset]",
-        ),
-    ),
-    *coordinator(
-        "share_state/row_format",
-        ("pending deliveries are stored", "    if not any(pending):\n", "    if True:\n"),
-        ("a row of a snapshot names its transactions", "or row.transactions or row.changes:", "or row.changes:"),
-        ("a row names the changes since its parts", "or row.transactions or row.changes:", "or row.transactions:"),
-        (
-            "changes are since the parts without what the start offset has passed",
-            "with_changes(whole.from_start(row.start_offset), changes)",
-            "with_changes(whole, changes)",
-        ),
-        (
-            "no part with many earlier reasons is larger than 1 MiB",
-            "weight = 1 if batch.note is None else 1 + len(batch.note.earlier)",
-            "weight = 1",
-        ),
-        ("no part is larger than 1 MiB", "BATCHES_PER_PART: Final = 10_000", "BATCHES_PER_PART: Final = 100_000"),
-    ),
-    *coordinator(
-        "share_state/columns",
-        ("pending deliveries of parts are kept", "numbers.setdefault(name, len(numbers)) + 1 for", "0 for"),
-        (
-            "a note belongs to its batch",
-            "[0 if batch.note is None else 1 for batch in batches]",
-            "[1 for batch in batches]",
-        ),
-        ("earlier reasons belong to one note", "found += (place, len(reasons))", "found += (0, len(reasons))"),
-        ("earlier reasons come back", "earlier.get(place, ())", "()"),
-        ("a page has at least one batch, and ends", "        if left <= 0:\n", "        if left < 0:\n"),
-        (
-            "the next page begins behind this one",
-            "next_offset = batch.first_offset\n",
-            "next_offset = batch.last_offset + 1\n",
-        ),
-        ("new texts count", "left -= len(note.reason.text)", "left -= 0"),
-    ),
-    *coordinator(
         "share_state/shard",
-        (
-            "a snapshot of changes counts what was written since its parts",
-            ", written=base.written + begun.update_bytes",
-            "",
-        ),
-        (
-            "a large snapshot of a state that was replaced does not count",
-            "    return Decision(done(0), row if same else None)\n",
-            "    return Decision(done(0), row if state is not None else None)\n",
-        ),
         (
             "9.2 a repeated initialisation discards nothing",
             "request.start_offset <= state.start_offset",
@@ -233,19 +153,9 @@ MUTANTS = [
             "    if state_epoch",
         ),
         (
-            "9.4 a snapshot follows a number of updates",
-            "not snapshot_due(state, updates_per_snapshot) or state.large\n    if update and",
-            "state.updates <= updates_per_snapshot or state.large\n    if update and",
-        ),
-        (
             "9.4 a write records a higher leader epoch",
             "            leader_epoch=raised,\n",
             "",
-        ),
-        (
-            "9.4 a write records a higher state epoch",
-            "    if update and state_epoch == state.state_epoch:\n",
-            "    if update:\n",
         ),
         (
             "9.4 the higher of two counts stays",

@@ -174,11 +174,6 @@ MUTANTS = [
             "run.batch_first, run.attempt, ended_at_ms)",
             "run.batch_first, run.delivery_count, ended_at_ms)",
         ),
-        (
-            "backoff: a wait that is over is none",
-            "        return at_ms if at_ms > now_ms else 0\n",
-            "        return at_ms\n",
-        ),
     ),
     *gateway(
         "share_partition/backoff",
@@ -269,13 +264,8 @@ MUTANTS = [
             " or run.delivery_count >= window.config.delivery_count_limit:",
         ),
         (
-            "begun: persisted forgiveness belongs to no delivery alone",
-            "    if run.state not in TERMINAL:\n        run.forgiven",
-            "    if run.state not in TERMINAL and last:\n        run.forgiven",
-        ),
-        (
             "throttle: a reason tells the next leader of a release",
-            "        run.released = reason is not None  # a lock that ends has none\n",
+            "            run.released = reason is not None  # a lock that ends has none\n",
             "",
         ),
         (

@@ -75,12 +75,4 @@ MUTANTS = [
             "if self.reading or",
         ),
     ),
-    *gateway(
-        "share_partition/restoring",
-        (
-            "16 a lock that reaches into the next page waits for it",
-            "            if reach >= until:\n                break\n",
-            "",
-        ),
-    ),
 ]

@@ -310,15 +310,5 @@ MUTANTS = [
             "            if run.reason is not None or run.available_at_ms or forgiven:\n",
             "            if run.reason is not None or forgiven:\n",
         ),
-        (
-            "a large write joins neighbours of one state alone",
-            "            if joins and batches and _continues(batches[-1], batch):\n",
-            "            if joins and batches:\n",
-        ),
-        (
-            "a large write joins neighbours",
-            "        batches, joins = self.state_batches, len(runs) > MOST_APART\n",
-            "        batches, joins = self.state_batches, False\n",
-        ),
     ),
 ]

@@ -45,19 +45,9 @@ MUTANTS = [
         ),
         ("a pending delivery is the one after the stored", "        run.delivery_count = delivery_count\n", ""),
         (
-            "a pending delivery may be settled",
-            "        run.become(ACQUIRED)\n        if run.reason",
-            "        if run.reason",
-        ),
-        (
             "the reason of the delivery before is kept",
             "            run.earlier, run.reason = window.reasons.history(run.earlier, run.reason), None\n",
             "            pass\n",
-        ),
-        (
-            "records that were never delivered are new",
-            "        window.new_from = min(window.new_from, first)\n",
-            "        pass\n",
         ),
     ),
     *gateway(

@@ -4,6 +4,54 @@ from tests.mutants.mutant import gateway
 
 MUTANTS = [
     *gateway(
+        "share_partition/restoring",
+        ("4 a batch that nobody may store", "batch.delivery_state in STATES", "True"),
+        (
+            "4 a batch begins behind the last one, and not below the start offset",
+            "expected <= first <= last",
+            "first <= last",
+        ),
+        (
+            "16 a lock lives only where its delivery is later than the persisted one",
+            "lock.delivery_count <= count",
+            "lock.delivery_count < count",
+        ),
+        ("16 a lock is of no use where records are finished", "state is not AVAILABLE or lock", "lock"),
+        (
+            "16 the lock of the last delivery counts",
+            "(-lock.delivery_count, -lock.deadline_ms",
+            "(lock.delivery_count, -lock.deadline_ms",
+        ),
+        ("16 a delay belongs to one delivery", "        if last:\n", "        if True:\n"),
+        ("16 a restored lock stays a lock", "self._deadlines.append((deadline_ms, run.first, run.last))", "pass"),
+        ("2 a restored delay ends", "self._deadlines.append((available_at_ms, run.first, run.last))", "pass"),
+        ("2 a delay that is over delays nothing", "available_at_ms > self._now_ms", "available_at_ms"),
+        ("2 a reason tells the next leader of a release", "run.released = reason is not None", "run.released = False"),
+        (
+            "5 what is finished forgives nothing",
+            "        if run.state not in TERMINAL:\n            run.forgiven",
+            "        if True:\n            run.forgiven",
+        ),
+        ("10 records that were never delivered are new", "run.first < window.new_from:", "False:"),
+        ("10 a hole is read again", "if run.first > expected:", "if False:"),
+        (
+            "10 pending deliveries are restored",
+            "            self._hold(run, delivery_count + 1",
+            "            (run, delivery_count + 1",
+        ),
+        (
+            "17 neighbours of another count are another batch",
+            "and following.delivery_count == batch.delivery_count",
+            "",
+        ),
+        ("17 batches apart are two", "following.first_offset == batch.last_offset + 1", "True"),
+    ),
+    *gateway(
+        "share_partition/window",
+        ("5 records that a new leader restores are acquirable", "[run.first for run in runs if run.acquirable]", "[]"),
+        ("deadlines that a new leader restores come in order", "heapq.heapify(deadlines)", "pass"),
+    ),
+    *gateway(
         "share_partition/runs",
         (
             "3 a record with a transition in progress is not acquirable",
@@ -44,39 +92,19 @@ MUTANTS = [
     *gateway(
         "share_partition/restoring",
         (
-            "16 what the state holds needs no lock",
-            "        run.durable = lock is None\n",
-            "",
-        ),
-        (
-            "16 a restored lock stays a lock",
-            "        run.durable = lock is None\n",
-            "        run.durable = True\n",
-        ),
-        (
             "4 finished batches count at load",
             "        window.count_terminal(run, 1)",
             "        pass",
         ),
         (
             "15 restored records count against the limits",
-            "    window.count(run, 1)\n",
-            "",
-        ),
-        (
-            "a restored delay counts",
-            "        window.count(part, 1)\n",
+            "            window.count(run, 1)\n",
             "",
         ),
         (
             "4 holes before and between batches are read again",
             "            window.gap_start, window.gap_end = expected, window.end_offset\n",
             "            pass\n",
-        ),
-        (
-            "16 a lock lives only where its delivery is later than the persisted one",
-            "best.delivery_count <= (found.delivery_count if found else 0)",
-            "best.delivery_count < (found.delivery_count if found else 0)",
         ),
         (
             "16 a lock past its deadline gives an available record",
@@ -99,11 +127,6 @@ MUTANTS = [
             "",
         ),
         (
-            "16 a delay belongs to one delivery",
-            "last = run.delivery_count == note.delivery_count and run.state is not ACQUIRED",
-            "last = run.state is not ACQUIRED",
-        ),
-        (
             "16 the reason of a delivery that is not the last one is an earlier one",
             "None if last else reason)",
             "None)",
@@ -111,21 +134,6 @@ MUTANTS = [
     ),
     *gateway(
         "share_partition/window",
-        (
-            "a packed deadline comes before a later one of the heap",
-            "packed and (not heap or packed[0][0] < heap[0][0]):\n            deadline_ms",
-            "packed and not heap:\n            deadline_ms",
-        ),
-        (
-            "the deadlines behind a packed one stay",
-            "if following < len(deadlines):",
-            "if place + 6 < len(deadlines):",
-        ),
-        (
-            "outdated deadlines that were packed are dropped",
-            "len(self._deadlines) + self._packed_count >",
-            "len(self._deadlines) >",
-        ),
         (
             "5 the first available record comes first",
             "            self._available.insert(index, first)\n",
@@ -145,11 +153,6 @@ MUTANTS = [
             "5 records with a release in progress are not acquirable yet",
             "        if right.state is AVAILABLE and right.acquirable:\n",
             "        if right.state is AVAILABLE:\n",
-        ),
-        (
-            "5 records that a new leader restores are acquirable",
-            "for run in self.runs[first : first + _MARKED_AT_ONCE]\n",
-            "for run in self.runs[first:first]\n",
         ),
         (
             "5 nothing that can be acquired is passed over",
@@ -241,87 +244,5 @@ MUTANTS = [
             "return self.end_offset - self.start_offset + 1 if self.runs",
             "return self.end_offset - self.runs[0].first + 1 if self.runs",
         ),
-    ),
-    *gateway(
-        "share_partition/restoring",
-        (
-            "16 a batch that a lock of the next page may touch waits for it",
-            "            if high == count and not last:\n                stop = low\n                break\n",
-            "",
-        ),
-        (
-            "4 a page begins behind the last one, and not below the start offset",
-            "if ranges.firsts[0] < self._expected:",
-            "if False:",
-        ),
-        ("4 ends of delays are timed after the last page", "        self._window.time_locks(self._deadlines)\n", ""),
-        (
-            "17 an in-flight batch of two pages ends once",
-            "                run.batch_last = end\n",
-            "                pass\n",
-        ),
-        (
-            "17 an in-flight batch of three pages ends once",
-            "begin < ranges.firsts[0])",
-            "False)",
-        ),
-        (
-            "16 locks that overlap are cut together",
-            "            if at < len(locks) and locks[at].first_offset <= reach:",
-            "            if False:",
-        ),
-        (
-            "10 a window without a hole has no gap",
-            "    if records == window.end_offset - window.start_offset + 1:",
-            "    if True:",
-        ),
-        (
-            "10 pending deliveries are restored",
-            "self._pending = self._pending or bool(page.transactions)",
-            "pass",
-        ),
-    ),
-    *gateway(
-        "share_partition/restored_page",
-        (
-            "4 a batch that nobody may store",
-            "if state not in _NUMBERS or state == ACQUIRED or count > MAX_INT32:",
-            "if False:",
-        ),
-        (
-            "17 equal neighbours are one in-flight batch",
-            "                begins[place] = begins[place - 1]\n",
-            "                pass\n",
-        ),
-        (
-            "17 an in-flight batch has one end",
-            "                ends[place - 1] = ends[place]\n",
-            "                pass\n",
-        ),
-        (
-            "17 neighbours of another count are another batch",
-            "if first == before + 1 and outcome == same",
-            "if first == before + 1",
-        ),
-        ("17 batches apart are two", "if first == before + 1 and outcome == same", "if outcome == same"),
-        (
-            "17 an in-flight batch goes on in the next page",
-            "                begins[0] = open_batch.first_offset\n",
-            "                pass\n",
-        ),
-        (
-            "2 a delay that is over delays nothing",
-            "if available_at_ms <= now_ms or state is not AVAILABLE:",
-            "if state is not AVAILABLE:",
-        ),
-        ("2 delayed records are counted", "                delayed += size\n", ""),
-        (
-            "2 the end of a delay is timed",
-            "                time_lock((available_at_ms, first, last))\n",
-            "                pass\n",
-        ),
-        ("2 a reason tells the next leader of a release", "released = reason is not None", "released = False"),
-        ("10 records that were never delivered are new", "            new_from = first\n", "            pass\n"),
-        ("5 what is finished forgives nothing", "            forgiven, earlier = 0, ()\n", "            pass\n"),
     ),
 ]

@@ -47,7 +47,6 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
 from sharequeue.protocol.messages.topics import Topic as Described
-from sharequeue.protocol.state_columns import StateColumns, StatePage
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from tests.core.restored import load
 from tests.shell.coordinator_wire import CoordinatorWire
@@ -61,8 +60,7 @@ ORDERS = KnownTopic(described(2))
 KEY = SharePartitionKey("g", "id-1", 0)
 ELSEWHERE = Node("gateway-1", "http://127.0.0.1:1")
 INITIALIZED = InitializeSharePartitionsResponse(config={}, topics=[])
-EMPTY = StatePage(StateColumns(0, 0, [], [], [], [], [], [], []))
-STATE = PartitionStateResult(partition=0, error_code=0, error_message=None, state_epoch=1, start_offset=0, page=EMPTY)
+STATE = PartitionStateResult(partition=0, error_code=0, error_message=None, state_epoch=1, start_offset=0)
 NEVER = PartitionStateResult(partition=1, error_code=42, error_message="not initialised")
 NEVER_FETCHED = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[NEVER])])
 READ = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[STATE])])

@@ -8,7 +8,6 @@ from typing import Any
 import asyncpg
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
-from sharequeue_share_coordinator.coordinator.large_snapshots import LargeSnapshots
 from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.prepare import ShardChanges
@@ -20,9 +19,10 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.types import SharePartitionKey, StateBatch
+from sharequeue.protocol.state import StateBatch, StateBatches
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.time_line import TimeLine
-from tests.core.state_pages import batches_in
+from tests.core.states import stored_in
 from tests.storage.record_logs import new_topic
 
 SHARDS = 4
@@ -72,7 +72,6 @@ class Running:
             cold_interval_ms=cold_ms,
             prune_interval_ms=prune_ms,
         )
-        self.large_snapshots = LargeSnapshots(self.coordinator, connect, Clock())
         self.owning: asyncio.Task[None] | None = None
         self.loop: asyncio.Task[None] | None = None
 
@@ -94,7 +93,7 @@ class Running:
             leader_epoch=leader,
             start_offset=start,
             delivery_complete_count=count,
-            state_batches=[StateBatch(*batch) for batch in batches],
+            state=StateBatches([StateBatch(*batch) for batch in batches]),
         )
 
         def decide(state: KeyState | None) -> shard.Decision:
@@ -145,7 +144,6 @@ async def running(
     loops = [
         asyncio.create_task(started.coordinator.run()),
         asyncio.create_task(started.housekeeping.run()),
-        asyncio.create_task(started.large_snapshots.run()),
     ]
     started.loop = loops[0]
     started.owning = asyncio.create_task(started.ownership.run())
@@ -157,7 +155,6 @@ async def running(
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
         await started.ownership.close()
-        started.large_snapshots.close()
         for connection in (started.coordinator._connection, started.housekeeping._connection):
             if connection is not None:
                 connection.terminate()
@@ -168,7 +165,7 @@ def new_key(group_id: str = "g", partition: int = 0) -> SharePartitionKey:
 
 
 def held(result: PartitionStateResult) -> tuple[int | None, list[tuple[int, int, int, int]]]:
-    batches = batches_in(result).state_batches()
+    batches = stored_in(result).state_batches()
     return result.start_offset, [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in batches]
 
 

@@ -1,4 +1,4 @@
-"""Large states are read in pages, between services, and restored page by page: the whole state, of one moment,
+"""Large states are read in pages, between services, and restored when all are there: the whole state, of one moment,
 or an error."""
 
 import asyncio
@@ -15,12 +15,13 @@ from sharequeue.protocol.apis import Api
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import CoordinatorLoadInProgress
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.types import Reason, SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.protocol.types import Reason, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue.stack.stack import Stack
+from tests.core.states import StateAnnotation, written
 
 TOKEN = "a token of the cluster that only its services know"
-COUNT = 32_000
+COUNT = 16_000
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,7 @@ class Client(ShareStateClient):
         found = await super().state(api, group_id, wanted, deadline_s=deadline_s)
         if api is apis.READ_STATE:
             self.pages += 1
-            sizes = [len(result.page.columns.gaps) for result in found.values() if result.page is not None]
-            self.widest = max(self.widest, sum(sizes))
+            self.widest = max(self.widest, sum(len(result.state.batches) for result in found.values()))
             if self.interrupts:
                 self.interrupts -= 1
                 for key in found:
@@ -63,8 +63,7 @@ async def write(client: ShareStateClient, key: SharePartitionKey, first: int, co
         leader_epoch=9,
         start_offset=0,
         delivery_complete_count=0,
-        state_batches=[StateBatch(offset, offset, 0, 1) for offset in offsets],
-        annotations=[StateAnnotation(o, o, 1, 10**12 + 100 * o, Reason(f"reason {o % 50}")) for o in offsets],
+        state=written([], [StateAnnotation(o, o, 1, 10**12 + 100 * o, Reason(f"reason {o % 50}")) for o in offsets]),
     )
     (result,) = (await client.state(apis.WRITE_STATE, key.group_id, {key.topic_id: [request]})).values()
     assert result.error_code == 0, result.error_message

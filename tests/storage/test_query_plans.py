@@ -13,8 +13,7 @@ from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting, purging
 from sharequeue_share_coordinator import store as state_store
-from sharequeue_share_coordinator.share_state.row_format import encode_row
-from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, Row
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, Row, encode_row
 
 from sharequeue.protocol.types import SharePartitionKey
 
@@ -55,7 +54,7 @@ def some_rows(count: int) -> list[tuple[str, int, RecordBatch, str]]:
 
 
 def some_row(key_id: int) -> state_store.StoredRow:
-    return state_store.StoredRow(key_id, SNAPSHOT, encode_row(Row(kind=SNAPSHOT)))
+    return state_store.StoredRow(key_id, SNAPSHOT, encode_row(Row(kind=SNAPSHOT))[1][0])
 
 
 def literal(value: bytes) -> str:
@@ -67,7 +66,7 @@ def filled(module_database: str) -> str:
     async def fill() -> None:
         connection = await asyncpg.connect(module_database)
         await connection.execute(FILL.replace("$1", literal(some_batch(0).stored)))
-        await connection.execute(FILL_OTHERS.replace("$2", literal(encode_row(Row(kind=SNAPSHOT)))))
+        await connection.execute(FILL_OTHERS.replace("$2", literal(encode_row(Row(kind=SNAPSHOT))[1][0])))
         await connection.close()
 
     asyncio.run(fill())

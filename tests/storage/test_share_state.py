@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.coordinator.operations import Operation
-from sharequeue_share_coordinator.share_state.row_format import encode_row
-from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, encode_row
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session
@@ -232,7 +231,7 @@ async def test_sc_043_sc_045_sc_047_the_last_pruned_offset(
                 key_id,
                 seq,
                 kind,
-                encode_row(Row(kind=kind)),
+                encode_row(Row(kind=kind))[1][0],
             )
             found.append((await store.prune(admin))[1])
     assert found == redundant

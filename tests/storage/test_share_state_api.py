@@ -8,13 +8,11 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 
-from sharequeue.protocol.codec import decoder_of, encode
 from sharequeue.protocol.messages.share_state import PartitionStateResult
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.state import StateBatch
 from sharequeue.stack.stack import Stack
-from tests.core.state_pages import batches_in
+from tests.core.states import Stored, stored_in
 
 State = dict[str, Any]
 
@@ -76,13 +74,13 @@ def calls(state_calls: httpx.Client, name: str) -> Calls:
     return Calls(state_calls, f"g:{name}")
 
 
-def batch(first: int, last: int, state: int, count: int) -> State:
-    return {"first_offset": first, "last_offset": last, "delivery_state": state, "delivery_count": count}
+def batches(*given: tuple[int, int, int, int]) -> State:
+    return {"batches": given}
 
 
-def batches_of(result: State) -> BatchList:
-    """The batches in the answer of a read."""
-    return batches_in(msgspec.convert(result, PartitionStateResult))
+def stored(result: State) -> Stored:
+    """The state in the answer of a read."""
+    return stored_in(msgspec.convert(result, PartitionStateResult))
 
 
 def written(**more: Any) -> State:
@@ -90,7 +88,7 @@ def written(**more: Any) -> State:
 
 
 ALL = ("initialize", "read", "write", "delete", "read-summary")
-FULL = written(state_batches=[batch(0, 0, 2, 1)])
+FULL = written(state=batches((0, 0, 2, 1)))
 FIELDS: dict[str, tuple[str, ...]] = {
     "initialize": ("state_epoch", "start_offset"),
     "read": ("leader_epoch",),
@@ -115,11 +113,11 @@ def test_only_services_may_call(stack: Stack, call: str, authorization: str | No
 
 def test_sc_001_sc_017_a_written_state_is_read_back(calls: Calls, topic_id: str) -> None:
     assert calls.codes("initialize", topic_id, {"state_epoch": 2, "start_offset": -1}) == [0]
-    update = written(state_epoch=2, delivery_complete_count=11, state_batches=[batch(0, 10, 2, 1)])
+    update = written(state_epoch=2, delivery_complete_count=11, state=batches((0, 10, 2, 1)))
     assert calls.codes("write", topic_id, update) == [0]
     (result,) = calls("read", topic_id, {"leader_epoch": 1})
     assert (result["state_epoch"], result["start_offset"]) == (2, 0)
-    assert batches_of(result).state_batches() == [StateBatch(0, 10, 2, 1)]
+    assert stored(result).state_batches() == [StateBatch(0, 10, 2, 1)]
     (summary,) = calls("read-summary", topic_id, {"leader_epoch": 0})
     assert (summary["state_epoch"], summary["leader_epoch"]) == (2, 1)
     assert (summary["start_offset"], summary["delivery_complete_count"]) == (0, 11)
@@ -130,18 +128,16 @@ def test_a_state_write_may_exceed_the_limit_of_client_requests(calls: Calls, top
     """10,000 records released with 1 KiB of reason each, one of 60, fit in a client's request,
     and then have to be persisted."""
     calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
-    notes = [
-        {"first_offset": offset, "last_offset": offset, "delivery_count": 1, "reason": f"{offset % 60:<1024}"}
-        for offset in range(10_000)
-    ]
-    assert calls.codes("write", topic_id, written(state_batches=[batch(0, 9_999, 0, 1)], annotations=notes)) == [0]
-    found: list[NotedBatch] = []
+    released = [(offset, offset, 0, 1, (0, (offset % 60, offset))) for offset in range(10_000)]
+    state = {"batches": released, "texts": [f"{number:<1024}" for number in range(60)]}
+    assert calls.codes("write", topic_id, written(state=state)) == [0]
+    found = Stored()
     offset: int | None = 0
     while offset is not None:
         (result,) = calls("read", topic_id, {"leader_epoch": 0, "from_offset": offset})
-        found += batches_of(result)
+        found = found.with_page(msgspec.convert(result, PartitionStateResult))
         offset = result.get("next_offset")
-    assert in_blocks(found).annotations() == decoder_of(list[StateAnnotation]).decode(encode(notes))
+    assert [str(note.reason) for note in found.annotations()] == [f"{number % 60:<1024}" for number in range(10_000)]
 
 
 def test_sc_003_read_and_write_need_initialize(calls: Calls, topic_id: str) -> None:
@@ -219,7 +215,7 @@ def test_sc_033_each_partition_fails_on_its_own(calls: Calls, topic_id: str) -> 
     results = calls("read", topic_id, *({"partition": n, "leader_epoch": 0} for n in (0, 1, 2)))
     assert [result["error_code"] for result in results] == [0, 42, 0]
     for number in (0, 2):
-        assert batches_of(results[number]).state_batches() == [StateBatch(0, 0, 2, 1)]
+        assert stored(results[number]).state_batches() == [StateBatch(0, 0, 2, 1)]
 
 
 def test_a_batch_of_writes_is_answered_in_order(state_calls: httpx.Client, topic_id: str, name: str) -> None:
@@ -260,7 +256,7 @@ def test_mt_009_writes_are_counted(state_calls: httpx.Client, calls: Calls, topi
     calls("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
     before = total()
     for offset in range(3):
-        calls("write", topic_id, written(state_batches=[batch(2 * offset, 2 * offset, 2, 1)]))
+        calls("write", topic_id, written(state=batches((2 * offset, 2 * offset, 2, 1))))
     calls("read", topic_id, {"leader_epoch": 1})
     calls("read", topic_id, {"leader_epoch": 1})
     assert total() == before + 4
@@ -287,7 +283,7 @@ def test_sc_041_a_deleted_topic_is_forgotten(client: httpx.Client, calls: Calls,
 def test_sc_049_a_restarted_coordinator_answers_as_before(stack: Stack, calls: Calls, topic_id: str) -> None:
     calls("initialize", topic_id, {"state_epoch": 3, "start_offset": 7})
     calls("read", topic_id, {"leader_epoch": 4})
-    calls("write", topic_id, written(state_epoch=3, leader_epoch=4, start_offset=8, state_batches=[batch(9, 9, 2, 1)]))
+    calls("write", topic_id, written(state_epoch=3, leader_epoch=4, start_offset=8, state=batches((9, 9, 2, 1))))
     before = calls("read", topic_id, {"leader_epoch": 4})
     service = stack.service("share coordinator")
     service.kill()

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.row_format import encode_row
-from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row
+from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row, encode_row
 
 from sharequeue.log import REQUEST, RequestContext
 from sharequeue.ownership.leases import OwnershipLost
@@ -81,7 +80,7 @@ async def test_a_failed_lookup_of_a_key_does_not_fail_its_neighbours(
     "record",
     [
         b"\x93\x01\x02",
-        encode_row(Row(kind=UPDATE))[:-1],
+        encode_row(Row(kind=UPDATE))[1][0][:-1],
         b"\x81\xa4kind\x02",
     ],
     ids=["cut", "cut at the end", "a map"],
@@ -265,7 +264,7 @@ async def test_a_takeover_waits_for_a_write_in_progress(database_url: str) -> No
         await transaction.start()
         epochs = {of_shard: old.ownership.owned[of_shard]}
         assert await store.append(
-            admin, epochs, [store.StoredRow(entry.key_id, UPDATE, encode_row(Row(kind=UPDATE, start_offset=7)))]
+            admin, epochs, [store.StoredRow(entry.key_id, UPDATE, encode_row(Row(kind=UPDATE, start_offset=7))[1][0])]
         )
         await pause(old)
         async with running(database_url) as new:

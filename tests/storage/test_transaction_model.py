@@ -32,6 +32,7 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import AcknowledgeType, AcquireMode
 from tests.core.restored import load
+from tests.core.states import Stored
 from tests.storage.database import session
 from tests.storage.record_logs import NO_SWEEP, PostgresRecordLogs, batch_of, new_topic
 
@@ -68,13 +69,14 @@ class Led:
     def load(self, gateway: int) -> None:
         self.gateway = gateway
         self.leader_epoch += 1
+        stored = Stored(self.durable.batches, self.durable.texts)
         self.machine = load(
             self.config,
             state_epoch=1,
             leader_epoch=self.leader_epoch,
             start_offset=self.durable.start_offset,
-            state_batches=self.durable.batches.state_batches(),
-            annotations=self.durable.batches.annotations(),
+            state_batches=stored.state_batches(),
+            annotations=stored.annotations(),
             now_ms=0,
         ).share_partition
         self.held: dict[int, int] = {}
@@ -87,8 +89,7 @@ class Led:
             leader_epoch=self.leader_epoch,
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
-            state_batches=write.state_batches,
-            annotations=write.annotations,
+            state=write.state,
         )
         row = shard.write(self.durable, request, None, 3, 0).row
         assert row is not None

@@ -11,14 +11,14 @@ import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.share_partition.machine import SharePartition, StateWrite
-from sharequeue_share_coordinator.share_state.batch_list import BatchList, NotedBatch, in_blocks
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.types import Reason, SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.protocol.state import StateBatch, StateBatches
+from sharequeue.protocol.types import Reason, SharePartitionKey
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.core.state_pages import batches_in
+from tests.core.states import StateAnnotation, Stored, written
 from tests.core.write_events import Unheard
 from tests.http.calls import wait_until, when_loaded
 
@@ -61,15 +61,15 @@ async def persisting(
         await client.close()
 
 
-async def read(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> BatchList:
+async def read(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> Stored:
     """The persisted state; the read fences lower leader epochs from then on."""
-    found: list[NotedBatch] = []
+    found = Stored()
     offset: int | None = 0
     while offset is not None:
         result = (await client.read(key.group_id, [key], leader_epoch, offset))[key]
-        found += batches_in(result)
+        found = found.with_page(result)
         offset = result.next_offset
-    return in_blocks(found)
+    return found
 
 
 def led(key: SharePartitionKey, leader_epoch: int) -> LedSharePartition:
@@ -80,7 +80,7 @@ def led(key: SharePartitionKey, leader_epoch: int) -> LedSharePartition:
 def accepting(first_offset: int, last_offset: int) -> StateWrite:
     write = StateWrite(0, 0)
     write.delivery_complete_count = last_offset - first_offset + 1
-    write.state_batches = [StateBatch(first_offset, last_offset, 2, 1)]
+    write.state = StateBatches([StateBatch(first_offset, last_offset, 2, 1)])
     return write
 
 
@@ -122,19 +122,20 @@ def test_large_gathered_writes_are_sent_in_several_requests(
             assert outcomes == [None] * len(writes)
             assert await asyncio.to_thread(_requests, share_coordinator.url) == before + 5
             state = await read(client, key, 1_001)
-            assert state.annotations() == [note for write in writes for note in write.annotations]
+            released = [(batch.first_offset, batch.last_offset) for batch in state.state_batches()]
+            assert released == [(0, 11_999), (20_000, 31_999)]
 
     asyncio.run(run())
 
 
 def releasing(first_offset: int, last_offset: int) -> StateWrite:
-    """Each record with 1 KiB of reason, one of 60."""
+    """Each record with 1 KiB of reason, another one for each."""
     write = StateWrite(0, 0)
-    write.state_batches = [StateBatch(first_offset, last_offset, 0, 1)]
-    write.annotations = [
-        StateAnnotation(offset, offset, 1, reason=Reason(f"{offset % 60:<1024}"))
+    notes = [
+        StateAnnotation(offset, offset, 1, reason=Reason(f"{offset:<1024}"))
         for offset in range(first_offset, last_offset + 1)
     ]
+    write.state = written([], notes)
     return write
 
 

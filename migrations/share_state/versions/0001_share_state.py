@@ -1,4 +1,4 @@
-"""The state of share-partitions: keys, rows of snapshots and updates, parts of large snapshots, and shards."""
+"""The state of share-partitions: keys, rows of snapshots and updates, and shards."""
 
 from sharequeue.stack.migrate import execute
 
@@ -22,21 +22,7 @@ def upgrade() -> None:
             kind smallint NOT NULL,
             record bytea NOT NULL,
             written_at timestamptz NOT NULL DEFAULT now(),
-            covers bigint,
-            snapshot_id bigint,
             PRIMARY KEY (key_id, seq)
-        );
-    """)
-    # The parts of a snapshot count once a row of `share_records` names them. They are compressed already.
-    execute("""
-        CREATE SEQUENCE share_state.snapshot_ids;
-        CREATE TABLE share_state.snapshot_parts (
-            key_id bigint NOT NULL,
-            snapshot_id bigint NOT NULL,
-            part int NOT NULL,
-            data bytea STORAGE EXTERNAL NOT NULL,
-            written_at timestamptz NOT NULL DEFAULT now(),
-            PRIMARY KEY (key_id, snapshot_id, part)
         );
     """)
     execute("""

@@ -22,10 +22,6 @@ LAST_PRUNED = Gauge(
     "sharequeue_share_coordinator_last_pruned_offset", "Rows below this sequence number are gone (last-pruned-offset)."
 )
 PRUNED_ROWS = Counter("sharequeue_share_coordinator_pruned_rows", "Rows removed because a newer snapshot covers them.")
-LARGE_SNAPSHOT_BYTES = Counter(
-    "sharequeue_share_coordinator_large_snapshot_bytes",
-    "Bytes of large snapshots, compressed: of their parts, or of what has changed since.",
-)
 CACHED = Gauge("sharequeue_share_coordinator_cached_share_partitions", "Share-partitions whose state is in memory.")
 
 

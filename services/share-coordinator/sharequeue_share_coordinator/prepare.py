@@ -12,7 +12,6 @@ from sharequeue.service.service import Service
 from sharequeue.service.time_line import TimeLine
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
-from sharequeue_share_coordinator.coordinator.large_snapshots import LargeSnapshots
 from sharequeue_share_coordinator.http.app import create_share_coordinator_app
 from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
@@ -71,7 +70,6 @@ async def prepare(settings: Settings) -> Service:
         time_line,
         updates_per_snapshot=updates_per_snapshot,
         max_cached=settings.max_cached_share_partitions,
-        sized=not settings.kafka_defaults,
     )
     await coordinator.health.look()
     housekeeping = Housekeeping(
@@ -82,7 +80,6 @@ async def prepare(settings: Settings) -> Service:
         cold_interval_ms=settings.cold_partition_snapshot_interval_ms,
         prune_interval_ms=settings.prune_interval_ms,
     )
-    large_snapshots = LargeSnapshots(coordinator, connect, clock)
     group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     partition_counts = PartitionCounts(group_coordinators)
     await ownership.start(ShardChanges(coordinator, partition_counts))
@@ -96,11 +93,8 @@ async def prepare(settings: Settings) -> Service:
     )
 
     async def close() -> None:
-        large_snapshots.close()
         await ownership.close()
         await coordinator.health.close()
         await group_coordinators.close()
 
-    return Service(
-        app, (ownership.run, coordinator.run, housekeeping.run, large_snapshots.run), stop=ownership.stop, close=close
-    )
+    return Service(app, (ownership.run, coordinator.run, housekeeping.run), stop=ownership.stop, close=close)

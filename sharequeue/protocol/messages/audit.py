@@ -18,7 +18,7 @@ from sharequeue.protocol.messages.fields import (
     at_most,
     word,
 )
-from sharequeue.protocol.types import MAX_INT64, MAX_PAGE_SIZE, Int32, Int64, StateAnnotation, StateBatch
+from sharequeue.protocol.types import KEPT_REASONS, MAX_INT64, MAX_PAGE_SIZE, GivenReason, Int32, Int64
 
 MAX_KEYS: Final = 1000
 """Share-partitions on one page."""
@@ -30,6 +30,33 @@ StateRowKind = Annotated[
     str,
     word("StateRowKind", "What a row does to the state before it.", ("snapshot", "update", "tombstone")),
 ]
+
+
+class StoredBatch(Struct, frozen=True, omit_defaults=True):
+    """The state of a range of offsets, and the delay and the reasons of records that were released."""
+
+    first_offset: Int64
+    """The first offset of the range, included."""
+    last_offset: Int64
+    """The last offset of the range, included."""
+    delivery_state: Int32
+    """0 available, 2 acknowledged, 3 archiving, 4 archived."""
+    delivery_count: Int32
+    """How often these records were delivered to the group."""
+    available_at_ms: Int64 | None = None
+    """When the delay of a release ends, in milliseconds since the epoch. Absent without a delay."""
+    reason: str | None = None
+    """The reason that a client gave. Absent without one."""
+    reason_at_ms: Int64 | None = None
+    """When `reason` was given, in milliseconds since the epoch, rounded down to 100 ms. Absent without one."""
+    forgiven: Int32 = 0
+    """How many deliveries of these records were never begun. Absent if none."""
+    earlier_reasons: Annotated[list[GivenReason], at_most(KEPT_REASONS)] = []
+    """The reasons of the last deliveries before this one that had one, at most five, the oldest first.
+    Absent without one."""
+    transaction_id: str | None = None
+    """The transaction on which the delivery after `delivery_count` is pending: it is settled if that commits. Absent
+    without one."""
 
 
 class StateRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,10 +79,8 @@ class StateRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All records before it are finished; −1: unchanged."""
     delivery_complete_count: Int32 = -1
     """Finished records behind the start offset; −1: unchanged."""
-    state_batches: list[StateBatch] = []
+    state_batches: list[StoredBatch] = []
     """The state of ranges behind the start offset, ascending."""
-    annotations: list[StateAnnotation] = []
-    """Delays and reasons of released ranges, ascending."""
     fault: str | UnsetType = UNSET
     """Why the row cannot be read. Absent if it can."""
 

@@ -6,15 +6,15 @@ Errors of one partition are data: `error_code` 0 is success. Source: KIP-932.
 from msgspec import Struct
 
 from sharequeue.protocol.messages.fields import Request, Response
-from sharequeue.protocol.state_columns import StatePage
-from sharequeue.protocol.types import StateAnnotation, StateBatch
+from sharequeue.protocol.state import StateBatches
 
 
 class PartitionState(Struct, omit_defaults=True, kw_only=True):
     """A share-partition in a state request. `None`: the field was not sent.
 
     `from_offset`, in a read: where the page begins that the caller wants. `version`, in a write of a leader: the newest
-    version that it knows, and `store` the start of PostgreSQL that it was stored under.
+    version that it knows, and `store` the start of PostgreSQL that it was stored under. `state`, in a write: what
+    changed.
     """
 
     partition: int
@@ -25,8 +25,7 @@ class PartitionState(Struct, omit_defaults=True, kw_only=True):
     from_offset: int = 0
     version: int = -1
     store: str = ""
-    state_batches: list[StateBatch] = []
-    annotations: list[StateAnnotation] = []
+    state: StateBatches = StateBatches()
 
 
 class TopicState(Struct, omit_defaults=True, kw_only=True):
@@ -54,10 +53,10 @@ class WriteBatchRequest(Request):
 
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start
-    offset of the leader's next write is at or behind it. `page`, in a read: some of the state's batches with their
-    annotations. `next_offset`: where the next page begins. Pages of one `version` belong together. `version` and
-    `store`, in a read and in a write: of the state now, for the next write. `leader_epoch`, with error 74: the recorded
-    one."""
+    offset of the leader's next write is at or behind it. `state`, in a read: a page of the state, in which texts have
+    the same places as in other pages. `next_offset`: where the next page begins. Pages of one `version` belong
+    together. `version` and `store`, in a read and in a write: of the state now, for the next write. `leader_epoch`,
+    with error 74: the recorded one."""
 
     partition: int
     error_code: int
@@ -70,7 +69,7 @@ class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     next_offset: int | None = None
     version: int | None = None
     store: str = ""
-    page: StatePage | None = None
+    state: StateBatches = StateBatches()
 
 
 class TopicStateResult(Struct, omit_defaults=True, kw_only=True):

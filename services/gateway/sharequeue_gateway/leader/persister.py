@@ -53,7 +53,8 @@ from sharequeue.protocol.messages.share_state import (
     TopicState,
     WriteBatchRequest,
 )
-from sharequeue.protocol.types import SharePartitionKey, StateAnnotation, StateBatch
+from sharequeue.protocol.state import joined
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.machine import StateWrite
 
@@ -241,9 +242,7 @@ class Persister:
             if key in self._on_their_way or self._share_coordinator.owner_url(key) != url:
                 left.append(pending)
                 continue
-            size += 256 + 96 * len(write.state_batches)
-            for annotation in write.annotations:
-                size += 128 + len(annotation.reason or b"")
+            size += 256 + 96 * len(write.state.batches) + sum(map(len, write.state.texts))
             if (size > MOST_BYTES and taken) or len(taken) == MOST_WRITES:
                 left += self._gathered[index:]
                 break
@@ -369,11 +368,6 @@ def _not_definite(error: ApiError) -> ApiError:
 def _group_state(led: LedSharePartition, writes: list[PendingWrite]) -> GroupState:
     """All writes of one share-partition as one: the latest start offset and count, every state batch."""
     last = writes[-1].write
-    state_batches: list[StateBatch] = last.state_batches
-    annotations: list[StateAnnotation] = last.annotations
-    if len(writes) > 1:
-        state_batches = [batch for pending in writes for batch in pending.write.state_batches]
-        annotations = [annotation for pending in writes for annotation in pending.write.annotations]
     key = led.key
     partition = PartitionState(
         partition=key.partition,
@@ -383,7 +377,6 @@ def _group_state(led: LedSharePartition, writes: list[PendingWrite]) -> GroupSta
         delivery_complete_count=last.delivery_complete_count,
         version=led.version,
         store=led.store,
-        state_batches=state_batches,
-        annotations=annotations,
+        state=last.state if len(writes) == 1 else joined([pending.write.state for pending in writes]),
     )
     return GroupState(group_id=key.group_id, topics=[TopicState(topic_id=key.topic_id, partitions=[partition])])

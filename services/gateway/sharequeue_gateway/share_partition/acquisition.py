@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from sharequeue.protocol.types import MAX_INT64, AcquireMode, DeliveryState, OffsetRange
-from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVED, AVAILABLE, LiveRun, Run
+from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVED, AVAILABLE, Run
 from sharequeue_gateway.share_partition.window import Window
 
 
@@ -239,7 +239,7 @@ class Acquisition:
     def _insert(self, first: int, last: int, state: DeliveryState, batch_first: int, batch_last: int) -> None:
         window = self._window
         if state is ACQUIRED:
-            run = LiveRun(first, last, ACQUIRED, 1, batch_first, batch_last)
+            run = Run(first, last, ACQUIRED, 1, batch_first, batch_last)
             run.member_id = self._member_id
             run.lock_expires_at_ms = self._deadline_ms
             run.lock_duration_ms = self._lock_duration_ms
@@ -248,7 +248,7 @@ class Acquisition:
             self.left -= last - first + 1
             self.acquired.append(AcquiredRange(first, last, 1, self._deadline_ms, self._lock_duration_ms))
         else:
-            run = LiveRun(first, last, AVAILABLE, 0, batch_first, batch_last)
+            run = Run(first, last, AVAILABLE, 0, batch_first, batch_last)
             window.waiting_count += last - first + 1
             window.mark_available(first)
             window.new_from = min(window.new_from, first)

@@ -27,7 +27,7 @@ from sharequeue_gateway.share_partition.outcomes import (
     not_held,
 )
 from sharequeue_gateway.share_partition.pending import PendingRecords
-from sharequeue_gateway.share_partition.restored_page import InvalidState
+from sharequeue_gateway.share_partition.restoring import InvalidState
 from sharequeue_gateway.share_partition.runs import (
     ACKNOWLEDGED,
     ACQUIRED,
@@ -308,7 +308,7 @@ class SharePartition(PendingRecords):
 
     def _note_durable(self, write: StateWrite) -> None:
         """A write of what memory had decided is durable: those records need no lock, unless they were taken again."""
-        for batch in write.state_batches:
+        for batch in write.state.batches:
             for run in self.overlapping(batch.first_offset, batch.last_offset):
                 inside = not run.durable and batch.first_offset <= run.first and run.last <= batch.last_offset
                 if inside and run.delivery_count == batch.delivery_count and run.state is not ACQUIRED:

@@ -18,9 +18,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from sharequeue.protocol.errors import ConcurrentTransactions, InvalidRecordState, InvalidRequest
-from sharequeue.protocol.types import AcknowledgeType, OffsetRange, Reason, SettledBatch, StateAnnotation
+from sharequeue.protocol.state import Note, StateBatch, StateBatches
+from sharequeue.protocol.types import AcknowledgeType, OffsetRange, Reason, SettledBatch
 from sharequeue_gateway.share_partition.outcomes import AcknowledgeCall, AcknowledgementBatch, Completed, not_held
-from sharequeue_gateway.share_partition.runs import ACQUIRED, DecidedWrite, Hold, Run
+from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, DecidedWrite, Hold, Run
 from sharequeue_gateway.share_partition.transitions import Transitions
 
 
@@ -116,7 +117,7 @@ class PendingRecords(Transitions):
     def end_hold(self, hold: Hold, *, ok: bool) -> Completed:
         """The outcome of the write of a hold is known. Refused, its records are held as before."""
         hold.durable = ok
-        hold.state_batches, hold.annotations = [], []  # a hold lives for as long as its transaction
+        hold.state = StateBatches()  # a hold lives for as long as its transaction
         if not ok:
             self._free(hold)
             self._forget(hold)
@@ -149,16 +150,16 @@ class PendingRecords(Transitions):
                 counts[batch.type] = counts.get(batch.type, 0) + part.size
                 self.settle(call, acknowledgement, batch.type, [part], part.first, part.last)
         write.fill(write.runs, self.delivery_complete_count)
-        let_go = 0
+        let_go, freed = 0, list[StateBatch]()
         for hold in holds:
             for run in self._free(hold):
                 let_go += run.size
                 first = max(run.first, self.start_offset)
                 if first <= run.last:
-                    write.annotations.append(
-                        StateAnnotation(first, run.last, run.delivery_count - 1, forgiven=run.forgiven)
-                    )
+                    note = Note(forgiven=run.forgiven)
+                    freed.append(StateBatch(first, run.last, int(AVAILABLE), run.delivery_count - 1, note))
             self._forget(hold)
+        write.state = StateBatches([*write.state.batches, *freed], write.state.texts)
         return Resolved(write, counts, let_go)
 
     def _free(self, hold: Hold) -> list[Run]:

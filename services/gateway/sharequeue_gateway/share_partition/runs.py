@@ -19,11 +19,12 @@ While the write of a change is under way the run is flagged (`Run.write`) and it
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from msgspec import Struct, structs
 
-from sharequeue.protocol.types import DeliveryState, GivenReason, OffsetRange, StateAnnotation, StateBatch
+from sharequeue.protocol.state import Given, Note, StateBatch, StateBatches
+from sharequeue.protocol.types import DeliveryState, GivenReason, OffsetRange
 
 AVAILABLE: Final = DeliveryState.AVAILABLE
 ACQUIRED: Final = DeliveryState.ACQUIRED
@@ -52,9 +53,6 @@ REJECTED: Final = "Offset rejected by client."
 LIMIT_EXCEEDED: Final = "Offset delivery count exceeded the threshold."
 
 
-MOST_APART: Final = 1000
-"""A write of more runs joins neighbours of one state and delivery count, as the share coordinator does with all."""
-
 NOT_FORGIVEN: Final = 0
 FORGIVEN: Final = 1
 UNSEEN: Final = 2
@@ -64,15 +62,6 @@ that a client gave back before it began."""
 
 class IllegalTransition(Exception):
     """A change of state that the table does not have: a fault of this program."""
-
-
-def _continues(batch: StateBatch, further: StateBatch) -> bool:
-    """Whether two state batches can be one."""
-    return (batch.last_offset + 1, batch.delivery_state, batch.delivery_count) == (
-        further.first_offset,
-        further.delivery_state,
-        further.delivery_count,
-    )
 
 
 class StateWrite:
@@ -86,37 +75,32 @@ class StateWrite:
     pends: ClassVar[bool] = False
     decided: ClassVar[bool] = False
 
-    __slots__ = ("annotations", "at_ms", "delivery_complete_count", "runs", "start_offset", "state_batches")
+    __slots__ = ("at_ms", "delivery_complete_count", "runs", "start_offset", "state")
 
     def __init__(self, start_offset: int, at_ms: int) -> None:
         self.start_offset = start_offset
         self.at_ms = at_ms
         self.delivery_complete_count = 0
-        self.state_batches: list[StateBatch] = []
-        self.annotations: list[StateAnnotation] = []
+        self.state = StateBatches()
         self.runs: list[Run] = []
 
     def fill(self, runs: Sequence["Run"], delivery_complete_count: int) -> None:
         """Set the content of the write: the states of `runs`, cut at the start offset, with reasons, delays and
         what is forgiven."""
         self.delivery_complete_count = delivery_complete_count
-        batches, joins = self.state_batches, len(runs) > MOST_APART
+        batches, texts = list[StateBatch](), dict[str, int]()
         for run in runs:
             if run.last < self.start_offset:
                 continue
             first = max(run.first, self.start_offset)
-            batch = StateBatch(first, run.last, int(run.state), run.delivery_count)
-            if joins and batches and _continues(batches[-1], batch):
-                batch = structs.replace(batch, first_offset=batches.pop().first_offset)
-            batches.append(batch)
             forgiven = 0 if run.state in TERMINAL else run.forgiven
+            note = given = None
             if run.reason is not None or run.available_at_ms or forgiven:
-                delayed_to_ms, reason, at_ms = run.available_at_ms or None, None, None
                 if run.reason is not None:
-                    reason, at_ms = run.reason.reason, run.reason.at_ms or None
-                self.annotations.append(
-                    StateAnnotation(first, run.last, run.delivery_count, delayed_to_ms, reason, forgiven, at_ms)
-                )
+                    given = Given(texts.setdefault(str(run.reason.reason), len(texts)), run.reason.at_ms)
+                note = Note(run.available_at_ms, given, forgiven)
+            batches.append(StateBatch(first, run.last, int(run.state), run.delivery_count, note))
+        self.state = StateBatches(batches, list(texts))
 
 
 class Hold(StateWrite):
@@ -128,24 +112,23 @@ class Hold(StateWrite):
 
     pends = True
 
-    __slots__ = ("durable", "ranges", "transaction_id")
+    __slots__ = ("_batches", "durable", "ranges", "transaction_id")
 
     def __init__(self, start_offset: int, transaction_id: str, at_ms: int, *, durable: bool = False) -> None:
         super().__init__(start_offset, at_ms)
         self.transaction_id = transaction_id
         self.durable = durable
         self.ranges: list[OffsetRange] = []
+        self._batches: list[StateBatch] = []
+        self.state = StateBatches(self._batches)
 
     def add(self, run: "Run") -> None:
         """Flag a run, and have the state say that it is pending: with the delivery before this one."""
         run.write = self
         self.ranges.append(OffsetRange(run.first, run.last))
         if not self.durable:
-            before = run.delivery_count - 1
-            self.state_batches.append(StateBatch(run.first, run.last, int(AVAILABLE), before))
-            self.annotations.append(
-                StateAnnotation(run.first, run.last, before, forgiven=run.forgiven, transaction_id=self.transaction_id)
-            )
+            note = Note(forgiven=run.forgiven, transaction_id=self.transaction_id)
+            self._batches.append(StateBatch(run.first, run.last, int(AVAILABLE), run.delivery_count - 1, note))
 
 
 class DecidedWrite(StateWrite):
@@ -170,10 +153,7 @@ class Run(Struct, gc=False, eq=False):
     the reasons of deliveries before that one, the oldest first. `write`: the write that makes its last change of state
     durable, while it is under way.
 
-    Nobody will change a finished run that was restored, and nothing is said about it. So it is no `LiveRun` and a third
-    as large: what it does not store is the same for all of them.
-
-    The garbage collector does not look at runs: a window may have 250,000, and a pass over them would stop the event
+    The garbage collector does not look at runs: a gateway may have 500,000, and a pass over them would stop the event
     loop for longer than all other work. So the cycle of a run and its write is broken by hand: the code that ends a
     write empties its `runs`.
     """
@@ -182,38 +162,21 @@ class Run(Struct, gc=False, eq=False):
     last: int
     state: DeliveryState
     delivery_count: int
-    if TYPE_CHECKING:  # fields of a LiveRun
-        batch_first: int = 0
-        batch_last: int = 0
-        durable: bool = False
-        forgiven: int = 0
-        unseen: int = 0
-        forgiving: int = NOT_FORGIVEN
-        released: bool = False
-        member_id: str | None = None
-        lock_expires_at_ms: int = 0
-        lock_duration_ms: int = 0
-        available_at_ms: int = 0
-        reason: GivenReason | None = None
-        earlier: tuple[GivenReason, ...] = ()
-        cause: str | None = None
-        write: StateWrite | None = None
-    else:
-        batch_first: ClassVar = -1
-        batch_last: ClassVar = -1
-        durable: ClassVar = True
-        forgiven: ClassVar = 0
-        unseen: ClassVar = 0
-        forgiving: ClassVar = NOT_FORGIVEN
-        released: ClassVar = False
-        member_id: ClassVar = None
-        lock_expires_at_ms: ClassVar = 0
-        lock_duration_ms: ClassVar = 0
-        available_at_ms: ClassVar = 0
-        reason: ClassVar = None
-        earlier: ClassVar = ()
-        cause: ClassVar = None
-        write: ClassVar = None
+    batch_first: int = 0
+    batch_last: int = 0
+    durable: bool = False
+    forgiven: int = 0
+    unseen: int = 0
+    forgiving: int = NOT_FORGIVEN
+    released: bool = False
+    member_id: str | None = None
+    lock_expires_at_ms: int = 0
+    lock_duration_ms: int = 0
+    available_at_ms: int = 0
+    reason: GivenReason | None = None
+    earlier: tuple[GivenReason, ...] = ()
+    cause: str | None = None
+    write: StateWrite | None = None
 
     @property
     def size(self) -> int:
@@ -255,26 +218,6 @@ class Run(Struct, gc=False, eq=False):
             self.write.runs.append(right)
         self.last = offset - 1 if offset - 1 > self.first else self.first  # a single record has one number in memory
         return right
-
-
-class LiveRun(Run, gc=False, eq=False):
-    """A run with a field for everything that can be said about it."""
-
-    batch_first: int = 0
-    batch_last: int = 0
-    durable: bool = False
-    forgiven: int = 0
-    unseen: int = 0
-    forgiving: int = NOT_FORGIVEN
-    released: bool = False
-    member_id: str | None = None
-    lock_expires_at_ms: int = 0
-    lock_duration_ms: int = 0
-    available_at_ms: int = 0
-    reason: GivenReason | None = None
-    earlier: tuple[GivenReason, ...] = ()
-    cause: str | None = None
-    write: StateWrite | None = None
 
 
 class DeadLetter(NamedTuple):

@@ -7,9 +7,8 @@ there. The page of this folder draws a window with both.
 """
 
 import heapq
-from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from operator import attrgetter
 
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -20,8 +19,6 @@ from sharequeue_gateway.share_partition.runs import ARCHIVED, AVAILABLE, REJECTE
 
 _first = attrgetter("first")
 _HEAP_SLACK = 64
-_PACKED_AT_ONCE = 2048
-_MARKED_AT_ONCE = 5000
 _NEAR = 32
 """One read covers up to this many offsets that cannot be acquired. If there are more, two reads go around them."""
 
@@ -32,8 +29,6 @@ class Window:
     __slots__ = (
         "_available",
         "_deadlines",
-        "_packed",
-        "_packed_count",
         "_reasons",
         "config",
         "crowded",
@@ -84,10 +79,6 @@ class Window:
         """The first offsets of the runs that can be acquired, ascending."""
         self._deadlines: list[tuple[int, int, int]] = []
         """A heap of (deadline, first offset, last offset)."""
-        self._packed: list[tuple[int, int, array[int], int]] | None = None
-        """A heap of arrays of such deadlines, each sorted: (next deadline, its place, array, numbers of each).
-        Single offsets have two numbers, ranges three."""
-        self._packed_count = 0
         self._reasons: Reasons | None = None
 
     # The present state
@@ -139,13 +130,13 @@ class Window:
         if self.gap_start >= 0 and run.last > self.gap_end:
             self.gap_start = self.gap_end = -1
 
-    def append_runs(self, runs: Sequence[Run]) -> None:
-        """Add runs, ascending, behind all others. The caller counts them, and marks those that can be acquired."""
+    def restore(self, runs: list[Run], deadlines: list[tuple[int, int, int]]) -> None:
+        """Take the runs of an earlier leader, ascending, with the ends of their locks and delays. They are counted."""
+        self.runs, self._deadlines = runs, deadlines
+        heapq.heapify(deadlines)
+        self._available = [run.first for run in runs if run.acquirable]
         if runs:
-            self.runs += runs
             self.end_offset = runs[-1].last
-            if self.end_offset > self.gap_end:
-                self.gap_start = self.gap_end = -1
 
     # Next fetch offset
 
@@ -160,17 +151,6 @@ class Window:
         index = bisect_left(self._available, first)
         if index < len(self._available) and self._available[index] == first:
             del self._available[index]
-
-    def mark_all(self) -> Iterator[None]:
-        """Note which runs can be acquired, after a load has inserted runs without marking them; in steps."""
-        self._available = []
-        for first in range(0, len(self.runs), _MARKED_AT_ONCE):
-            self._available += [
-                run.first
-                for run in self.runs[first : first + _MARKED_AT_ONCE]
-                if run.state is AVAILABLE and run.write is None and not run.available_at_ms  # as Run.acquirable
-            ]
-            yield
 
     def available_of_batch(self, index: int, last: int) -> list[Run]:
         """The acquirable runs of one in-flight batch, from the run at `index` up to the offset `last`."""
@@ -281,64 +261,25 @@ class Window:
     # Time
 
     def time_lock(self, deadline_ms: int, first: int, last: int) -> None:
-        if len(self._deadlines) + self._packed_count > _HEAP_SLACK + 2 * len(self.runs):
+        if len(self._deadlines) > _HEAP_SLACK + 2 * len(self.runs):
             self._deadlines = [
                 (run.lock_expires_at_ms or run.available_at_ms, run.first, run.last)
                 for run in self.runs
                 if run.lock_expires_at_ms or run.available_at_ms
             ]
             heapq.heapify(self._deadlines)
-            self._packed, self._packed_count = None, 0
-        elif len(self._deadlines) >= _PACKED_AT_ONCE:
-            self._pack()
         heapq.heappush(self._deadlines, (deadline_ms, first, last))
-
-    def time_locks(self, deadlines: list[tuple[int, int, int]]) -> None:
-        """As `time_lock`, for many. The list is of no use afterwards."""
-        self._deadlines += deadlines
-        deadlines.clear()
-        if len(self._deadlines) >= _PACKED_AT_ONCE:
-            self._pack()
-        else:
-            heapq.heapify(self._deadlines)
-
-    def _pack(self) -> None:
-        """Move the deadlines from the heap to a sorted array, which needs a third of the memory."""
-        ordered = sorted(self._deadlines)
-        width = 3 if [first for _, first, last in ordered if first != last] else 2
-        numbers = [number for deadline in ordered for number in deadline[:width]]
-        deadlines = array("q", numbers)  # of a list: exactly of its size
-        if self._packed is None:
-            self._packed = []
-        heapq.heappush(self._packed, (deadlines[0], 0, deadlines, width))
-        self._packed_count += len(self._deadlines)
-        self._deadlines.clear()
 
     def next_deadline_ms(self) -> int | None:
         """The time at which the next lock or delay may end. It is never late, but may be of a lock that has already
         ended."""
         if not self.held_count and not self.delayed_count:
             self._deadlines.clear()
-            self._packed, self._packed_count = None, 0
-        heap, packed = self._deadlines, self._packed
-        if packed and (not heap or packed[0][0] < heap[0][0]):
-            return packed[0][0]
-        return heap[0][0] if heap else None
+        return self._deadlines[0][0] if self._deadlines else None
 
     def pop_due(self, now_ms: int) -> tuple[int, int] | None:
         """A range in which something may be due."""
-        heap, packed = self._deadlines, self._packed
-        if packed and (not heap or packed[0][0] < heap[0][0]):
-            deadline_ms, place, deadlines, width = packed[0]
-            if deadline_ms > now_ms:
-                return None
-            self._packed_count -= 1
-            following = place + width
-            if following < len(deadlines):
-                heapq.heapreplace(packed, (deadlines[following], following, deadlines, width))
-            else:
-                heapq.heappop(packed)
-            return deadlines[place + 1], deadlines[place + width - 1]
+        heap = self._deadlines
         if not heap or heap[0][0] > now_ms:
             return None
         _, first, last = heapq.heappop(heap)

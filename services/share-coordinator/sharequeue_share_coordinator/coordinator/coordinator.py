@@ -20,8 +20,7 @@ from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.operations import Decided, Operation, WaitingRequest
 from sharequeue_share_coordinator.coordinator.state_cache import CachedPartition, StateCache
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.row_format import encode_row
-from sharequeue_share_coordinator.share_state.rows import TOMBSTONE, UPDATE, replay, snapshot_due
+from sharequeue_share_coordinator.share_state.rows import PART, TOMBSTONE, UPDATE, encode_row, replay
 from sharequeue_share_coordinator.share_state.shard import Decision
 from sharequeue_share_coordinator.store import StoredRow
 
@@ -29,6 +28,8 @@ log = logging.getLogger(__name__)
 
 REQUESTS_PER_COMMIT: Final = 2000
 TRY_WRITE: Final = f"INSERT INTO share_state.share_records (key_id, kind, record) VALUES (-1, 0, {SOME_BYTES})"
+MOST_ENCODED_HERE: Final = 2000
+"""Batches. The row of more is encoded in a thread, so that the event loop does not stop."""
 MOST_LOGGED: Final = 20
 """Request ids in one log line."""
 
@@ -44,20 +45,13 @@ class ShareCoordinator:
         *,
         updates_per_snapshot: int,
         max_cached: int,
-        sized: bool = True,
     ) -> None:
-        """`sized`: whether bytes decide, beside the number of updates, when a snapshot is due."""
         self._connect = connect
         self.health = PostgresHealth(connect, TRY_WRITE)
         self._ownership = ownership
         self.time_line: Final = time_line
         self._updates_per_snapshot = updates_per_snapshot
-        self.states = StateCache(
-            ownership, updates_per_snapshot=updates_per_snapshot, max_cached=max_cached, sized=sized
-        )
-        self._sized = sized
-        self._large: dict[SharePartitionKey, None] = {}
-        self._large_due = asyncio.Event()
+        self.states = StateCache(ownership, updates_per_snapshot=updates_per_snapshot, max_cached=max_cached)
         self._gathered: list[WaitingRequest] = []
         self._wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection: Any = None
@@ -147,7 +141,7 @@ class ShareCoordinator:
         damaged = await self._load(gathered)
         if damaged is None:
             return
-        decided = self._decide(gathered, damaged)
+        decided = await self._decide(gathered, damaged)
         started = time.perf_counter()
         if decided.rows and not await self._append(gathered, decided):
             return
@@ -179,7 +173,7 @@ class ShareCoordinator:
             await self._refuse(gathered, meaning, "the state cannot be read")
             return None
 
-    def _decide(
+    async def _decide(
         self, gathered: Sequence[WaitingRequest], damaged: Mapping[SharePartitionKey, CachedPartition]
     ) -> Decided:
         """Decide every operation, each on the state that the ones before it leave. Changes no state."""
@@ -205,15 +199,13 @@ class ShareCoordinator:
                     assert entry.key_id is not None, (
                         "only Initialize decides a row without a state, and it makes the key"
                     )
-                    record = encode_row(row)
-                    decided.states[key] = replay(
-                        state, row, self._updates_per_snapshot, len(record) if self._sized else 0
-                    )
-                    decided.rows.append(
-                        StoredRow(entry.key_id, row.kind, record, row.covers or None, row.snapshot_id or None)
-                    )
+                    large = len(row.batches) > MOST_ENCODED_HERE
+                    stored, records = await asyncio.to_thread(encode_row, row) if large else encode_row(row)
+                    decided.states[key] = replay(state, stored, self._updates_per_snapshot, sum(map(len, records)))
+                    decided.rows.append(StoredRow(entry.key_id, stored.kind, records[0]))
+                    decided.rows += [StoredRow(entry.key_id, PART, record) for record in records[1:]]
                     decided.epochs[entry.shard] = owned
-                    if row.kind == TOMBSTONE:
+                    if stored.kind == TOMBSTONE:
                         decided.deleted[key] = entry.key_id
                 results.append(result)
             decided.results.append(results)
@@ -222,7 +214,7 @@ class ShareCoordinator:
     async def _append(self, gathered: Sequence[WaitingRequest], decided: Decided) -> bool:
         """Store the rows. Returns: whether they are durable; if not, the requests are answered or committed again."""
         try:
-            decided.last_seqs = await store.append(self._connection, dict(sorted(decided.epochs.items())), decided.rows)
+            stored = await store.append(self._connection, dict(sorted(decided.epochs.items())), decided.rows)
             check_replicated(self._connection)
         except FAULTS as fault:
             meaning = self.health.note(fault)
@@ -233,7 +225,7 @@ class ShareCoordinator:
             self.states.discard(decided.states)
             self._fail(gathered, CoordinatorNotAvailable, "the write is not known to be durable", meaning)
             return False
-        if decided.last_seqs is None:
+        if not stored:
             self._ownership.look_again()
             self._answer_all(gathered, NotCoordinator, "another share coordinator took over")
             return False
@@ -246,32 +238,8 @@ class ShareCoordinator:
             if entry is None:  # the shard was lost since, or the rows could not be read
                 continue
             entry.state = state
-            if entry.key_id is not None and decided.last_seqs is not None:
-                entry.last_seq = decided.last_seqs.get(entry.key_id, entry.last_seq)
-            if state is None:
-                continue
-            if snapshot_due(state, self._updates_per_snapshot) and state.large:
-                self.snapshot_later(key)
-            else:  # one was perhaps due while the last one was being written
-                self._large.pop(key, None)
         self._superseded.update(row.key_id for row in decided.rows if row.kind != UPDATE)
         self._deleted.update(decided.deleted)
-
-    # Large snapshots
-
-    def snapshot_later(self, key: SharePartitionKey) -> None:
-        """Have a large snapshot of this share-partition written."""
-        self._large[key] = None
-        self._large_due.set()
-
-    async def next_large(self) -> SharePartitionKey:
-        """Wait for a share-partition whose large snapshot is due."""
-        while not self._large:
-            self._large_due.clear()
-            await self._large_due.wait()
-        key = next(iter(self._large))
-        del self._large[key]
-        return key
 
     # Failures
 

@@ -4,14 +4,12 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
-from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
@@ -97,21 +95,16 @@ class Housekeeping:
         cold = await store.cold_keys(connection, self._cold_interval_ms, KEYS_PER_READ)
         own = [key for key in cold if self._coordinator.states.shard_of(key) in self._ownership.owned]
         if own:
-            await self._coordinator.submit([Operation(key, partial(self._cold_snapshot, key), False) for key in own])
+            await self._coordinator.submit([Operation(key, self._cold_snapshot, False) for key in own])
         if PRUNING_SHARD in self._ownership.owned:
-            await store.remove_lost_parts(connection)
             removed, last = await store.prune(connection)
             metrics.PRUNED_ROWS.inc(removed)
             metrics.LAST_PRUNED.set(last)
         self._coordinator.remove_later(await store.keys_without_state(connection, KEYS_PER_REMOVAL))
 
-    def _cold_snapshot(self, key: SharePartitionKey, state: KeyState | None) -> Decision:
+    def _cold_snapshot(self, state: KeyState | None) -> Decision:
         now_ms = self._clock.now_ms()
         if state is None:
-            return Decision(shard.done(0))
-        if state.large:
-            if shard.is_cold(state, self._cold_interval_ms, now_ms):
-                self._coordinator.snapshot_later(key)
             return Decision(shard.done(0))
         return Decision(shard.done(0), shard.cold_snapshot(state, self._cold_interval_ms, now_ms))
 

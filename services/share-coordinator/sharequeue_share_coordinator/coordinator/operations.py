@@ -39,7 +39,5 @@ class Decided:
     """The states once the rows are durable. Later requests of the same commit are decided on these."""
     epochs: dict[int, int] = field(default_factory=dict)
     """The owner epochs to write under, by shard."""
-    last_seqs: dict[int, int] | None = None
-    """Once the rows are durable: the last sequence number of each key."""
     deleted: dict[SharePartitionKey, int] = field(default_factory=dict)
     """The keys that get a tombstone, and their ids."""

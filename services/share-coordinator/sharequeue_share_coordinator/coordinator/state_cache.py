@@ -24,15 +24,11 @@ MOST_REPLAYED_HERE: Final = 64 * 1024
 
 
 class CachedPartition:
-    """A share-partition in memory. `key_id`: None if the database has no such key. `state`: None if it has no state.
+    """A share-partition in memory. `key_id`: None if the database has no such key. `state`: None if it has no state."""
 
-    `last_seq`: the sequence number of the last row that the state holds.
-    """
+    __slots__ = ("key_id", "shard", "state")
 
-    __slots__ = ("key_id", "last_seq", "shard", "state")
-
-    def __init__(self, shard: int, key_id: int | None, state: KeyState | None, last_seq: int) -> None:
-        self.last_seq = last_seq
+    def __init__(self, shard: int, key_id: int | None, state: KeyState | None) -> None:
         self.shard = shard
         self.key_id = key_id
         self.state = state
@@ -41,8 +37,7 @@ class CachedPartition:
 class StateCache:
     """The entries by key, the one used last at the end."""
 
-    def __init__(self, ownership: Ownership, *, updates_per_snapshot: int, max_cached: int, sized: bool) -> None:
-        self._sized = sized
+    def __init__(self, ownership: Ownership, *, updates_per_snapshot: int, max_cached: int) -> None:
         self._ownership = ownership
         self._updates_per_snapshot = updates_per_snapshot
         self._max_cached = max_cached
@@ -94,7 +89,7 @@ class StateCache:
     async def _state(self, found: store.LoadedKey | None) -> KeyState | None:
         if found is None:
             return None
-        replay = partial(store.state_of, found, self._updates_per_snapshot, sized=self._sized)
+        replay = partial(store.state_of, found, self._updates_per_snapshot)
         return await asyncio.to_thread(replay) if found.size > MOST_REPLAYED_HERE else replay()
 
     async def _keep(
@@ -110,10 +105,7 @@ class StateCache:
             self.entries.pop(key, None)
         if self._ownership.owned.get(shard) != served[shard]:
             return None  # the shard was lost during the load: another owner may have written since
-        rows = found.rows if found else ()
-        entry = CachedPartition(
-            shard, found.key_id if found else None, state, max((row.seq for row in rows), default=0)
-        )
+        entry = CachedPartition(shard, found.key_id if found else None, state)
         if state is not None and state.damage:
             return entry
         self.entries[key] = entry

@@ -1,35 +1,16 @@
-"""What a state keeps about a range of records beside their delivery state and count. Pure.
+"""What becomes of the notes of a state when a write comes, and which texts a state keeps. Pure.
 
-A note has fields of two kinds, and the kind decides how long a field lives:
-
-    of one delivery   `available_at_ms`, `reason`    until the delivery count rises; an incoming note replaces both
-    lasting           `forgiven`                     until the record is finished; the larger value wins
-                      `earlier`                      until the record is finished; a reason joins it when its delivery
-                                                     count has risen
-    pending           `transaction_id`               as one of one delivery, but it replaces no other field: the last
-                                                     delivery has ended, and the transaction decides about the next one
-
-To add a field: add it to `StateAnnotation` (`sharequeue/protocol/types.py`) with a default that means "nothing", then
-here to `Rest`, `make_note`, `note_of` and `annotation_of`, and to `combined` beside the fields that live as long.
+The page of `sharequeue/protocol/state.py` has the fields, and says how long each of them lives.
 """
 
-import functools
-import sys
-from collections.abc import Set
+from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
+from sharequeue.protocol.state import NOTHING, Given, Note, StateBatch, renumbered, texts_in
+from sharequeue.protocol.types import REASON_STEP_MS, DeliveryState, with_reason
 
-from sharequeue.protocol.state_columns import STEP_MS, steps
-from sharequeue.protocol.types import (
-    REASON_STEP_MS,
-    DeliveryState,
-    GivenReason,
-    Reason,
-    StateAnnotation,
-    with_reason,
-)
-
+DELAY_STEP_MS: Final = 100
+"""Ends of delays are kept in steps of so many milliseconds, rounded up: never early."""
 MOST_REASONS: Final = 256
 """Different texts in one share-partition, the last of them `TOO_MANY`."""
 MOST_REASON_BYTES: Final = 64 * 1024
@@ -38,94 +19,6 @@ SHORT_REASON: Final = 100
 TOO_MANY: Final = "(too many reasons)"
 
 FINISHED: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
-
-
-class Given(Struct, frozen=True, gc=False):
-    """A reason, and when a client gave it; 0: that is not known. `given` makes them."""
-
-    text: str
-    at_ms: int = 0
-
-
-@functools.lru_cache(maxsize=1024)
-def given(text: str, at_ms: int = 0) -> Given:
-    """A reason that is in memory once: many records get the same one at the same time, and a text many times."""
-    return Given(sys.intern(text), at_ms)
-
-
-class Rest(Struct, frozen=True, gc=False):
-    """What few notes have. `forgiven`: the deliveries that were never begun. `earlier`: the reasons of earlier
-    deliveries, the oldest first. `transaction_id`: the transaction on which the next delivery is pending."""
-
-    forgiven: int
-    earlier: tuple[Given, ...]
-    transaction_id: str | None
-
-
-class Note(Struct, frozen=True, gc=False):
-    """`available_at_ms`: the end of a delay, 0 without one. `make_note` makes them."""
-
-    available_at_ms: int = 0
-    reason: Given | None = None
-    rest: Rest | None = None
-
-    @property
-    def forgiven(self) -> int:
-        return 0 if self.rest is None else self.rest.forgiven
-
-    @property
-    def earlier(self) -> tuple[Given, ...]:
-        return () if self.rest is None else self.rest.earlier
-
-    @property
-    def transaction_id(self) -> str | None:
-        return None if self.rest is None else self.rest.transaction_id
-
-
-NOTHING: Final = Note()
-
-
-def make_note(
-    available_at_ms: int = 0,
-    reason: Given | None = None,
-    forgiven: int = 0,
-    earlier: tuple[Given, ...] = (),
-    transaction_id: str | None = None,
-) -> Note:
-    """A note. Those that say the same are equal."""
-    if forgiven or earlier or transaction_id is not None:
-        return Note(available_at_ms, reason, Rest(forgiven, earlier, transaction_id))
-    return Note(available_at_ms, reason)
-
-
-def note_of(annotation: StateAnnotation) -> Note:
-    reason = annotation.reason
-    return make_note(
-        annotation.available_at_ms or 0,
-        None if reason is None else given(str(reason), annotation.reason_at_ms or 0),
-        annotation.forgiven,
-        earlier_of(annotation),
-        None if annotation.transaction_id is None else sys.intern(annotation.transaction_id),
-    )
-
-
-def earlier_of(annotation: StateAnnotation) -> tuple[Given, ...]:
-    return tuple(given(str(each.reason), each.at_ms) for each in annotation.earlier_reasons)
-
-
-def annotation_of(first_offset: int, last_offset: int, delivery_count: int, note: Note) -> StateAnnotation:
-    reason = note.reason
-    return StateAnnotation(
-        first_offset,
-        last_offset,
-        delivery_count,
-        note.available_at_ms or None,
-        None if reason is None else Reason(reason.text),
-        note.forgiven,
-        None if reason is None else reason.at_ms or None,
-        tuple(GivenReason(Reason(each.text), each.at_ms) for each in note.earlier),
-        note.transaction_id,
-    )
 
 
 def combined(
@@ -151,49 +44,53 @@ def combined(
     if incoming_lives and kept_lives and (before.transaction_id is not None or transaction_id is not None):
         source = before  # what becomes pending, or is let go, is not delivered in between
     lasting = (0, ()) if finished else (forgiven, earlier)
-    note = make_note(source.available_at_ms, source.reason, *lasting, transaction_id)
+    note = Note(source.available_at_ms, source.reason, *lasting, transaction_id)
     if note == NOTHING:
         return None
     return kept if note == kept else note
 
 
-def bounded(annotations: list[StateAnnotation], known: Set[str]) -> list[StateAnnotation]:
-    """Annotations of a write as they are kept: times in whole steps,
-    and reasons within the bounds of a share-partition.
-
-    A write brings no earlier reasons: the state has kept them.
+def taken(
+    batches: Sequence[StateBatch], texts: Sequence[str], known: Sequence[str]
+) -> tuple[list[StateBatch], list[str]]:
+    """The batches of a write as a state keeps them: times in whole steps, texts within the bounds of a share-partition.
 
     Args:
-        known: the reasons that are kept already. A further one that exceeds the bounds is cut to its first 100
-            characters; if that exceeds them too, it becomes "(too many reasons)".
+        texts: those that the batches name. known: those of the state. A further one that exceeds the bounds is cut to
+            its first 100 characters; if that exceeds them too, it becomes "(too many reasons)".
+    Returns: the batches, which name the texts of the state, and the texts to add to these.
     """
-    if not annotations:
-        return annotations
-    texts = set(known)
-    size = -1
-    kept = []
-    for annotation in annotations:
-        reason = None if annotation.reason is None else str(annotation.reason)
-        if reason is not None and reason not in texts:
-            size = sum(len(text.encode()) for text in texts) if size < 0 else size
-            for text in (reason, reason[:SHORT_REASON], TOO_MANY):
-                added = 0 if text in texts else len(text.encode())
-                reason = text
-                if not added or (len(texts) < MOST_REASONS - 1 and size + added <= MOST_REASON_BYTES - len(TOO_MANY)):
-                    break
-            if reason not in texts:
-                texts.add(reason)
-                size += len(reason.encode())
-        kept.append(
-            StateAnnotation(
-                annotation.first_offset,
-                annotation.last_offset,
-                annotation.delivery_count,
-                steps(annotation.available_at_ms) * STEP_MS or None,
-                None if reason is None else Reason(reason),
-                annotation.forgiven,
-                None if reason is None else (annotation.reason_at_ms or 0) // REASON_STEP_MS * REASON_STEP_MS or None,
-                transaction_id=annotation.transaction_id,
-            )
-        )
-    return kept
+    places = {text: place for place, text in enumerate(known)}
+    renamed = [_place(text, places) for text in texts]
+    return [_in_steps(renumbered(batch, renamed)) for batch in batches], list(places)[len(known) :]
+
+
+def _place(text: str, places: dict[str, int]) -> int:
+    """The place of a text, or of the one that stands for it, among those of a state. A new one is added."""
+    if text in places:
+        return places[text]
+    left = MOST_REASON_BYTES - len(TOO_MANY) - sum(len(each.encode()) for each in places)
+    for kept in (text, text[:SHORT_REASON], TOO_MANY):
+        if kept in places or kept == TOO_MANY or (len(places) < MOST_REASONS - 1 and len(kept.encode()) <= left):
+            break
+    return places.setdefault(kept, len(places))
+
+
+def _in_steps(batch: StateBatch) -> StateBatch:
+    note = batch.note
+    if note is None or not (note.available_at_ms or note.reason):
+        return batch
+    until_ms = -(-note.available_at_ms // DELAY_STEP_MS) * DELAY_STEP_MS
+    reason = note.reason and Given(note.reason.text, note.reason.at_ms // REASON_STEP_MS * REASON_STEP_MS)
+    note = Note(until_ms, reason, note.forgiven, note.earlier, note.transaction_id)
+    return StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count, note)
+
+
+def without_unused_texts(batches: Sequence[StateBatch], texts: Sequence[str]) -> tuple[Sequence[StateBatch], list[str]]:
+    """The batches with a table of the texts that one of them names."""
+    notes = {id(batch.note): batch.note for batch in batches if batch.note is not None}
+    used = sorted({place for note in notes.values() for place in texts_in(note)})
+    if len(used) == len(texts):
+        return batches, list(texts)
+    places = {place: number for number, place in enumerate(used)}
+    return [renumbered(batch, places) for batch in batches], [texts[place] for place in used]

@@ -3,7 +3,7 @@
 Source: Kafka ShareCoordinatorShard.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -16,31 +16,21 @@ from sharequeue.protocol.errors import (
     InvalidRequest,
 )
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
+from sharequeue.protocol.state import StateBatches, texts_in
 from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
 )
-from sharequeue_share_coordinator.share_state.batch_list import BatchList
-from sharequeue_share_coordinator.share_state.changes import changes_between
-from sharequeue_share_coordinator.share_state.columns import page_from
-from sharequeue_share_coordinator.share_state.notes import FINISHED, bounded
-from sharequeue_share_coordinator.share_state.row_format import encode_changes
-from sharequeue_share_coordinator.share_state.rows import (
-    LARGE_SNAPSHOT,
-    SNAPSHOT,
-    TOMBSTONE,
-    UPDATE,
-    Base,
-    Covered,
-    KeyState,
-    Row,
-    base_serves,
-    snapshot_due,
-)
-from sharequeue_share_coordinator.share_state.state_batches import combine_state_batches
+from sharequeue_share_coordinator.share_state.batch_list import from_offset, updated
+from sharequeue_share_coordinator.share_state.notes import FINISHED, taken
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, snapshot_due
 
 READ_PAGE_BYTES: Final = 1 << 17
-"""The state in one answer to a caller that takes pages, as JSON, roughly."""
+"""The state in one answer, as JSON, roughly."""
+BATCH_BYTES: Final = 24
+"""Of a batch as JSON, roughly; then what a note adds, and each reason in it."""
+NOTE_BYTES: Final = 24
+GIVEN_BYTES: Final = 18
 
 
 class Decision(NamedTuple):
@@ -99,7 +89,7 @@ def form_fault(
         return fault(request.partition, InvalidRequest, "leader_epoch must be present and must not be negative")
     if state_epoch and (request.state_epoch is None or request.state_epoch < 0):
         return fault(request.partition, InvalidRequest, "state_epoch must be present and must not be negative")
-    for batch in request.state_batches:
+    for batch in request.state.batches:
         if batch.last_offset < batch.first_offset:
             wrong = f"the state batch {batch.first_offset} to {batch.last_offset} ends before it begins"
             return fault(request.partition, InvalidRequest, wrong)
@@ -159,7 +149,7 @@ def read(
     row: Row | None = None
     version = version_of(state.snapshot_epoch, state.updates)
     if leader_epoch > state.recorded_leader_epoch:
-        if snapshot_due(state, updates_per_snapshot) and not state.large:
+        if snapshot_due(state, updates_per_snapshot):
             row = _snapshot(state, now_ms, leader_epoch=leader_epoch)
             version = version_of(state.snapshot_epoch + 1, 0)
         else:
@@ -170,7 +160,7 @@ def read(
                 delivery_complete_count=state.delivery_complete_count,
             )
             version += 1
-    page, next_offset = page_from(state.batches, request.from_offset, page_bytes)
+    page, next_offset = page_of(state, request.from_offset, page_bytes)
     result = PartitionStateResult(
         partition=request.partition,
         error_code=0,
@@ -180,7 +170,7 @@ def read(
         next_offset=next_offset,
         version=version,
         store=store,
-        page=page,
+        state=page,
     )
     return Decision(result, row)
 
@@ -215,26 +205,23 @@ def write(
         return topic
     start_offset = max(request.start_offset, state.start_offset)
     count = _delivery_complete_count(state, request)
-    annotations = bounded(request.annotations, state.reasons)
+    batches, texts = taken(request.state.batches, request.state.texts, state.texts)
     result = done(request.partition)
     result.store = store
     raised = leader_epoch if leader_epoch > state.recorded_leader_epoch else -1
-    update = not snapshot_due(state, updates_per_snapshot) or state.large
-    if update and state_epoch == state.state_epoch:
+    if not snapshot_due(state, updates_per_snapshot) and state_epoch == state.state_epoch:
         result.version = version_of(state.snapshot_epoch, state.updates + 1)
-        state_batches = combine_state_batches([], request.state_batches, start_offset)
         row = Row(
             kind=UPDATE,
             snapshot_epoch=state.snapshot_epoch,
             leader_epoch=raised,
             start_offset=start_offset,
             delivery_complete_count=count,
-            state_batches=state_batches,
-            annotations=annotations,
+            batches=batches,
+            texts=texts,
         )
         return Decision(result, row)
     result.version = version_of(state.snapshot_epoch + 1, 0)
-    batches = state.batches.updated(request.state_batches, annotations, start_offset)
     row = Row(
         kind=SNAPSHOT,
         snapshot_epoch=state.snapshot_epoch + 1,
@@ -243,12 +230,33 @@ def write(
         recorded_leader_epoch=leader_epoch,
         start_offset=start_offset,
         delivery_complete_count=count,
-        state_batches=batches.state_batches(),
-        annotations=batches.annotations(),
+        batches=updated(state.batches, batches, start_offset),
+        texts=[*state.texts, *texts],
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,
     )
     return Decision(result, row)
+
+
+def page_of(state: KeyState, offset: int, size: int) -> tuple[StateBatches, int | None]:
+    """The batches that end at or behind an offset, up to a size in bytes, but at least one.
+
+    Returns: also where the next page begins; None: this is the last one. Texts that no batch of the page names are "".
+    """
+    batches, named = from_offset(state.batches, offset), set[int]()
+    count = 0
+    for batch in batches:
+        if size <= 0:
+            break
+        count += 1
+        size -= BATCH_BYTES
+        if batch.note is not None:
+            places = texts_in(batch.note)
+            size -= NOTE_BYTES + GIVEN_BYTES * len(places) + sum(len(state.texts[new]) for new in {*places} - named)
+            named.update(places)
+    texts = [text if place in named else "" for place, text in enumerate(state.texts)] if named else ()
+    next_offset = batches[count].first_offset if count < len(batches) else None
+    return StateBatches(batches[:count], texts), next_offset
 
 
 def version_of(snapshot_epoch: int, updates: int) -> int:
@@ -306,7 +314,7 @@ def read_summary(state: KeyState | None, request: PartitionState, topic: Decisio
 
 def _unfinished_offset(state: KeyState, start_offset: int) -> int:
     offset = start_offset
-    for batch in state.batches.from_offset(offset):
+    for batch in from_offset(state.batches, offset):
         if batch.first_offset > offset or batch.delivery_state not in FINISHED:
             break
         offset = batch.last_offset + 1
@@ -316,76 +324,17 @@ def _unfinished_offset(state: KeyState, start_offset: int) -> int:
 def _finished_from(state: KeyState, start_offset: int) -> int:
     return sum(
         batch.last_offset - max(batch.first_offset, start_offset) + 1
-        for batch in state.batches.from_offset(start_offset)
+        for batch in from_offset(state.batches, start_offset)
         if batch.delivery_state in FINISHED
     )
 
 
-def is_cold(state: KeyState, interval_ms: int, now_ms: int) -> bool:
-    """Whether rows lie behind a last snapshot that is older than the interval."""
-    return bool(state.rows) and now_ms - state.write_timestamp_ms >= interval_ms
-
-
-def large_snapshot(
-    begun: KeyState,
-    covers: int,
-    snapshot_id: int,
-    parts: Sequence[bytes],
-    reasons: Sequence[str],
-    transactions: Sequence[str],
-) -> Row:
-    """The row that makes the parts of a large snapshot count. Its times are set when it is decided.
-
-    Args:
-        begun: the state that the parts hold. covers: the sequence number of its last row.
-    """
-    base = Base(begun.batches, snapshot_id, len(parts), sum(map(len, parts)), tuple(reasons), tuple(transactions))
-    row = _large_snapshot(begun, covers, base, reasons)
-    return structs.replace(row, reasons=reasons, transactions=transactions)
-
-
-def changed_snapshot(begun: KeyState, covers: int) -> Row | None:
-    """The row of a large snapshot that has the parts of an earlier one, and says what has changed since.
-
-    Returns: None: the snapshot is to be stored whole.
-    """
-    base = begun.base
-    if base is None:
-        return None
-    changed = changes_between(base.batches.from_start(begun.start_offset), begun.batches)
-    base = structs.replace(base, written=base.written + begun.update_bytes)
-    changes, reasons = encode_changes(changed, base)
-    if not base_serves(base, len(changes), begun.reasons):
-        return None
-    return structs.replace(_large_snapshot(begun, covers, base, reasons), changes=changes)
-
-
-def _large_snapshot(begun: KeyState, covers: int, base: Base, reasons: Sequence[str]) -> Row:
-    return structs.replace(
-        _snapshot(structs.replace(begun, batches=BatchList()), 0, leader_epoch=begun.leader_epoch),
-        kind=LARGE_SNAPSHOT,
-        covers=covers,
-        snapshot_id=base.snapshot_id,
-        parts=base.parts,
-        size=base.size,
-        covered=Covered(base, begun.updates, begun.update_bytes, begun.rows, begun.reasons.difference(reasons)),
-    )
-
-
-def publish(state: KeyState | None, begun: KeyState, row: Row, now_ms: int) -> Decision:
-    """Have a large snapshot count, unless the state was replaced since it was begun."""
-    same = state is not None and (
-        (state.snapshot_epoch, state.state_epoch, state.create_timestamp_ms, state.damage)
-        == (begun.snapshot_epoch, begun.state_epoch, begun.create_timestamp_ms, "")
-        and state.updates >= begun.updates
-    )
-    row = structs.replace(row, create_timestamp_ms=now_ms, write_timestamp_ms=now_ms)
-    return Decision(done(0), row if same else None)
-
-
 def cold_snapshot(state: KeyState, interval_ms: int, now_ms: int) -> Row | None:
-    """A snapshot of a state, so that the rows before it can be pruned. None: it is not cold."""
-    if not is_cold(state, interval_ms, now_ms):
+    """A snapshot of a state, so that the rows before it can be pruned.
+
+    Returns: None: no rows lie behind a last snapshot that is older than the interval.
+    """
+    if not state.rows or now_ms - state.write_timestamp_ms < interval_ms:
         return None
     return structs.replace(
         _snapshot(state, now_ms, leader_epoch=state.leader_epoch), create_timestamp_ms=state.create_timestamp_ms
@@ -401,8 +350,8 @@ def _snapshot(state: KeyState, now_ms: int, *, leader_epoch: int) -> Row:
         recorded_leader_epoch=state.recorded_leader_epoch,
         start_offset=state.start_offset,
         delivery_complete_count=state.delivery_complete_count,
-        state_batches=state.batches.state_batches(),
-        annotations=state.batches.annotations(),
+        batches=state.batches,
+        texts=state.texts,
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,
     )

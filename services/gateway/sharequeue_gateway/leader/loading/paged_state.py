@@ -1,15 +1,13 @@
-"""Restores a share-partition from its state, page by page, so that no load needs memory for all of them.
+"""Reads the state of a share-partition page by page, and restores the share-partition from it.
 
-The share coordinator prepares the next page while this one is added. The first page records the leader epoch, so no
-earlier leader writes behind it. If a page names another version than the first one did, the reading begins again: the
-share coordinator has stored a snapshot in between, for example.
+The first page records the leader epoch, so no earlier leader writes behind it. If a page names another version than the
+first one did, the reading begins again: the share coordinator has stored a snapshot in between, for example.
 
-    page 1 ──▶ add 1, read page 2 ──▶ add 2, read page 3 ──▶ … ──▶ add the last page ──▶ loaded
-      ▲                  │ another version
-      └──────────────────┘ at most MOST_BEGUN times
+    page 1 ──▶ page 2 ──▶ … ──▶ last page ──▶ restored, in slices
+      ▲             │ another version
+      └─────────────┘ at most MOST_BEGUN times
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,12 +15,12 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import CoordinatorLoadInProgress
 from sharequeue.protocol.messages.share_state import PartitionStateResult
+from sharequeue.protocol.state import StateBatch
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.share_partition.backoff import jitter_seed
 from sharequeue_gateway.share_partition.machine import Loaded, RestoredLock, SharePartition
-from sharequeue_gateway.share_partition.restored_page import InvalidState
 from sharequeue_gateway.share_partition.restoring import Restoring
 
 MOST_BEGUN: Final = 5
@@ -44,30 +42,33 @@ async def restored_from_pages(
 
     Raises: ApiError: a page cannot be read, the state contradicts itself, or it changes all the time.
     """
-    page = first_page
-    for _ in range(MOST_BEGUN):
-        state_epoch, version = page.state_epoch or 0, page.version
-        machine = SharePartition(config, start_offset, state_epoch, leader_epoch, jitter_seed(key))
-        restoring = Restoring(machine, locks, now_ms)
-        while page.version == version:
-            adding = _add(restoring, page, slices)
-            if page.next_offset is None:
-                await adding
-                return machine.loaded()
-            reading = _page(share_coordinator, key, leader_epoch, page.next_offset)
-            page, _ = await asyncio.gather(reading, adding)
-        page = await _page(share_coordinator, key, leader_epoch, 0)
-        if page.state_epoch != first_page.state_epoch:
-            break
-    raise CoordinatorLoadInProgress("the state changes while it is read; try again in a moment")
-
-
-async def _add(restoring: Restoring, page: PartitionStateResult, slices: Slices) -> None:
-    if page.page is None:
-        raise InvalidState("the share coordinator answered no page of the state")
-    for _ in restoring.add_page(page.page, last=page.next_offset is None):
+    batches, texts = await _whole(share_coordinator, key, first_page, leader_epoch)
+    machine = SharePartition(config, start_offset, first_page.state_epoch or 0, leader_epoch, jitter_seed(key))
+    for _ in Restoring(machine, texts, now_ms).restore(batches, locks):
         if slices.over():
             await slices.pause()
+    return machine.loaded()
+
+
+async def _whole(
+    share_coordinator: ShareStateClient, key: SharePartitionKey, first_page: PartitionStateResult, leader_epoch: int
+) -> tuple[Sequence[StateBatch], dict[int, str]]:
+    """All batches of a state, and the texts that they name, by their places."""
+    page = first_page
+    for _ in range(MOST_BEGUN):
+        version = page.version
+        batches: list[StateBatch] = []
+        texts: dict[int, str] = {}
+        while page.version == version and page.state_epoch == first_page.state_epoch:
+            batches += page.state.batches
+            texts.update((place, text) for place, text in enumerate(page.state.texts) if text)
+            if page.next_offset is None:
+                return batches, texts
+            page = await _page(share_coordinator, key, leader_epoch, page.next_offset)
+        if page.state_epoch != first_page.state_epoch:
+            break
+        page = await _page(share_coordinator, key, leader_epoch, 0)
+    raise CoordinatorLoadInProgress("the state changes while it is read; try again in a moment")
 
 
 async def _page(
