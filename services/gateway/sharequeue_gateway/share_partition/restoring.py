@@ -14,7 +14,7 @@ stay due locks, which `expire` ends. Holes become the gap that is read again.
 import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.state import Given, Note, StateBatch
@@ -31,15 +31,8 @@ class InvalidState(ApiError):
     """The persisted state contradicts itself, so the share-partition cannot be loaded."""
 
 
-class Piece(NamedTuple):
-    """A range with the batch and the lock that cover all of it. `begin`, `end`: its in-flight batch."""
-
-    first: int
-    last: int
-    batch: StateBatch | None
-    lock: RestoredLock | None
-    begin: int
-    end: int
+Piece = tuple[int, int, StateBatch | None, RestoredLock | None, int, int]
+"""The first and last offset of a range, the batch and the lock that cover all of it, and its in-flight batch."""
 
 
 class Restoring:
@@ -55,24 +48,39 @@ class Restoring:
     def restore(self, batches: Sequence[StateBatch], locks: Sequence[RestoredLock]) -> Iterator[None]:
         """Add all batches and locks, in steps of STEP_RUNS runs. Raises: InvalidState."""
         window = self._window
-        _check(batches, window.start_offset)
-        yield
+        expected = window.start_offset
         runs: list[Run] = []
-        for number, piece in enumerate(_pieces(batches, _strongest(locks, window.start_offset), window.start_offset)):
-            run = self._run(piece)
-            runs.append(run)
-            window.count(run, 1)
-            if not run.delivery_count and run.first < window.new_from:
-                window.new_from = run.first
-            if run.state in TERMINAL:
-                window.count_terminal(run, 1)
-            if number % STEP_RUNS == 0:
+        available: list[int] = []
+        held = waiting = delayed = finished = 0
+        for first, last, batch, lock, begin, end in _pieces(batches, _strongest(locks, expected), expected):
+            if len(runs) % STEP_RUNS == 0:
                 yield
-        window.restore(runs, self._deadlines)
-        _find_gap(window)
+            run = self._run(first, last, batch, lock, begin, end)
+            runs.append(run)
+            size = last - first + 1
+            if run.state in TERMINAL:
+                finished += size
+            elif run.state is not AVAILABLE:
+                held += size
+            else:
+                waiting += size
+                if run.available_at_ms:
+                    delayed += size
+                else:
+                    available.append(first)
+            if not run.delivery_count and first < window.new_from:
+                window.new_from = first
+            if first > expected and window.gap_start < 0:
+                window.gap_start = expected
+            expected = last + 1
+        window.restore(runs, available, self._deadlines)
+        window.held_count, window.waiting_count = held, waiting
+        window.delayed_count, window.delivery_complete_count = delayed, finished
 
-    def _run(self, piece: Piece) -> Run:
-        first, last, batch, lock, begin, end = piece
+    def _run(
+        self, first: int, last: int, batch: StateBatch | None, lock: RestoredLock | None, begin: int, end: int
+    ) -> Run:
+        """The run of a piece. `begin`, `end`: its in-flight batch."""
         state, count, note = AVAILABLE, 0, None
         if batch is not None:
             state, count, note = STATES[batch.delivery_state], batch.delivery_count, batch.note
@@ -162,17 +170,14 @@ class Restoring:
         next(iter(holds)).add(run)
 
 
-def _check(batches: Sequence[StateBatch], start_offset: int) -> None:
-    """Raises: InvalidState."""
-    expected = start_offset
-    for batch in batches:
-        first, last, count = batch.first_offset, batch.last_offset, batch.delivery_count
-        if not (expected <= first <= last <= MAX_INT64 and batch.delivery_state in STATES and 0 <= count <= MAX_INT32):
-            raise InvalidState(
-                f"the persisted state cannot be read: a batch {first}-{last} with the delivery state"
-                f" {batch.delivery_state} and the delivery count {count} cannot stand behind offset {expected - 1}"
-            )
-        expected = last + 1
+def _check(batch: StateBatch, expected: int) -> None:
+    """Raises: InvalidState: the batch cannot stand there."""
+    first, last, count = batch.first_offset, batch.last_offset, batch.delivery_count
+    if not (expected <= first <= last <= MAX_INT64 and batch.delivery_state in STATES and 0 <= count <= MAX_INT32):
+        raise InvalidState(
+            f"the persisted state cannot be read: a batch {first}-{last} with the delivery state"
+            f" {batch.delivery_state} and the delivery count {count} cannot stand behind offset {expected - 1}"
+        )
 
 
 def _strongest(locks: Sequence[RestoredLock], start_offset: int) -> Sequence[RestoredLock]:
@@ -201,22 +206,32 @@ def _strongest(locks: Sequence[RestoredLock], start_offset: int) -> Sequence[Res
 
 
 def _pieces(batches: Sequence[StateBatch], locks: Sequence[RestoredLock], start_offset: int) -> Iterator[Piece]:
-    """Cut batches and locks where one of the other begins or ends. Both ascend, and each is disjoint."""
-    in_flight = _in_flight(batches)
+    """Cut batches and locks where one of the other begins or ends. Both ascend, and each is disjoint.
+
+    Raises: InvalidState: the batches contradict themselves.
+    """
     at_batch = at_lock = 0
-    at = start_offset
+    at = expected = start_offset
+    begin = end = checked = -1
     while at_batch < len(batches) or at_lock < len(locks):
         batch = batches[at_batch] if at_batch < len(batches) else None
         lock = locks[at_lock] if at_lock < len(locks) else None
+        if batch is not None and at_batch != checked:
+            _check(batch, expected)
+            checked, expected = at_batch, batch.last_offset + 1
+            if batch.first_offset > end:
+                begin, end = batch.first_offset, _in_flight_end(batches, at_batch)
         first_of_batch = MAX_INT64 + 1 if batch is None else batch.first_offset
         first_of_lock = MAX_INT64 + 1 if lock is None else lock.first_offset
         at = max(at, min(first_of_batch, first_of_lock))
         last_of_batch = first_of_batch - 1 if batch is None or at < first_of_batch else batch.last_offset
         last_of_lock = first_of_lock - 1 if lock is None or at < first_of_lock else lock.last_offset
         last = min(last_of_batch, last_of_lock)
-        covers = at >= first_of_batch
-        begin, end = in_flight[at_batch] if covers else (at, last)
-        yield Piece(at, last, batch if covers else None, lock if at >= first_of_lock else None, begin, end)
+        lock_here = lock if at >= first_of_lock else None
+        if at >= first_of_batch:
+            yield at, last, batch, lock_here, begin, end
+        else:
+            yield at, last, None, lock_here, at, last
         at = last + 1
         if batch is not None and batch.last_offset < at:
             at_batch += 1
@@ -224,26 +239,17 @@ def _pieces(batches: Sequence[StateBatch], locks: Sequence[RestoredLock], start_
             at_lock += 1
 
 
-def _in_flight(batches: Sequence[StateBatch]) -> list[tuple[int, int]]:
-    """The ends of each batch's in-flight batch: neighbours of one state and count are one, whatever their notes."""
-    found: list[tuple[int, int]] = []
-    begun = 0
-    for place, batch in enumerate(batches):
-        following = batches[place + 1] if place + 1 < len(batches) else None
-        if following is None or not (
-            following.first_offset == batch.last_offset + 1
-            and following.delivery_state == batch.delivery_state
-            and following.delivery_count == batch.delivery_count
+def _in_flight_end(batches: Sequence[StateBatch], place: int) -> int:
+    """The end of an in-flight batch that begins with a batch: neighbours of one state and count are one."""
+    batch = batches[place]
+    end = batch.last_offset
+    for after in range(place + 1, len(batches)):
+        following = batches[after]
+        if (following.first_offset, following.delivery_state, following.delivery_count) != (
+            end + 1,
+            batch.delivery_state,
+            batch.delivery_count,
         ):
-            found += [(batches[begun].first_offset, batch.last_offset)] * (place + 1 - begun)
-            begun = place + 1
-    return found
-
-
-def _find_gap(window: Window) -> None:
-    expected = window.start_offset
-    for run in window.runs:
-        if run.first > expected:
-            window.gap_start, window.gap_end = expected, window.end_offset
-            return
-        expected = run.last + 1
+            break
+        end = following.last_offset
+    return end

@@ -130,13 +130,14 @@ class Window:
         if self.gap_start >= 0 and run.last > self.gap_end:
             self.gap_start = self.gap_end = -1
 
-    def restore(self, runs: list[Run], deadlines: list[tuple[int, int, int]]) -> None:
-        """Take the runs of an earlier leader, ascending, with the ends of their locks and delays. They are counted."""
-        self.runs, self._deadlines = runs, deadlines
+    def restore(self, runs: list[Run], available: list[int], deadlines: list[tuple[int, int, int]]) -> None:
+        """Take the runs of an earlier leader, ascending; the first offsets of those that can be acquired; and the ends
+        of locks and delays. The caller counts the runs."""
+        self.runs, self._available, self._deadlines = runs, available, deadlines
         heapq.heapify(deadlines)
-        self._available = [run.first for run in runs if run.acquirable]
         if runs:
             self.end_offset = runs[-1].last
+            self.gap_end = self.end_offset if self.gap_start >= 0 else -1
 
     # Next fetch offset
 
