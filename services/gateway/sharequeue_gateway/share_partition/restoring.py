@@ -22,8 +22,8 @@ from sharequeue.protocol.types import MAX_INT32, MAX_INT64, DeliveryState, Given
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, Hold, RestoredLock, Run
 from sharequeue_gateway.share_partition.window import Window
 
-STEP_RUNS: Final = 500
-"""Runs of one step: 1 or 2 ms."""
+STEP_RUNS: Final = 200
+"""Runs of one step: about 1 ms."""
 STATES: Final = {int(state): state for state in DeliveryState if state is not ACQUIRED}
 
 

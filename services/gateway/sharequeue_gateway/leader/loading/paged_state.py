@@ -44,9 +44,11 @@ async def restored_from_pages(
     """
     batches, texts = await _whole(share_coordinator, key, first_page, leader_epoch)
     machine = SharePartition(config, start_offset, first_page.state_epoch or 0, leader_epoch, jitter_seed(key))
+    await slices.pause()
     for _ in Restoring(machine, texts, now_ms).restore(batches, locks):
         if slices.over():
             await slices.pause()
+    await slices.pause()
     return machine.loaded()
 
 
