@@ -12,7 +12,7 @@ import httpx
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.reading.known_log import KnownLog
-from sharequeue_gateway.record_log.transactions.ending import Ending
+from sharequeue_gateway.record_log.transactions.ending import End, Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT
 
@@ -167,7 +167,7 @@ class Held(Consumed):
         try:
             ending = Ending(database, KnownLog(BatchCache(1 << 20), Heard()), 10.0, lambda *_: None)
             settling = Settling(b"the test", self.settlements) if commit else None
-            ended = await ending.end(self.transaction, COMMIT if commit else ABORT, settling=settling)
+            ended = await ending.end(self.transaction, End(COMMIT if commit else ABORT, settling=settling))
             assert ended is not None
             assert ended.state.name == ("COMMITTED" if commit else "ABORTED")
         finally:

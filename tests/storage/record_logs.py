@@ -8,7 +8,14 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.log import DeadLetterRow, LogListener, PartitionAppend, RecordLog
+from sharequeue_gateway.record_log.log import (
+    AppendResult,
+    DeadLetterRow,
+    IdempotencyKey,
+    LogListener,
+    PartitionAppend,
+    RecordLog,
+)
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, TransactionOptions
 
@@ -117,6 +124,16 @@ def batch_of(
     given = [0] * len(values) if timestamps is None else list(timestamps)
     tails = [tail(value, timestamp_ms) for value, timestamp_ms in zip(values, given, strict=True)]
     return PartitionAppend(topic_id, partition, tails, max(given))
+
+
+async def append_all(
+    log: PostgresRecordLog, appends: Sequence[PartitionAppend], key: IdempotencyKey | None = None
+) -> AppendResult:
+    """Append as a produce request does: to the transaction that the appends name, if they name one."""
+    transaction_id = appends[0].transaction_id
+    if transaction_id is None:
+        return await log.appender.append(appends, key)
+    return await log.transactions.append(transaction_id, appends, key)
 
 
 async def append(log: PostgresRecordLog, topic_id: str, values: Iterable[object], partition: int = 0) -> int:

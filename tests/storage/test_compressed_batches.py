@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.compression import Compression, kept_form, unpacked
-from sharequeue_gateway.record_log.locked_append import Settles
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -25,7 +24,7 @@ from sharequeue.protocol.errors import StorageError, TooLarge
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all, tail
+from tests.storage.record_logs import PostgresRecordLogs, append, append_all, batch_of, new_topic, read_all, tail
 
 MIB = 1 << 20
 SMALL, LARGE = "small", "large " * 2000
@@ -55,13 +54,13 @@ def keyed(topic: str, number: int) -> Any:
 
 async def one_by_one(log: PostgresRecordLog, topic: str, transaction: str | None) -> None:
     for value in MIXED:
-        await log.appender.append([PartitionAppend(topic, 0, [tail(value)], 0, None, transaction)])
+        await append_all(log, [PartitionAppend(topic, 0, [tail(value)], 0, None, transaction)])
 
 
 async def with_a_key(log: PostgresRecordLog, topic: str, transaction: str | None) -> None:
     for number, value in enumerate(MIXED):
         appends = [PartitionAppend(topic, partition, [tail(value)], 0, None, transaction) for partition in (0, 1)]
-        await log.appender.append(appends, keyed(topic, number))
+        await append_all(log, appends, keyed(topic, number))
 
 
 def in_one_commit(count: int) -> Callable[[PostgresRecordLog, str, str | None], Awaitable[None]]:
@@ -87,7 +86,7 @@ async def while_settling(log: PostgresRecordLog, topic: str, _: str | None) -> N
     for value in MIXED:
         transaction = await begin(log)
         settling = Settling(b"digest", [Settlement(SharePartitionKey("g", topic, 7), 1, 1, b"[]")])
-        await log.appender.append_and_settle([batch_of(topic, [value])], None, Settles(transaction, settling))
+        await log.transactions.append_and_settle(transaction, settling, [batch_of(topic, [value])], None)
 
 
 WAYS = {
@@ -225,7 +224,7 @@ async def test_large_batches_are_compressed_in_a_thread(
     monkeypatch.setattr(store, "kept_form", noting)
     async with PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["x" * size])
-        await log.appender.append([PartitionAppend(topic, 0, [tail("x" * size)], 0)], keyed(topic, 1))
+        await append_all(log, [PartitionAppend(topic, 0, [tail("x" * size)], 0)], keyed(topic, 1))
         assert await read_all(log, topic) == ["x" * size] * 2
     assert threads == [aside] * 2
 
@@ -267,7 +266,7 @@ async def test_packed_batches_are_read_as_far_as_they_are_committed(module_datab
     async with PostgresRecordLogs(module_database).open() as log:
         aborted, committed, still_open = [await begin(log) for _ in range(3)]
         for transaction in (None, aborted, committed, still_open):
-            await log.appender.append([PartitionAppend(topic, 0, [tail(LARGE)], 0, None, transaction)])
+            await append_all(log, [PartitionAppend(topic, 0, [tail(LARGE)], 0, None, transaction)])
         await log.transactions.end(aborted, ABORT)
         await log.transactions.end(committed, COMMIT)
     async with PostgresRecordLogs(module_database).open() as fresh:

@@ -11,7 +11,7 @@ from sharequeue_gateway.record_log.transactions.transactions import NewTransacti
 from tests.http.calls import HANG_S
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import PostgresRecordLogs, batch_of, new_topic
+from tests.storage.record_logs import PostgresRecordLogs, append_all, batch_of, new_topic
 from tests.storage.test_postgres_record_log import age_keys, key_partitions
 
 
@@ -34,10 +34,10 @@ async def test_a_reader_stops_no_keyed_append_and_no_commit_at_the_end_of_a_peri
             begun = await reader.fetchval(f"SELECT {keys.period}")
             number, made, over_s = 0, [], time.monotonic() + 2 * HANG_S
             while len(made) < 4 or await admin.fetchval(f"SELECT {keys.period}") < begun + 3:
-                await log.appender.append([batch_of(topic, "k")], key_of(topic, str(number), b"1"))
+                await append_all(log, [batch_of(topic, "k")], key_of(topic, str(number), b"1"))
                 transaction = (await log.transactions.begin(NewTransaction(60_000))).transaction_id
                 batch = msgspec.structs.replace(batch_of(topic, "t"), transaction_id=transaction)
-                await log.appender.append([batch])
+                await append_all(log, [batch])
                 await log.transactions.end(transaction, COMMIT)
                 number += 1
                 assert time.monotonic() < over_s, f"only {made} were made"
@@ -56,6 +56,6 @@ async def test_old_partitions_are_dropped_when_nobody_reads_them(database_url: s
             await reader.fetchval(f"SELECT count(*) FROM log.{keys.name}")
             assert not await key_store.drop_key_partitions(admin, keys), "it does not wait for the reader"
             async with PostgresRecordLogs(database_url).open() as log:
-                await log.appender.append([batch_of(topic, "k")], key_of(topic, "k", b"1"))
+                await append_all(log, [batch_of(topic, "k")], key_of(topic, "k", b"1"))
         assert await key_store.drop_key_partitions(admin, keys)
         assert min(await key_partitions(admin, keys)) > min(before)

@@ -5,7 +5,6 @@ import asyncio
 
 import pytest
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.locked_append import Settles
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.transactions import settlements
@@ -25,8 +24,9 @@ async def begin(log: PostgresRecordLog, timeout_ms: int = 60_000) -> str:
 async def settle(log: PostgresRecordLog, transaction_id: str, *topics: str) -> AppendResult:
     """Append a record to each of these topics, and settle something."""
     settlement = Settlement(SharePartitionKey("g", topics[0], 7), 1, 1, b"[]")
-    settles = Settles(transaction_id, Settling(b"digest", [settlement]))
-    return await log.appender.append_and_settle([batch_of(topic, ["result"]) for topic in topics], None, settles)
+    settling = Settling(b"digest", [settlement])
+    appends = [batch_of(topic, ["result"]) for topic in topics]
+    return await log.transactions.append_and_settle(transaction_id, settling, appends, None)
 
 
 async def unapplied(log: PostgresRecordLog, transaction_id: str) -> int:

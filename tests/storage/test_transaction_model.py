@@ -34,7 +34,7 @@ from sharequeue.protocol.types import AcknowledgeType, AcquireMode
 from tests.core.restored import load
 from tests.core.states import Stored
 from tests.storage.database import session
-from tests.storage.record_logs import NO_SWEEP, PostgresRecordLogs, batch_of, new_topic
+from tests.storage.record_logs import NO_SWEEP, PostgresRecordLogs, append_all, batch_of, new_topic
 
 GATEWAYS, PARTITIONS = 3, 2
 GROUPS = {"all": ShareGroupConfig(), "booked": ShareGroupConfig(read_committed=True)}
@@ -208,7 +208,7 @@ class TransactionsModel(RuleBasedStateMachine):
             values = range(self.values, self.values + records)
             self.values += records
             appends.append(structs.replace(batch_of(self.topic, values, partition), transaction_id=transaction))
-        bases = self.run(self.log(gateway).appender.append(appends)).base_offsets
+        bases = self.run(append_all(self.log(gateway), appends)).base_offsets
         for append, base in zip(appends, bases, strict=True):
             rows = self.rows[append.partition]
             assert base == len(rows), "the offset of the first record"

@@ -6,13 +6,14 @@ import uuid
 import pytest
 from msgspec import structs
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.transactions.ending import End
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, TERMINATE, TIME_OUT, Wish
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
 from sharequeue.protocol.errors import ApiError
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import batch_of, new_topic
+from tests.storage.record_logs import append_all, batch_of, new_topic
 from tests.storage.test_transaction_races import locked, waiting
 from tests.storage.test_transactions import MINUTE_MS, begin, ended, let_pass, opened, produce, rows, stable, stored
 
@@ -76,7 +77,7 @@ async def test_every_other_end_of_the_whole_aborts_its_parts(database_url: str, 
         parts = await parts_of(log, whole, 3)
         for transaction in parts[:2]:
             await produce(log, transaction, topic)
-        await log.transactions._ending.end(whole, wish)
+        await log.transactions._ending.end(whole, End(wish))
         assert (await stable(admin, topic)) == (4, 4)
         assert await visible(log, topic) == []
         for part in parts:
@@ -162,7 +163,7 @@ async def test_a_commit_waits_for_an_append_to_a_part_that_it_names(database_url
         (part,) = await parts_of(log, whole, 1)
         async with locked(admin, topic):
             append = structs.replace(batch_of(topic, "x"), transaction_id=part)
-            appending = asyncio.create_task(log.appender.append([append], key_of(topic, "k", b"1")))
+            appending = asyncio.create_task(append_all(log, [append], key_of(topic, "k", b"1")))
             await waiting(admin, 1)
             ending = asyncio.create_task(ended(other, whole, COMMIT, parts=[part]))
             await waiting(admin, 2)

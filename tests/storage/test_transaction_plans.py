@@ -12,9 +12,9 @@ from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.transactions import (
+    begin_store,
     ended_store,
     open_store,
-    producer_store,
     settlements,
     transaction_store,
 )
@@ -93,11 +93,11 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     ),
     "parts of one without": (lambda c: transaction_store.open_parts(c, "t5"), 10),
     "lock parts": (lambda c: transaction_store.lock_parts(c, "t5", ["t6", "t7"]), 10),
-    "lock the whole of a part": (lambda c: transaction_store.lock_whole(c, "t5"), 10),
+    "lock the whole of a part": (lambda c: begin_store.lock_whole(c, "t5"), 10),
     "what became of it": (lambda c: transaction_store.find(c, "o77"), 50),
-    "of a producer": (lambda c: producer_store.open_of(c, "x77"), 10),
-    "raise an epoch": (lambda c: producer_store.raise_epoch(c, key_store.OUTCOMES, "x77", ""), 10),
-    "lock a producer": (lambda c: producer_store.lock_producer(c, key_store.OUTCOMES, "x77"), 10),
+    "of a producer": (lambda c: begin_store.open_of(c, "x77"), 10),
+    "raise an epoch": (lambda c: begin_store.raise_epoch(c, key_store.OUTCOMES, "x77", ""), 10),
+    "lock a producer": (lambda c: begin_store.lock_producer(c, key_store.OUTCOMES, "x77"), 10),
     "list after a place": (lambda c: open_store.list_open(c, None, None, 0, (datetime.now(UTC), "t5"), 100), 10),
     "list ended ones": (lambda c: ended_store.list_ended(c, True, None, None, 0, None, 100), 303),
     "list ended ones after a place": (
@@ -109,7 +109,7 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "groups behind": (lambda c: open_store.groups_behind(c, "t5", 100), 300),
     "share-partitions behind": (lambda c: open_store.share_partitions_behind(c, "t5", ["g"], 100), 100),
     "nothing to sweep": (lambda c: open_store.sweep(c, 1000), 10),
-    "no producer to forget": (lambda c: producer_store.forget_producers(c, 1000), 10),
+    "no producer to forget": (lambda c: begin_store.forget_producers(c, 1000), 10),
     "leave a topic": (lambda c: store.leave_transactions(c, TOPIC, range(7, 9)), 200),
 }
 

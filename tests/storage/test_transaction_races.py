@@ -16,6 +16,7 @@ import pytest
 from msgspec import structs
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.transactions.ending import End
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, TERMINATE, TIME_OUT, State
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
@@ -23,7 +24,7 @@ from sharequeue.protocol.errors import ApiError
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import batch_of, deadline, new_topic
+from tests.storage.record_logs import append_all, batch_of, deadline, new_topic
 from tests.storage.test_transactions import (
     MINUTE_MS,
     begin,
@@ -89,7 +90,7 @@ async def test_an_end_waits_for_an_append_that_shares_the_transaction(database_u
         transaction = await begin(log)
         async with locked(admin, topic):
             append = structs.replace(batch_of(topic, "x"), transaction_id=transaction)
-            appending = asyncio.create_task(log.appender.append([append], key_of(topic, "k", b"1")))
+            appending = asyncio.create_task(append_all(log, [append], key_of(topic, "k", b"1")))
             await waiting(admin, 1)
             ending = asyncio.create_task(ended(other, transaction, COMMIT))
             await waiting(admin, 2)
@@ -124,9 +125,9 @@ async def test_of_two_ends_one_wins_and_both_tell_it(database_url: str, second: 
         transaction = await begin(log)
         await produce(log, transaction, topic)
         async with locked(admin, topic):
-            commit = asyncio.create_task(log.transactions._ending.end(transaction, COMMIT))
+            commit = asyncio.create_task(log.transactions._ending.end(transaction, End(COMMIT)))
             await waiting(admin, 1)
-            abort = asyncio.create_task(other.transactions._ending.end(transaction, second))
+            abort = asyncio.create_task(other.transactions._ending.end(transaction, End(second)))
             await waiting(admin, 2)
         first, told = await commit, await abort
         assert first is not None

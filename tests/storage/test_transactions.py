@@ -16,6 +16,7 @@ from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.store import COPIED_BYTES
 from sharequeue_gateway.record_log.transactions import ended_store, transaction_store
+from sharequeue_gateway.record_log.transactions.ending import End
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
     COMMIT,
@@ -31,7 +32,7 @@ from sharequeue_gateway.record_log.transactions.transactions import NewTransacti
 from sharequeue.protocol.errors import ApiError, TooLarge, UnknownTopicOrPartition
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import NO_SWEEP, Heard, PostgresRecordLogs, batch_of, new_topic, tail
+from tests.storage.record_logs import NO_SWEEP, Heard, PostgresRecordLogs, append_all, batch_of, new_topic, tail
 from tests.storage.test_postgres_record_log import key_partitions
 
 MINUTE_MS = 60_000
@@ -57,7 +58,7 @@ async def produce(log: PostgresRecordLog, transaction_id: str | None, topic_id: 
         structs.replace(batch_of(topic_id, ["x"], partition), transaction_id=transaction_id)
         for partition in partitions or (0,)
     ]
-    return list((await log.appender.append(appends)).base_offsets)
+    return list((await append_all(log, appends)).base_offsets)
 
 
 async def let_pass(connection: Any, transaction_id: str) -> None:
@@ -145,7 +146,7 @@ async def test_a_large_append_belongs_to_its_transaction(database_url: str) -> N
         transaction = await begin(log)
         large = ["x" * COPIED_BYTES]
         appends = [structs.replace(batch_of(topic, large, each), transaction_id=transaction) for each in (0, 1)]
-        assert list((await log.appender.append(appends)).base_offsets) == [0, 0]
+        assert list((await append_all(log, appends)).base_offsets) == [0, 0]
         assert await stored(admin, topic) == [(0, 0, 16, transaction), (1, 0, 16, transaction)]
         assert (await stable(admin, topic, 0), await stable(admin, topic, 1)) == ((0, 1), (0, 1))
 
@@ -189,7 +190,7 @@ async def made(log: PostgresRecordLog, admin: Any, topic: str, state: str) -> st
         await let_pass(admin, transaction)
     wish = {"committed": COMMIT, "aborted": ABORT, "terminated": TERMINATE, "timed out": TIME_OUT, "fenced": FENCE}
     if state in wish:
-        await log.transactions._ending.end(transaction, wish[state])
+        await log.transactions._ending.end(transaction, End(wish[state]))
     return transaction
 
 
@@ -278,7 +279,7 @@ async def test_each_append_to_a_transaction_in_each_state(module_database: str, 
             said: tuple[Any, ...] = ()
             appended = None
             try:
-                await gateway.appender.append(appends, key)
+                await append_all(gateway, appends, key)
             except ApiError as error:
                 said = (error.error.kafka_code, error.definite, error.extra.get("state"), error.extra.get("reason"))
                 appended = error.extra.get("appended")
@@ -325,11 +326,11 @@ async def test_a_key_gives_the_first_answer_while_the_transaction_is_open(databa
         transaction = await begin(log)
         append = structs.replace(batch_of(topic, ["x"]), transaction_id=transaction)
         key = key_of(topic, "k", b"1")
-        first = await log.appender.append([append], key)
-        assert (await log.appender.append([append], key)).answer == first.answer
+        first = await append_all(log, [append], key)
+        assert (await append_all(log, [append], key)).answer == first.answer
         await log.transactions.end(transaction, COMMIT)
         with pytest.raises(ApiError) as refused:
-            await log.appender.append([append], key)
+            await append_all(log, [append], key)
         assert (refused.value.error.kafka_code, refused.value.extra["state"]) == (48, "committed")
         assert [row[2] for row in await stored(admin, topic)] == [16, 112]
 
@@ -493,7 +494,7 @@ async def test_an_append_that_appended_nothing_has_no_bytes(database_url: str) -
                 await produce(log, transaction, gone, *partitions)
         append = structs.replace(batch_of(topic, ["x"]), transaction_id=transaction)
         for _ in range(4):
-            assert list((await log.appender.append([append], key_of(topic, "k", b"1"))).base_offsets) == [1]
+            assert list((await append_all(log, [append], key_of(topic, "k", b"1"))).base_offsets) == [1]
         await produce(log, transaction, topic)
         with pytest.raises(TooLarge, match="max_transaction_bytes"):
             await produce(log, transaction, topic)
@@ -696,9 +697,9 @@ async def test_a_committed_batch_is_read_as_any_other(database_url: str) -> None
     topic = new_topic()
     async with opened(database_url) as log, opened(database_url) as other:
         transaction = await begin(log)
-        await log.appender.append([structs.replace(batch_of(topic, "ab"), transaction_id=transaction)])
+        await append_all(log, [structs.replace(batch_of(topic, "ab"), transaction_id=transaction)])
         await log.transactions.end(transaction, COMMIT)
-        await log.appender.append([batch_of(topic, "c")])
+        await append_all(log, [batch_of(topic, "c")])
         for gateway in (log, other):
             batches = (await gateway.read(topic, 0, 0, 1 << 20, 100)).batches
             assert [(batch.base_offset, batch.transaction_id, batch.control) for batch in batches] == [

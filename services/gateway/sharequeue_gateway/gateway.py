@@ -419,9 +419,10 @@ def _apis(
     group_use = GroupUse(
         metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, base.lock_timers
     )
-    producer = Producer(metadata, record_log.appender, clock, settings.max_value_depth)
+    appender, transactions = record_log.appender, record_log.transactions
+    producer = Producer(metadata, appender, transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(
-        metadata, record_log.appender, clock, admission, settings.max_request_bytes, settings.max_value_depth
+        metadata, appender, transactions, clock, admission, settings.max_request_bytes, settings.max_value_depth
     )
     return GatewayApis(
         FetchApi(

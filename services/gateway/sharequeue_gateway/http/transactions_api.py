@@ -89,18 +89,10 @@ class TransactionsApi:
                 "part_of must not come with a transactional_id: a part belongs to the producer of its whole",
                 pointers=[("/part_of", "beside transactional_id")],
             )
-        begun = await self._transactions.begin(
+        return await self._transactions.begin(
             NewTransaction(
                 request.timeout_ms, request.transactional_id, request.producer_epoch, part_of=request.part_of
             )
-        )
-        return BegunTransaction(
-            transaction_id=begun.transaction_id,
-            transactional_id=begun.transactional_id,
-            producer_epoch=begun.producer_epoch,
-            timeout_ms=begun.timeout_ms,
-            expires_at_ms=begun.expires_at_ms,
-            committed_note=begun.committed_note,
         )
 
     async def commit(self, call: Call) -> EndedTransaction:

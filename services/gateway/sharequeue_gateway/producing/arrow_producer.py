@@ -21,6 +21,7 @@ from sharequeue_gateway.producing.record_tails import unfit
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
+from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
 
 
 class ArrowProducer:
@@ -30,6 +31,7 @@ class ArrowProducer:
         self,
         metadata: Metadata,
         appender: Appender,
+        transactions: PostgresTransactions,
         clock: Clock,
         admission: ProduceAdmission,
         max_request_bytes: int,
@@ -38,6 +40,7 @@ class ArrowProducer:
         self._metadata = metadata
         self._clock = clock
         self._appender = appender
+        self._transactions = transactions
         self._admission = admission
         self._max_request_bytes = max_request_bytes
         self._max_value_depth = max_value_depth
@@ -81,7 +84,7 @@ class ArrowProducer:
                 key = IdempotencyKey(
                     "", path, topic.topic_id, idempotency_key, fingerprint, partial(_answer, appends), long_known
                 )
-            answer = await self._append(topic, appends, key)
+            answer = await self._append(topic, appends, key, transaction_id)
         finally:
             self._admission.release(grown_bytes)
         if transaction_id is None:
@@ -108,10 +111,19 @@ class ArrowProducer:
             raise too_large(topic, records.tails)
         return topic, await self._spread(topic, records, timestamp_ms, large, transaction_id)
 
-    async def _append(self, topic: KnownTopic, appends: list[PartitionAppend], key: IdempotencyKey | None) -> bytes:
+    async def _append(
+        self,
+        topic: KnownTopic,
+        appends: list[PartitionAppend],
+        key: IdempotencyKey | None,
+        transaction_id: str | None,
+    ) -> bytes:
         """Returns: the body of the answer."""
         try:
-            result = await self._appender.append(appends, key)
+            if transaction_id is None:
+                result = await self._appender.append(appends, key)
+            else:
+                result = await self._transactions.append(transaction_id, appends, key)
         except UnknownTopicOrPartition:
             self._metadata.forget(topic.topic_id)
             raise

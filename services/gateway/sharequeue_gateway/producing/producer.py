@@ -23,6 +23,7 @@ from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, r
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
+from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
 
 DAY_MS: Final = 86_400_000
 
@@ -46,10 +47,18 @@ class Prepared(NamedTuple):
 class Producer:
     """Appends the records of produce requests."""
 
-    def __init__(self, metadata: Metadata, appender: Appender, clock: Clock, max_value_depth: int) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        appender: Appender,
+        transactions: PostgresTransactions,
+        clock: Clock,
+        max_value_depth: int,
+    ) -> None:
         self._metadata = metadata
         self._clock = clock
         self._appender = appender
+        self._transactions = transactions
         self._max_value_depth = max_value_depth
         self._turns = itertools.count()
 
@@ -114,7 +123,10 @@ class Producer:
                 long_known,
             )
         try:
-            result = await self._appender.append(appends, key)
+            if transaction_id is None:
+                result = await self._appender.append(appends, key)
+            else:
+                result = await self._transactions.append(transaction_id, appends, key)
         except UnknownTopicOrPartition:
             self._metadata.forget(topic.topic_id)
             raise

@@ -1,10 +1,9 @@
 """The fast path of appends: appends that gather while a commit is under way share the next commit.
 
 A commit is one statement. It inserts a batch only if no other gateway is appending to the partition and the partition
-ends where this gateway expects. A batch of a transaction needs the transaction's row besides, open and not in use by an
-end. So the database refuses a stale writer. The refused appends of a commit take the slow path, `locked_append`. Until
-they have ended, the fast path would be refused because of them, so later appends to the partition wait. Then these
-gather, and the fast path continues from the end that the slow path has found.
+ends where this gateway expects. So the database refuses a stale writer. The refused appends of a commit take the slow
+path, `locked_append`. Until they have ended, the fast path would be refused because of them, so later appends to the
+partition wait. Then these gather, and the fast path continues from the end that the slow path has found.
 
 An append waits for its turn until the deadline at most; then its own deadline begins. If its turn does not come, it has
 certainly not happened.
@@ -32,14 +31,13 @@ from sharequeue_gateway.record_log.locked_append import (
     AT_ONCE_BYTES,
     AppendRequest,
     LockedAppend,
-    Settles,
+    Within,
     answer_of,
     not_in_time,
 )
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.reading.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
-from sharequeue_gateway.record_log.transactions.transaction_sizes import TransactionSizes
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +46,8 @@ AT_ONCE: Final = 512
 
 
 class WaitingAppend(msgspec.Struct, frozen=True, eq=False):
-    """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn. `number`: as
-    in AppendRequest."""
+    """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn. `number`
+    and `within` as in AppendRequest."""
 
     append: PartitionAppend
     append_id: str
@@ -57,6 +55,7 @@ class WaitingAppend(msgspec.Struct, frozen=True, eq=False):
     size: int
     turn_by: float
     number: int
+    within: Within | None
 
 
 class SlowAppends:
@@ -81,13 +80,11 @@ class Appender:
         known: KnownLog,
         locked_append: LockedAppend,
         deadline_s: float,
-        transaction_sizes: TransactionSizes,
     ) -> None:
         self._database = database
         self._known = known
         self._locked_append = locked_append
         self._deadline_s = deadline_s
-        self._transaction_sizes = transaction_sizes
         self._gathered: deque[WaitingAppend] = deque()
         self._slow: dict[TopicIdPartition, SlowAppends] = {}
         """The partitions with an append on the slow path."""
@@ -96,10 +93,14 @@ class Appender:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def append(
-        self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
+        self,
+        appends: Sequence[PartitionAppend],
+        idempotency_key: IdempotencyKey | None = None,
+        within: Within | None = None,
     ) -> AppendResult:
         """Append to all the partitions or to none; the records are durable when it returns.
 
+        `within`: the transaction that the append takes part in.
         Returns: the base offset of each append.
         Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): the key belongs to another request;
             StorageError; RequestTimedOut: the records may have been appended.
@@ -107,38 +108,13 @@ class Appender:
         append_id = store.new_append_id()
         number = self._database.time_line.number
         size = sum([sum(map(len, append.tails)) for append in appends])
-        transaction_id = appends[0].transaction_id
-        ended = False
-        if transaction_id is not None:
-            self._transaction_sizes.take(transaction_id, size)
-            ended = self._locked_append.knows_as_ended(transaction_id)
-        try:
-            if idempotency_key is None and len(appends) == 1 and not ended:
-                done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-                turn_by = time.monotonic() + self._deadline_s
-                self._gathered.append(WaitingAppend(appends[0], append_id, done, size, turn_by, number))
-                self._wake.set()
-                return AppendResult((await done,), None)
-            request = AppendRequest(appends, idempotency_key, append_id, size, number)
-            result = await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
-        except ApiError as error:
-            if transaction_id is not None and error.definite:
-                self._transaction_sizes.give_back(transaction_id, size)
-            raise
-        if transaction_id is not None and result.repeated:
-            self._transaction_sizes.give_back(transaction_id, size)
-        return result
-
-    async def append_and_settle(
-        self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None, settles: Settles
-    ) -> AppendResult:
-        """As `append`; the same commit ends an open transaction and settles what is pending on it.
-
-        Raises: also InvalidTxnState: the transaction is not open any more, so nothing was appended or settled.
-        """
-        size = sum([sum(map(len, append.tails)) for append in appends])
-        number = self._database.time_line.number
-        request = AppendRequest(appends, idempotency_key, store.new_append_id(), size, number, settles)
+        if idempotency_key is None and len(appends) == 1 and (within is None or within.gathers):
+            done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            turn_by = time.monotonic() + self._deadline_s
+            self._gathered.append(WaitingAppend(appends[0], append_id, done, size, turn_by, number, within))
+            self._wake.set()
+            return AppendResult((await done,), None)
+        request = AppendRequest(appends, idempotency_key, append_id, size, number, within)
         return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
 
     async def first_answer(self, key: IdempotencyKey) -> bytes | None:
@@ -287,7 +263,8 @@ class Appender:
     async def _append_locked(
         self, waiting: WaitingAppend, deadline: float, lost_at: int | None, place: TopicIdPartition, slow: SlowAppends
     ) -> None:
-        request = AppendRequest([waiting.append], None, waiting.append_id, waiting.size, waiting.number)
+        append_id, size, number = waiting.append_id, waiting.size, waiting.number
+        request = AppendRequest([waiting.append], None, append_id, size, number, waiting.within)
         try:
             result = await self._locked_append.append(request, deadline=deadline, lost_at=lost_at)
         except ApiError as error:

@@ -1,18 +1,19 @@
 """The slow path of appends: a transaction of its own, which locks the partitions and reads their ends under the locks.
 
 It serves appends with an idempotency key, and appends to several partitions or to a partition with an unknown end. It
-also serves those that the fast path could not finish, because their transaction is being ended or is not open. If the
-answer of a commit was lost, its append id is looked up before a repeat. Large appends run one after another, so that
-they do not share time and memory.
+also serves those that the fast path could not finish. If the answer of a commit was lost, its append id is looked up
+before a repeat. Large appends run one after another, so that they do not share time and memory.
+
+An append may take part in a transaction of the log. It then asks its `Within` at each step; any other append asks
+nobody.
 """
 
 import asyncio
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import asyncpg
 import msgspec
@@ -20,11 +21,9 @@ import msgspec
 from sharequeue.log import fields
 from sharequeue.protocol.errors import (
     ApiError,
-    ConcurrentTransactions,
     InvalidRequest,
     RequestTimedOut,
     StorageError,
-    TooLarge,
     UnknownTopicOrPartition,
 )
 from sharequeue.protocol.types import TopicIdPartition
@@ -35,16 +34,6 @@ from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.reading.known_log import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
-from sharequeue_gateway.record_log.transactions import settlements, transaction_store
-from sharequeue_gateway.record_log.transactions.ending import Ending
-from sharequeue_gateway.record_log.transactions.settlements import Settling
-from sharequeue_gateway.record_log.transactions.transaction_rules import (
-    COMMIT,
-    TIME_OUT,
-    State,
-    Transaction,
-    append_refusal,
-)
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +43,44 @@ LARGE_PARTITIONS: Final = 100
 """An append to more partitions, or of more than AT_ONCE_BYTES, is large."""
 LOCK_TIMEOUT_MS: Final = 10_000
 AGAIN_S: Final = 0.1
-MOST_NOT_OPEN: Final = 1000
-"""How many transactions are remembered as not open."""
 
 Inserted = list[tuple[TopicIdPartition, RecordBatch]]
-KnownBounds = dict[TopicIdPartition, store.Bounds]
+
+
+class NotOpen(Exception):
+    """The transaction of an append is not open. `past`: it is, and its time has passed."""
+
+    def __init__(self, past: bool) -> None:
+        super().__init__()
+        self.past = past
+
+
+class Within(Protocol):
+    """The transaction that an append takes part in, as `LockedAppend` asks for it: see `transactions.appends`."""
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the append may take the fast path."""
+
+    async def lock(
+        self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool
+    ) -> dict[TopicIdPartition, store.Bounds] | None:
+        """Lock the transaction. `repeated`: an earlier request with the same key has appended the records.
+
+        Returns: the bounds of the partitions, if these are locked too. Raises: NotOpen.
+        """
+
+    async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
+        """The records are inserted, and not yet committed."""
+
+    def count(self, seconds: float) -> None:
+        """The append has committed, after this time."""
+
+    async def find_end(self, past: bool, look_up: "LookUp") -> "AppendResult | ApiError":
+        """It is not open. `look_up`: finds an earlier try. Returns: the answer of the append."""
+
+
+LookUp = Callable[[], Awaitable[AppendResult | None]]
 
 
 class AppendRequest(NamedTuple):
@@ -69,36 +91,22 @@ class AppendRequest(NamedTuple):
     append_id: str
     size: int
     number: int
-    settles: "Settles | None" = None
+    within: Within | None = None
 
     @property
     def places(self) -> list[TopicIdPartition]:
         return [(append.topic_id, append.partition) for append in self.appends]
 
     @property
-    def transaction_id(self) -> str | None:
-        return self.appends[0].transaction_id
-
-    @property
     def large(self) -> bool:
         return self.size > AT_ONCE_BYTES or len(self.appends) > LARGE_PARTITIONS
-
-
-class Settles(NamedTuple):
-    """An append that commits a transaction with acknowledgements. The transaction has no records of its own: those of
-    the append are plain ones, which nobody ever sees uncommitted."""
-
-    transaction_id: str
-    settling: Settling
 
 
 class LockedAppend:
     """Appends under the locks of the partitions. Repeats until it succeeds or the deadline passes."""
 
-    def __init__(self, database: LogDatabase, known: KnownLog, ending: Ending, deadline_s: float) -> None:
+    def __init__(self, database: LogDatabase, known: KnownLog, deadline_s: float) -> None:
         self._database = database
-        self._ending = ending
-        self._not_open: OrderedDict[str, None] = OrderedDict()
         self._known = known
         self._deadline_s = deadline_s
         self._large = asyncio.Lock()
@@ -119,32 +127,27 @@ class LockedAppend:
                 return await self._try(request, tried_at, turn_by, deadline)
             async with self._large_turn(turn_by, tried_at):
                 return await self._try(request, tried_at, turn_by, deadline)
-        except _NotOpen as not_open:  # the connection is given back: the end needs one
-            raise await self._refusal(request, not_open, tried_at) from None
+        except NotOpen as not_open:  # the connection is given back: an end needs one
+            answer = await self._find_end(request, not_open.past, tried_at)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
 
-    def knows_as_ended(self, transaction_id: str) -> bool:
-        """Whether an append has found that this transaction is not open: further ones need not try the fast path."""
-        return transaction_id in self._not_open
+    async def _find_end(self, request: AppendRequest, past: bool, tried_at: Sequence[int]) -> AppendResult | ApiError:
+        """The answer of an append whose transaction is not open."""
+        assert request.within is not None
 
-    async def _refusal(self, request: AppendRequest, not_open: "_NotOpen", tried_at: Sequence[int]) -> ApiError:
-        """Find out what became of a transaction; end it first if its time has passed. Returns: the answer.
+        async def look_up() -> AppendResult | None:
+            found: AppendResult | None = None
+            if tried_at:
+                found = await self._database.query(self._look_up, request, tried_at)
+            return found
 
-        No statement can append to it any more, so an earlier try of this append is found now, or never happened.
-        """
-        transaction_id = not_open.transaction_id
         try:
-            if not_open.past:
-                found = await self._ending.end(transaction_id, TIME_OUT)
-            else:
-                found = await self._database.query(transaction_store.find, transaction_id)
-            appended = bool(tried_at) and await self._database.query(_all_appended, request, tried_at)
+            return await request.within.find_end(past, look_up)
         except ApiError as error:
             error.definite = error.definite and not tried_at
             return error
-        self._not_open[transaction_id] = None
-        if len(self._not_open) > MOST_NOT_OPEN:
-            self._not_open.popitem(last=False)
-        return append_refusal(transaction_id, found, appended)
 
     @asynccontextmanager
     async def _large_turn(self, turn_by: float, tried_at: Sequence[int]) -> AsyncIterator[None]:
@@ -215,57 +218,28 @@ class LockedAppend:
         `tried_at`: the base offsets, by partition, of the first try that may have happened. The look-up begins there,
         under the same locks. Empty: there was none, and this try notes its own offsets.
         """
-        key, transaction_id, began = request.key, request.transaction_id, time.monotonic()
-        decided = None
+        key, within, began = request.key, request.within, time.monotonic()
+        bounds = None
         async with locking(connection, LOCK_TIMEOUT_MS):
             first_answer = None if key is None else await answer_of(connection, key)
-            if transaction_id is not None:
-                await _share(connection, transaction_id)
-            if first_answer is not None or tried_at:
-                await store.wait_for_standby(connection)
+            if within is not None:
+                bounds = await within.lock(connection, request.places, first_answer is not None)
             if first_answer is not None:
+                await store.wait_for_standby(connection)
                 return first_answer
-            if request.settles is not None:
-                decided = await self._decide(connection, request.settles, request.places)
-                if decided is None:  # an earlier try has committed it, or it was aborted
-                    happened = await self._look_up(connection, request, tried_at) if tried_at else None
-                    if happened is None:
-                        raise _NotOpen(request.settles.transaction_id, past=False)
-                    return happened
             if key is None and tried_at:  # a request with a key is found by its key
                 happened = await self._look_up(connection, request, tried_at)
                 if happened is not None:
                     return happened
-            bounds = None if decided is None else decided[1]
             inserted = await self.insert(connection, request.appends, request.append_id, tried_at, bounds)
             base_offsets = [batch.base_offset for _, batch in inserted]
-            if transaction_id is not None:
-                await _register(connection, transaction_id, request.places, base_offsets)
+            if within is not None:
+                await within.write(connection, request.places, base_offsets)
             kept = None if key is None else await _keep(connection, key, base_offsets)
         self.publish(inserted)
-        if decided is not None:
-            self._ending.count(decided[0], time.monotonic() - began)
+        if within is not None:
+            within.count(time.monotonic() - began)
         return AppendResult(base_offsets, kept)
-
-    async def _decide(
-        self, connection: Any, settles: Settles, places: Sequence[TopicIdPartition]
-    ) -> tuple[Transaction, KnownBounds] | None:
-        """Commit a transaction within that of the append, lock the partitions, and read their bounds.
-
-        Returns: None if it is not open. Raises: _NotOpen: its time has passed; ConcurrentTransactions: another client
-            has written to it.
-        """
-        transaction_id, settling = settles
-        found = await settlements.lock_alone(connection, transaction_id, places)
-        if found is None or found.state != State.OPEN:
-            return None
-        done = await settlements.commit_alone(connection, self._database.outcomes, transaction_id, settling, places)
-        if done is None:
-            if (await transaction_store.look_to_end(connection, transaction_id)).past:
-                raise _NotOpen(transaction_id, past=True)
-            raise ConcurrentTransactions("another client has written to the transaction of this request; repeat it")
-        state, reason = COMMIT
-        return found._replace(state=state, reason=reason, ended_at_ms=done.ended_at_ms), done.bounds
 
     async def _look_up(self, connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> AppendResult | None:
         """The result of an earlier try, if it happened. The locks wait for a statement that the server still runs."""
@@ -277,6 +251,7 @@ class LockedAppend:
         bases = [base for base in found if base is not None]
         if len(bases) < len(found):
             return None
+        await store.wait_for_standby(connection)
         for place, append, base in zip(request.places, request.appends, bases, strict=True):
             self._known.cache.drop(place)
             self._known.listener.appended(*place, base + len(append.tails), len(append.tails))
@@ -288,7 +263,7 @@ class LockedAppend:
         appends: Sequence[PartitionAppend],
         append_id: str,
         tried_at: list[int],
-        bounds: KnownBounds | None = None,
+        bounds: dict[TopicIdPartition, store.Bounds] | None = None,
     ) -> Inserted:
         """Lock the partitions and insert a batch in each, within a transaction; `publish` them after its commit.
 
@@ -339,43 +314,6 @@ class LockedAppend:
     def publish(self, inserted: Inserted) -> None:
         """The transaction of `insert` has committed."""
         self._known.publish(inserted)
-
-
-class _NotOpen(Exception):
-    """The transaction of an append is not open. `past`: it is, and its time has passed."""
-
-    def __init__(self, transaction_id: str, past: bool) -> None:
-        super().__init__(transaction_id)
-        self.transaction_id = transaction_id
-        self.past = past
-
-
-async def _share(connection: Any, transaction_id: str) -> None:
-    """Lock the transaction of an append until the append has committed. Raises: _NotOpen."""
-    shared = await transaction_store.share(connection, transaction_id)
-    if shared is None or not shared.open:
-        raise _NotOpen(transaction_id, shared is not None and shared.past)
-
-
-async def _register(
-    connection: Any, transaction_id: str, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]
-) -> None:
-    """The transaction writes to these partitions. Raises: TooLarge."""
-    count = await transaction_store.register(connection, transaction_id, places, base_offsets)
-    if count > store.MOST_OF_TRANSACTION:
-        raise TooLarge(
-            f"transaction {transaction_id} would write to {count} partitions; the most is {store.MOST_OF_TRANSACTION}:"
-            " use one more transaction",
-            limit=store.MOST_OF_TRANSACTION,
-        )
-
-
-async def _all_appended(connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> bool:
-    """Whether an earlier try of an append happened."""
-    for place, from_offset in zip(request.places, tried_at, strict=True):
-        if await store.appended(connection, *place, request.append_id, from_offset) is None:
-            return False
-    return True
 
 
 def not_in_time() -> StorageError:

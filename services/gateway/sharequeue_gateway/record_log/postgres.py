@@ -40,7 +40,6 @@ from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.ending import Ending
-from sharequeue_gateway.record_log.transactions.transaction_sizes import TransactionSizes
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, PostgresTransactions, TransactionOptions
 
 log = logging.getLogger(__name__)
@@ -86,11 +85,10 @@ class PostgresRecordLog:
         database.known_ends = self._cache.log_ends
         database.time_line.forget(self._known.forget)
         ending = Ending(database, self._known, deadline_s, transactions.count_end)
-        locked_append = LockedAppend(database, self._known, ending, deadline_s)
-        sizes = TransactionSizes(transactions.most_bytes)
-        self.appender = Appender(database, self._known, locked_append, deadline_s, sizes)
+        locked_append = LockedAppend(database, self._known, deadline_s)
+        self.appender = Appender(database, self._known, locked_append, deadline_s)
         self.dead_letters = DeadLetterLog(database, locked_append, deadline_s)
-        self.transactions = PostgresTransactions(database, ending, transactions)
+        self.transactions = PostgresTransactions(database, self.appender, ending, transactions)
         self._retaining = Retaining(database.query)
         self.compaction = Compaction(database, self._cache)
         self.committed_reads = CommittedReads(database.query, self._known)

@@ -18,7 +18,6 @@ from sharequeue.protocol.errors import (
     TransactionalIdNotFound,
 )
 from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.locked_append import Settles
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
@@ -91,8 +90,8 @@ class SettledCommits:
         committed: list[Settlement] = []
         try:
             settlements = await self._settler.hold(transaction_id, wanted)
-            settles = Settles(transaction_id, Settling(digest, settlements))
-            result = await self._appender.append_and_settle(appends, key, settles)
+            settling = Settling(digest, settlements)
+            result = await self._transactions.append_and_settle(transaction_id, settling, appends, key)
         except (Refused, ApiError) as fault:
             await self._abort(transaction_id)
             first = await self._first(key)  # an earlier try may have happened since, and settled these

@@ -7,9 +7,9 @@
 call is answered by the state of its transaction, and `transaction_sizes` bounds its bytes; both are pure. `settlements`
 has the rows of a commit that leaders apply.
 
-The SQL: `transaction_store` of one transaction, `producer_store` of transactional ids,
+The SQL: `begin_store` of begins and of transactional ids, `transaction_store` of one transaction,
 `open_store` of what is open and the sweep, `ended_store` of the list of what has ended.
 
-`routing` and `http` call `transactions`. An append asks here whether its transaction is open (`locked_append`). The
-room knows the cache, and no dead letter.
+`routing`, `http` and `producing` call `transactions`. An append with a transaction id comes through here, and `appends`
+says what it does besides. A plain append knows nothing of this room. The room knows the cache, and no dead letter.
 """

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log.store import Connection
-from sharequeue_gateway.record_log.transactions.transaction_rows import MS
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason
+from sharequeue_gateway.record_log.transactions.transaction_store import MS
 
 LOOKED_AT: Final = 10_000
 """The most outcomes that one page looks at."""

@@ -68,7 +68,8 @@ class End(NamedTuple):
     """How to end a transaction.
 
     `note`: kept with the producer if this commits. `parts`: those to commit with it. `principal`: of the caller; None:
-    it may end any. `skip_locked`: leave a transaction that another one uses. `settling`: what it settles if it commits.
+    it may end any. `skip_locked`: leave a transaction that another one uses. `settling`: what it settles if it commits;
+    all of it is pending on this transaction, durably.
     """
 
     wish: Wish
@@ -117,31 +118,14 @@ class Ending:
         """The ends under way that a repeat of the same call may join."""
         self.count = count
 
-    async def end(
-        self,
-        transaction_id: str,
-        wish: Wish,
-        *,
-        note: str | None = None,
-        parts: Sequence[str] = (),
-        principal: str | None = None,
-        skip_locked: bool = False,
-        settling: Settling | None = None,
-    ) -> Transaction | None:
+    async def end(self, transaction_id: str, end: End) -> Transaction | None:
         """End a transaction if it is open. One whose time has passed is aborted, with any wish.
 
-        Args:
-            note: kept with the producer if this commits.
-            parts: those that are committed with it.
-            principal: of the caller; None: it may end any.
-            skip_locked: leave a transaction that another one uses.
-            settling: what it settles if this commits. All of it is pending on this transaction, durably.
         Returns: what became of it, durable; None: nothing is known of it, or another one uses it.
         Raises: InvalidTxnState, InvalidRequest: see `check_commit`; ConcurrentTransactions: it was in use for too long;
             StorageError; RequestTimedOut: it may have ended, and a repeat tells; Throttled: too many are under way.
         """
-        end = End(wish, note, parts, principal, skip_locked, settling)
-        if parts or settling is not None:
+        if end.parts or end.settling is not None:
             return await asyncio.shield(self._start(transaction_id, end))
         call = (transaction_id, end._replace(parts=()))
         task = self._plain.get(call)

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.store import Connection
-from sharequeue_gateway.record_log.transactions.transaction_rows import MS
 from sharequeue_gateway.record_log.transactions.transaction_rules import State
+from sharequeue_gateway.record_log.transactions.transaction_store import MS
 
 
 class OpenTransaction(NamedTuple):

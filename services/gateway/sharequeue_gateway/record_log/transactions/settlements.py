@@ -17,8 +17,8 @@ import msgspec
 from sharequeue.protocol.types import SettledBatch, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.store import BOUNDS, Bounds, Connection, bounds_of, lock_keys
-from sharequeue_gateway.record_log.transactions.transaction_rows import MS, ROW, transaction_of
 from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT, State, Transaction
+from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, transaction_of
 
 BATCHES_OF_A_LINE: Final = 100
 """Batches that are encoded, and decoded, together."""

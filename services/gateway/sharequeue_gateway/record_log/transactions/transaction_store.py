@@ -1,5 +1,4 @@
-"""The SQL of one transaction: it begins, an append joins it, it ends, and what became of it.
-One function per statement.
+"""The SQL of one transaction: an append joins it, it ends, and what became of it. One function per statement.
 
 `log.transactions` and `log.transaction_partitions` hold what is open: the end of a transaction that wrote deletes its
 rows. Rows of a partition change under the partition's advisory lock. A transaction's row is locked before partitions:
@@ -15,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.store import END, Connection, lock_keys
-from sharequeue_gateway.record_log.transactions.transaction_rows import MS, ROW, transaction_of
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State, Transaction
 
 ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
@@ -25,6 +23,28 @@ KNOWN_EMPTY_S: Final = 60
 COMMIT_MARKER: Final = 112
 ABORT_MARKER: Final = 48
 """`attributes` of markers: 16 transactional and 32 control, as Kafka's bits; 64 is ours."""
+
+MS: Final = "floor(extract(epoch FROM {}) * 1000)::bigint"
+"""A timestamp in ms."""
+ROW: Final = f"""transaction_id, transactional_id, producer_epoch, principal, state, reason,
+  {MS.format("began_at")}, timeout_ms, {MS.format("ended_at")}, part_of"""
+"""The columns that `transaction_of` takes."""
+
+
+def transaction_of(row: Any) -> Transaction:
+    """A row with the columns of `ROW`."""
+    return Transaction(
+        transaction_id=row[0],
+        transactional_id=row[1],
+        producer_epoch=row[2],
+        principal=row[3],
+        state=State(row[4]),
+        reason=Reason(row[5]),
+        began_at_ms=row[6],
+        timeout_ms=row[7],
+        ended_at_ms=row[8],
+        part_of=row[9],
+    )
 
 
 _MARKERS: Final = f"""
@@ -79,77 +99,6 @@ inserts the markers at the ends. Deleted partitions get none. $8 are the ids of 
 are committed with it: a partition gets one marker for all of them. $10 partitions have theirs by WRITE_MARKERS. The
 producer's row comes last: its holders wait for nothing. The note counts though a newer producer has raised the epoch:
 its first transaction begins after this end."""
-
-
-# Begin
-
-
-async def begin(
-    connection: Connection,
-    transaction_id: str,
-    transactional_id: str | None,
-    producer_epoch: int,
-    principal: str,
-    timeout_ms: int,
-    most_open: int,
-    *,
-    durable: bool = True,
-) -> tuple[int, int] | None:
-    """Begin a transaction.
-
-    `durable`: wait until the disk has it. Otherwise a crash of PostgreSQL within the next moment forgets it, as if it
-    had been aborted; its commit is durable all the same.
-    Returns: when it began and its deadline, in ms; None: `most_open` are open.
-    """
-    soon = "" if durable else "AND set_config('synchronous_commit', 'off', true) IS NOT NULL"
-    row = await connection.fetchrow(
-        f"""INSERT INTO log.transactions
-              (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, deadline)
-            SELECT $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $5::int / 1000.0::float8)
-            WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6 {soon}
-            RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
-        transaction_id,
-        transactional_id,
-        producer_epoch,
-        principal,
-        timeout_ms,
-        most_open,
-    )
-    return None if row is None else (row[0], row[1])
-
-
-async def begin_part(
-    connection: Connection, transaction_id: str, whole: Transaction, most_open: int
-) -> tuple[int, int] | None:
-    """Begin a part of a transaction whose row is locked. Its time passes with that of the whole.
-    Returns: as `begin`."""
-    row = await connection.fetchrow(
-        f"""INSERT INTO log.transactions (transaction_id, principal, timeout_ms, deadline, part_of)
-            SELECT $1, principal, timeout_ms, deadline, transaction_id FROM log.transactions
-            WHERE transaction_id = $2 AND (SELECT count(*) FROM (
-              SELECT FROM log.transactions WHERE state = 0 LIMIT $3) few) < $3
-            RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
-        transaction_id,
-        whole.transaction_id,
-        most_open,
-    )
-    return None if row is None else (row[0], row[1])
-
-
-async def lock_whole(connection: Connection, transaction_id: str) -> tuple[Transaction | None, bool]:
-    """Lock the row of a transaction `FOR SHARE`, to begin a part of it. Returns: it, and whether its time has passed.
-
-    The clock is read in a second statement, as in `share`.
-    """
-    row = await connection.fetchrow(
-        f"SELECT {ROW} FROM log.transactions WHERE transaction_id = $1 FOR SHARE", transaction_id
-    )
-    if row is None:
-        return await outcome(connection, transaction_id), False
-    past = await connection.fetchval(
-        "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
-    )
-    return transaction_of(row), past
 
 
 # Append

@@ -1,7 +1,8 @@
 """Transactions: begin, end, describe and list them, and the sweep of those whose time has passed.
 
 A transaction belongs to no gateway: any of them takes each call. `transaction_rules` says what a call is answered,
-`ending` ends transactions; the SQL is in `transaction_store`, `producer_store`, `open_store` and `ended_store`.
+`ending` ends transactions, and `appends` says what an append to one does besides; the SQL is in `begin_store`,
+`transaction_store`, `open_store` and `ended_store`.
 """
 
 import asyncio
@@ -18,13 +19,13 @@ from sharequeue.protocol.errors import (
     Throttled,
     TransactionalIdAuthorizationFailed,
 )
+from sharequeue.protocol.messages.transactions import BegunTransaction
+from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.transactions import (
-    open_store,
-    producer_store,
-    transaction_store,
-)
-from sharequeue_gateway.record_log.transactions.ending import Ending
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.transactions import begin_store, open_store, transaction_store
+from sharequeue_gateway.record_log.transactions.appends import InTransaction, KnownEnds, Settles
+from sharequeue_gateway.record_log.transactions.ending import End, Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     FENCE,
@@ -39,6 +40,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     end_answer,
     still_open,
 )
+from sharequeue_gateway.record_log.transactions.transaction_sizes import TransactionSizes
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ class NewTransaction(NamedTuple):
     """`producer_epoch`: of a producer that has begun before; None: a new one, which ends what is open and fences it.
 
     `part_of`: the open transaction that the new one is a part of; its time is that of the whole. `durable`: as in
-    `transaction_store.begin`.
+    `begin_store.begin`.
     """
 
     timeout_ms: int
@@ -77,23 +79,17 @@ class NewTransaction(NamedTuple):
     durable: bool = True
 
 
-class BegunTransaction(NamedTuple):
-    """`committed_note`: the note of the last commit with the same transactional id."""
-
-    transaction_id: str
-    transactional_id: str | None
-    producer_epoch: int
-    timeout_ms: int
-    expires_at_ms: int
-    committed_note: str | None
-
-
 class PostgresTransactions:
     """`run` must be running."""
 
-    def __init__(self, database: LogDatabase, ending: Ending, options: TransactionOptions) -> None:
+    def __init__(
+        self, database: LogDatabase, appender: Appender, ending: Ending, options: TransactionOptions = DEFAULTS
+    ) -> None:
         self._database = database
+        self._appender = appender
         self._ending = ending
+        self._ends = KnownEnds(database, ending)
+        self._sizes = TransactionSizes(options.most_bytes)
         self._most_open = options.most_open
         self._sweep_s = options.sweep_s
         self._count_forgotten = options.count_forgotten
@@ -117,20 +113,20 @@ class PostgresTransactions:
         epoch = wish.producer_epoch
         if epoch is None:
             of_producer = self._database.outcomes, transactional_id, wish.principal
-            epoch = await self._database.query(producer_store.raise_epoch, *of_producer)
+            epoch = await self._database.query(begin_store.raise_epoch, *of_producer)
             if epoch is None:
                 raise TransactionalIdAuthorizationFailed(f"{transactional_id} belongs to another principal")
         for _ in range(TRIES):
             if wish.producer_epoch is None:
-                for open_one, _ in await self._database.query(producer_store.open_of, transactional_id):
+                for open_one, _ in await self._database.query(begin_store.open_of, transactional_id):
                     if open_one.producer_epoch < epoch:  # otherwise a newer producer has begun, and this one is refused
-                        await self._ending.end(open_one.transaction_id, FENCE)
+                        await self._ending.end(open_one.transaction_id, End(FENCE))
             begun, in_the_way = await self._database.query(self._insert_with_id, transactional_id, epoch, wish)
             if begun is not None:
                 return begun  # type: ignore[no-any-return]
             for open_one, past in in_the_way:
                 if past:
-                    await self._ending.end(open_one.transaction_id, TIME_OUT)
+                    await self._ending.end(open_one.transaction_id, End(TIME_OUT))
                 elif wish.producer_epoch is not None:
                     raise still_open(open_one)
         raise ConcurrentTransactions(
@@ -145,11 +141,11 @@ class PostgresTransactions:
         The note is read here: the transaction before may have committed since the epoch was raised.
         """
         async with connection.transaction():
-            producer = await producer_store.lock_producer(connection, self._database.outcomes, transactional_id)
+            producer = await begin_store.lock_producer(connection, self._database.outcomes, transactional_id)
             if producer is not None:
                 check_principal(transactional_id, producer.principal, wish.principal)
             check_epoch(transactional_id, None if producer is None else producer.producer_epoch, epoch)
-            in_the_way = await producer_store.open_of(connection, transactional_id)
+            in_the_way = await begin_store.open_of(connection, transactional_id)
             if in_the_way:
                 return None, in_the_way
             note = None if producer is None else producer.committed_note
@@ -157,7 +153,7 @@ class PostgresTransactions:
 
     async def _insert(self, connection: Any, wish: NewTransaction, epoch: int, note: str | None) -> BegunTransaction:
         transaction_id = str(uuid.uuid4())
-        times = await transaction_store.begin(
+        times = await begin_store.begin(
             connection,
             transaction_id,
             wish.transactional_id,
@@ -169,21 +165,33 @@ class PostgresTransactions:
         )
         if times is None:
             raise self._too_many()
-        return BegunTransaction(transaction_id, wish.transactional_id, epoch, wish.timeout_ms, times[1], note)
+        return BegunTransaction(
+            transaction_id=transaction_id,
+            transactional_id=wish.transactional_id,
+            producer_epoch=epoch,
+            timeout_ms=wish.timeout_ms,
+            expires_at_ms=times[1],
+            committed_note=note,
+        )
 
     async def _insert_part(self, connection: Any, whole_id: str, wish: NewTransaction) -> BegunTransaction:
         """Begin a part under the lock of the whole's row: an end of the whole finds it, or it does not begin."""
         async with connection.transaction():
-            whole, past = await transaction_store.lock_whole(connection, whole_id)
+            whole, past = await begin_store.lock_whole(connection, whole_id)
             if whole is not None:
                 check_principal(whole_id, whole.principal, wish.principal)
             check_whole(whole_id, whole, past)
             assert whole is not None
             transaction_id = str(uuid.uuid4())
-            times = await transaction_store.begin_part(connection, transaction_id, whole, self._most_open)
+            times = await begin_store.begin_part(connection, transaction_id, whole, self._most_open)
         if times is None:
             raise self._too_many()
-        return BegunTransaction(transaction_id, None, 0, whole.timeout_ms or 0, times[1], None)
+        return BegunTransaction(
+            transaction_id=transaction_id,
+            producer_epoch=0,
+            timeout_ms=whole.timeout_ms or 0,
+            expires_at_ms=times[1],
+        )
 
     def _too_many(self) -> Throttled:
         return Throttled(
@@ -191,6 +199,36 @@ class PostgresTransactions:
             limit=self._most_open,
             retry_after_s=1,
         )
+
+    async def append(
+        self, transaction_id: str, appends: Sequence[PartitionAppend], key: IdempotencyKey | None = None
+    ) -> AppendResult:
+        """Append records to an open transaction, which is that of each of these appends.
+
+        Raises: as `Appender.append`; InvalidTxnState, ProducerFenced, TransactionalIdNotFound: it is not open;
+            TooLarge: it would have too many bytes or partitions.
+        """
+        size = sum([sum(map(len, append.tails)) for append in appends])
+        self._sizes.take(transaction_id, size)
+        try:
+            result = await self._appender.append(appends, key, InTransaction(self._ends, transaction_id))
+        except ApiError as error:
+            if error.definite:
+                self._sizes.give_back(transaction_id, size)
+            raise
+        if result.repeated:
+            self._sizes.give_back(transaction_id, size)
+        return result
+
+    async def append_and_settle(
+        self, transaction_id: str, settling: Settling, appends: Sequence[PartitionAppend], key: IdempotencyKey | None
+    ) -> AppendResult:
+        """Append plain records; the same commit ends an open transaction and settles what is pending on it.
+
+        Raises: as `append`. If the transaction is not open any more, nothing was appended or settled.
+        """
+        settles = Settles(self._database, self._ends, transaction_id, settling)
+        return await self._appender.append(appends, key, settles)
 
     async def end(
         self,
@@ -211,7 +249,7 @@ class PostgresTransactions:
         Raises: TransactionalIdNotFound, InvalidTxnState, ProducerFenced: see `transaction_rules`; and those of Ending.
         """
         owner = None if wish == TERMINATE else principal
-        found = await self._ending.end(transaction_id, wish, note=note, parts=parts, principal=owner, settling=settling)
+        found = await self._ending.end(transaction_id, End(wish, note, parts, owner, settling=settling))
         return end_answer(wish, transaction_id, found, None if settling is None else settling.digest)
 
     async def find(self, transaction_id: str) -> Transaction | None:
@@ -241,14 +279,14 @@ class PostgresTransactions:
             for transaction_id in due:
                 if not await self._time_out(transaction_id):
                     found = 0  # it is tried again by the next sweep
-        while await self._database.query(producer_store.forget_producers, SWEPT_AT_ONCE) >= SWEPT_AT_ONCE:
+        while await self._database.query(begin_store.forget_producers, SWEPT_AT_ONCE) >= SWEPT_AT_ONCE:
             pass
         self.open_now = await self._database.query(open_store.open_now)
 
     async def _time_out(self, transaction_id: str) -> bool:
         """Returns: whether it has ended; False: another one uses it, or its end failed."""
         try:
-            ended = await self._ending.end(transaction_id, TIME_OUT, skip_locked=True)
+            ended = await self._ending.end(transaction_id, End(TIME_OUT, skip_locked=True))
         except ApiError as error:
             log.warning(
                 "cannot end a transaction whose time has passed",

@@ -1,0 +1,140 @@
+"""What an append does besides, that takes part in a transaction: one to an open transaction, and one that commits it.
+
+`locked_append` asks these at each step. The fast path of appends, `store.append`, asks the transaction's row itself.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, TooLarge
+from sharequeue.protocol.types import TopicIdPartition
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.locked_append import LookUp, NotOpen
+from sharequeue_gateway.record_log.log import AppendResult
+from sharequeue_gateway.record_log.store import Bounds
+from sharequeue_gateway.record_log.transactions import settlements, transaction_store
+from sharequeue_gateway.record_log.transactions.ending import End, Ending
+from sharequeue_gateway.record_log.transactions.settlements import Settling
+from sharequeue_gateway.record_log.transactions.transaction_rules import (
+    COMMIT,
+    TIME_OUT,
+    State,
+    Transaction,
+    append_refusal,
+)
+
+MOST_NOT_OPEN: Final = 1000
+"""How many transactions are remembered as not open."""
+
+
+class KnownEnds:
+    """Finds out what became of transactions that are not open, and remembers those that appends were refused for."""
+
+    def __init__(self, database: LogDatabase, ending: Ending) -> None:
+        self._database = database
+        self._ending = ending
+        self._not_open: OrderedDict[str, None] = OrderedDict()
+        self.count = ending.count
+
+    def __contains__(self, transaction_id: str) -> bool:
+        return transaction_id in self._not_open
+
+    async def refusal(self, transaction_id: str, past: bool, look_up: LookUp) -> tuple[ApiError, AppendResult | None]:
+        """Find the end of a transaction; end it first if its time has passed.
+
+        No statement can append to it any more, so an earlier try of the append is found now, or never happened.
+        Returns: why the append is refused, and the earlier try.
+        """
+        if past:
+            found = await self._ending.end(transaction_id, End(TIME_OUT))
+        else:
+            found = await self._database.query(transaction_store.find, transaction_id)
+        happened = await look_up()
+        self._not_open[transaction_id] = None
+        if len(self._not_open) > MOST_NOT_OPEN:
+            self._not_open.popitem(last=False)
+        return append_refusal(transaction_id, found, happened is not None), happened
+
+
+class InTransaction:
+    """An append to an open transaction of a client."""
+
+    def __init__(self, ends: KnownEnds, transaction_id: str) -> None:
+        self._ends = ends
+        self._transaction_id = transaction_id
+
+    @property
+    def gathers(self) -> bool:
+        return self._transaction_id not in self._ends
+
+    async def lock(self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool) -> None:
+        """Lock the transaction until the append has committed."""
+        shared = await transaction_store.share(connection, self._transaction_id)
+        if shared is None or not shared.open:
+            raise NotOpen(shared is not None and shared.past)
+
+    async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
+        """The transaction writes to these partitions. Raises: TooLarge."""
+        count = await transaction_store.register(connection, self._transaction_id, places, base_offsets)
+        if count > store.MOST_OF_TRANSACTION:
+            raise TooLarge(
+                f"transaction {self._transaction_id} would write to {count} partitions; the most is"
+                f" {store.MOST_OF_TRANSACTION}: use one more transaction",
+                limit=store.MOST_OF_TRANSACTION,
+            )
+
+    def count(self, seconds: float) -> None:
+        """It goes on: only its end is counted."""
+
+    async def find_end(self, past: bool, look_up: LookUp) -> ApiError:
+        return (await self._ends.refusal(self._transaction_id, past, look_up))[0]
+
+
+class Settles:
+    """An append that commits a transaction with acknowledgements. The transaction has no records of its own: those of
+    the append are plain ones, which nobody ever sees uncommitted."""
+
+    gathers: Final = False
+
+    def __init__(self, database: LogDatabase, ends: KnownEnds, transaction_id: str, settling: Settling) -> None:
+        self._database = database
+        self._ends = ends
+        self._transaction_id = transaction_id
+        self._settling = settling
+        self._committed: Transaction | None = None
+
+    async def lock(
+        self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool
+    ) -> dict[TopicIdPartition, Bounds] | None:
+        """Commit the transaction within that of the append, lock the partitions, and read their bounds.
+
+        Raises: also ConcurrentTransactions: another client has written to it.
+        """
+        if repeated:
+            return None
+        transaction_id = self._transaction_id
+        found = await settlements.lock_alone(connection, transaction_id, places)
+        if found is None or found.state != State.OPEN:
+            raise NotOpen(past=False)  # an earlier try has committed it, or it was aborted
+        outcomes = self._database.outcomes
+        done = await settlements.commit_alone(connection, outcomes, transaction_id, self._settling, places)
+        if done is None:
+            if (await transaction_store.look_to_end(connection, transaction_id)).past:
+                raise NotOpen(past=True)
+            raise ConcurrentTransactions("another client has written to the transaction of this request; repeat it")
+        state, reason = COMMIT
+        self._committed = found._replace(state=state, reason=reason, ended_at_ms=done.ended_at_ms)
+        return done.bounds
+
+    async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
+        """The records are not of the transaction."""
+
+    def count(self, seconds: float) -> None:
+        assert self._committed is not None
+        self._ends.count(self._committed, seconds)
+
+    async def find_end(self, past: bool, look_up: LookUp) -> AppendResult | ApiError:
+        refusal, happened = await self._ends.refusal(self._transaction_id, past, look_up)
+        return refusal if happened is None else happened

@@ -1,0 +1,144 @@
+"""The SQL that begins transactions, and that of transactional ids: the epoch, the owner and the last note of each.
+
+A new producer raises the epoch under the lock of the row, so the earlier ones are refused from then on.
+"""
+
+from typing import Final, NamedTuple
+
+from sharequeue_gateway.record_log.key_store import KeyTable
+from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.transactions.transaction_rules import Transaction
+from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, outcome, transaction_of
+
+FIRST_EPOCH: Final = "greatest(floor(extract(epoch FROM now() - timestamptz '2025-01-01Z')), 0)::int"
+"""The epoch of the first producer of a transactional id: seconds. Each further producer has one more. A row is
+forgotten when the seconds have passed its epoch, so an epoch is not given again:
+not to the first producer after that either."""
+
+
+class TransactionalProducer(NamedTuple):
+    """The row of a transactional id."""
+
+    producer_epoch: int
+    principal: str
+    committed_note: str | None
+
+
+async def raise_epoch(connection: Connection, outcomes: KeyTable, transactional_id: str, principal: str) -> int | None:
+    """A new producer begins: refuse the earlier ones from now on. Its id is kept for as long as outcomes are.
+
+    Returns: its epoch; None: the id is another's.
+    """
+    epoch: int | None = await connection.fetchval(
+        f"""INSERT INTO log.transactional_producers AS w (transactional_id, producer_epoch, principal, keep_until)
+           VALUES ($1, {FIRST_EPOCH}, $2, now() + make_interval(secs => $3))
+           ON CONFLICT (transactional_id) DO UPDATE SET producer_epoch = w.producer_epoch + 1,
+             keep_until = greatest(w.keep_until, excluded.keep_until)
+           WHERE w.principal = excluded.principal RETURNING producer_epoch""",
+        transactional_id,
+        principal,
+        outcomes.seconds * outcomes.kept,
+    )
+    return epoch
+
+
+async def lock_producer(
+    connection: Connection, outcomes: KeyTable, transactional_id: str
+) -> TransactionalProducer | None:
+    """Lock the row of a transactional id. Its holder must not wait for any other lock."""
+    row = await connection.fetchrow(
+        """UPDATE log.transactional_producers SET keep_until = greatest(keep_until, now() + make_interval(secs => $2))
+           WHERE transactional_id = $1 RETURNING producer_epoch, principal, committed_note""",
+        transactional_id,
+        outcomes.seconds * outcomes.kept,
+    )
+    return None if row is None else TransactionalProducer(*row)
+
+
+async def open_of(connection: Connection, transactional_id: str) -> list[tuple[Transaction, bool]]:
+    """The open transactions of a transactional id, each with whether its time has passed."""
+    rows = await connection.fetch(
+        f"""SELECT {ROW}, clock_timestamp() >= deadline FROM log.transactions
+            WHERE transactional_id = $1 AND state = 0""",
+        transactional_id,
+    )
+    return [(transaction_of(row), row[10]) for row in rows]
+
+
+async def forget_producers(connection: Connection, at_once: int) -> int:
+    """Delete old rows of transactional ids. Returns: how many."""
+    status: str = await connection.execute(
+        f"""DELETE FROM log.transactional_producers WHERE ctid = ANY(ARRAY(
+             SELECT ctid FROM log.transactional_producers
+             WHERE keep_until < now() AND producer_epoch < {FIRST_EPOCH} LIMIT $1 FOR UPDATE SKIP LOCKED))""",
+        at_once,
+    )
+    return int(status.rpartition(" ")[2])
+
+
+async def begin(
+    connection: Connection,
+    transaction_id: str,
+    transactional_id: str | None,
+    producer_epoch: int,
+    principal: str,
+    timeout_ms: int,
+    most_open: int,
+    *,
+    durable: bool = True,
+) -> tuple[int, int] | None:
+    """Begin a transaction.
+
+    `durable`: wait until the disk has it. Otherwise a crash of PostgreSQL within the next moment forgets it, as if it
+    had been aborted; its commit is durable all the same.
+    Returns: when it began and its deadline, in ms; None: `most_open` are open.
+    """
+    soon = "" if durable else "AND set_config('synchronous_commit', 'off', true) IS NOT NULL"
+    row = await connection.fetchrow(
+        f"""INSERT INTO log.transactions
+              (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, deadline)
+            SELECT $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $5::int / 1000.0::float8)
+            WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6 {soon}
+            RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
+        transaction_id,
+        transactional_id,
+        producer_epoch,
+        principal,
+        timeout_ms,
+        most_open,
+    )
+    return None if row is None else (row[0], row[1])
+
+
+async def begin_part(
+    connection: Connection, transaction_id: str, whole: Transaction, most_open: int
+) -> tuple[int, int] | None:
+    """Begin a part of a transaction whose row is locked. Its time passes with that of the whole.
+    Returns: as `begin`."""
+    row = await connection.fetchrow(
+        f"""INSERT INTO log.transactions (transaction_id, principal, timeout_ms, deadline, part_of)
+            SELECT $1, principal, timeout_ms, deadline, transaction_id FROM log.transactions
+            WHERE transaction_id = $2 AND (SELECT count(*) FROM (
+              SELECT FROM log.transactions WHERE state = 0 LIMIT $3) few) < $3
+            RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
+        transaction_id,
+        whole.transaction_id,
+        most_open,
+    )
+    return None if row is None else (row[0], row[1])
+
+
+async def lock_whole(connection: Connection, transaction_id: str) -> tuple[Transaction | None, bool]:
+    """Lock the row of a transaction `FOR SHARE`, to begin a part of it. Returns: it, and whether its time has passed.
+
+    The clock is read in a second statement, as in `transaction_store.share`.
+    """
+    row = await connection.fetchrow(
+        f"SELECT {ROW} FROM log.transactions WHERE transaction_id = $1 FOR SHARE", transaction_id
+    )
+    if row is None:
+        return await outcome(connection, transaction_id), False
+    past = await connection.fetchval(
+        "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
+    )
+    return transaction_of(row), past
