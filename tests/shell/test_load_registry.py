@@ -27,7 +27,6 @@ from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.record_log.removing.readers import Readers
-from sharequeue_gateway.record_log.removing.readers_store import Reader
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
@@ -47,7 +46,7 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
 from sharequeue.protocol.messages.topics import Topic as Described
-from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import SharePartitionKey
 from tests.core.restored import load
 from tests.shell.coordinator_wire import CoordinatorWire
 
@@ -100,9 +99,14 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
     lock_store = LockTimers(redis, Clock(), "gateway-0", 50, RedisKeys())
     nowhere: Any = None
 
-    async def known(_: object, group_id: str, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Reader]:
+    async def known(_: object, statement: str, group_id: str, *places: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Every group is among the readers of the log."""
-        return dict.fromkeys(places, Reader(1, 0, ShareGroupConfig().hold_ms, stale=False))
+        topic_ids, partitions, _stale_ms = places
+        hold_ms = ShareGroupConfig().hold_ms
+        return [
+            (topic_id, partition, 1, 0, hold_ms, False, 0)
+            for topic_id, partition in zip(topic_ids, partitions, strict=True)
+        ]
 
     loader = Loader(
         clock=Clock(),

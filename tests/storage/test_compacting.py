@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing import compacting
-from sharequeue_gateway.record_log.removing.compacting import PIECE_BATCHES, Replaced, Replacement
+from sharequeue_gateway.record_log.removing.compacting import PIECE_BATCHES, Replacement, replaced
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge
 from tests.storage.database import session
@@ -44,7 +44,7 @@ async def test_compaction_removes_records_and_keeps_offsets(module_database: str
     async with PostgresRecordLogs(module_database).open() as log:
         topic = await three_batches(log)
         done = await log.compaction.replace(topic, 0, [Replacement(0, 0, [(1, 2)]), Replacement(5, 0, [(5, 9)])])
-        assert done == [Replaced(0, 1, 3), Replaced(5, 1, 0)]
+        assert done == [replaced(0, 1, 3), replaced(5, 1, 0)]
         assert await offsets_left(log, topic) == [0, 3, 4, 10]
         listed, bounds = await log.compaction.batches(topic, 0, 0, 100)
         assert [(b.base_offset, b.last_offset, b.record_count, b.generation) for b in listed] == [
@@ -91,7 +91,7 @@ async def test_a_replacement_in_pieces_happens_whole_or_not_at_all(module_databa
             await log.compaction.replace(topic, 0, [*wanted[:-1], wanted[-1]._replace(generation=1)])
         assert await offsets_left(log, topic) == list(range(2 * batches + 2))
         done = await log.compaction.replace(topic, 0, wanted)
-        assert done == [Replaced(2 * number, 1, 1) for number in range(batches)]
+        assert done == [replaced(2 * number, 1, 1) for number in range(batches)]
         assert await offsets_left(log, topic) == [*range(1, 2 * batches, 2), 2 * batches, 2 * batches + 1]
 
 
@@ -106,14 +106,14 @@ async def test_a_replacement_of_too_many_bytes_is_refused(
         with pytest.raises(TooLarge, match="bytes together"):
             await log.compaction.replace(topic, 0, both)
         monkeypatch.setattr(compacting, "MAX_BYTES", 1)
-        assert await log.compaction.replace(topic, 0, both[:1]) == [Replaced(0, 1, 3)], "a single one may be larger"
+        assert await log.compaction.replace(topic, 0, both[:1]) == [replaced(0, 1, 3)], "a single one may be larger"
 
 
 async def test_a_repeated_replacement_is_answered_as_done(module_database: str) -> None:
     async with PostgresRecordLogs(module_database).open() as log:
         topic = await three_batches(log)
         for _ in range(2):
-            assert await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 1)])]) == [Replaced(0, 1, 3)]
+            assert await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 1)])]) == [replaced(0, 1, 3)]
         await log.compaction.replace(topic, 0, [Replacement(0, 1, [(2, 2)])])
         with pytest.raises(InvalidUpdateVersion):
             await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 1)])])

@@ -14,7 +14,7 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting
-from sharequeue_gateway.record_log.removing.compacting import Replaced, Replacement
+from sharequeue_gateway.record_log.removing.compacting import Replacement, replaced
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT
@@ -316,7 +316,7 @@ async def test_a_replaced_batch_is_stored_as_a_new_one_would_be(
             await append(log, topic, ["newest"])
             replacement = Replacement(0, 0, [(kept, 4)])
             for _ in range(2):
-                assert await log.compaction.replace(topic, 0, [replacement]) == [Replaced(0, 1, kept)]
+                assert await log.compaction.replace(topic, 0, [replacement]) == [replaced(0, 1, kept)]
         uncompressed_bytes = (await rows(admin, topic))[0][0]
         assert (uncompressed_bytes is not None) == compressed
     async with PostgresRecordLogs(module_database).open() as fresh:

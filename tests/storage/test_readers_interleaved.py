@@ -22,8 +22,8 @@ from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.log import Offsets
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import readers, readers_store, retaining
-from sharequeue_gateway.record_log.removing.readers import Readers
-from sharequeue_gateway.record_log.removing.readers_store import STALE_MS, Floor
+from sharequeue_gateway.record_log.removing.readers import STALE_MS, Readers
+from sharequeue_gateway.record_log.removing.readers_store import Floor
 from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 from sharequeue_gateway.retention.housekeeping import Housekeeping
@@ -436,15 +436,14 @@ async def reserve_the_target(connection: Any, floors: Sequence[Floor], hold_ms: 
         )
 
 
-async def remove_any_life(connection: Any, floors: Sequence[Floor]) -> None:
+async def remove_any_life(self: Readers, floors: Sequence[Floor]) -> None:
     for key, *_ in floors:
-        await connection.execute(
-            "DELETE FROM log.readers WHERE topic_id = $1 AND group_id = $2", key.topic_id, key.group_id
-        )
+        delete = "DELETE FROM log.readers WHERE topic_id = $1 AND group_id = $2"
+        await self._query(store.execute, delete, key.topic_id, key.group_id)
 
 
-async def remove_active_too(connection: Any, group_id: str) -> None:
-    await connection.execute("DELETE FROM log.readers WHERE group_id = $1", group_id)
+async def remove_active_too(self: Readers, group_id: str) -> None:
+    await self._query(store.execute, "DELETE FROM log.readers WHERE group_id = $1", group_id)
 
 
 async def none_is_absent(connection: Any, topic_id: str, partitions: Sequence[int]) -> set[int]:
@@ -460,7 +459,7 @@ FAULTS: Final = {
     "1 begin without a row": (readers_store, "enter", enter_nothing, "unread", "begin", "trim"),
     "2 raise in any life": (readers_store, "raise_floors", raise_any_life, "reading", "finish", "reset back"),
     "3 reset to the target alone": (readers_store, "reserve", reserve_the_target, "reading", "reset", "begin"),
-    "3 delete in any life": (readers_store, "remove", remove_any_life, "reading", "delete offsets", "begin"),
+    "3 delete in any life": (Readers, "remove", remove_any_life, "reading", "delete offsets", "begin"),
     "4 trim without the lock": (retaining, "store", without_locks(retaining), "unread", "trim", "begin"),
     "4 no row here is no group": (
         readers_store,
@@ -470,7 +469,7 @@ FAULTS: Final = {
         "trim",
         "begin",
     ),
-    "housekeeping of active rows": (readers_store, "remove_idle", remove_active_too, "gone", "clean up", "begin"),
+    "housekeeping of active rows": (Readers, "remove_idle", remove_active_too, "gone", "clean up", "begin"),
 }
 """What is replaced, and the operations between which it shows. Rule 5 is pure: its faults are among the mutants."""
 

@@ -13,7 +13,7 @@ from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.transactions import (
     begin_store,
-    ended_store,
+    list_store,
     open_store,
     settlements,
     transaction_store,
@@ -22,11 +22,15 @@ from sharequeue_gateway.record_log.transactions.settlements import Settlement, S
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State
 from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 
+from sharequeue.protocol.messages.transactions import ListTransactionsQuery
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.test_query_plans import explained
 
 TOPIC = "00000000-0000-0000-0000-000000000001"
 PLACE = (TOPIC, 7)
+COMMITTED = ListTransactionsQuery(state="committed", page_size=100)
+OF_A_PRODUCER = ListTransactionsQuery(state="committed", transactional_id="x7", page_size=100)
+ABORTED = ListTransactionsQuery(state="aborted", page_size=100)
 TABLES = ("transactions", "transaction_partitions", "transaction_outcomes", "transactional_producers", "record_batches")
 FILL = f"""
 INSERT INTO log.partitions (topic_id, partition) SELECT '{TOPIC}', n FROM generate_series(0, 999) n;
@@ -98,14 +102,14 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "of a producer": (lambda c: begin_store.open_of(c, "x77"), 10),
     "raise an epoch": (lambda c: begin_store.raise_epoch(c, key_store.OUTCOMES, "x77", ""), 10),
     "lock a producer": (lambda c: begin_store.lock_producer(c, key_store.OUTCOMES, "x77"), 10),
-    "list after a place": (lambda c: open_store.list_open(c, None, None, 0, (datetime.now(UTC), "t5"), 100), 10),
-    "list ended ones": (lambda c: ended_store.list_ended(c, True, None, None, 0, None, 100), 303),
+    "list after a place": (lambda c: list_store.list_open(c, ListTransactionsQuery(), (datetime.now(UTC), "t5")), 10),
+    "list ended ones": (lambda c: list_store.list_ended(c, COMMITTED, None), 303),
     "list ended ones after a place": (
-        lambda c: ended_store.list_ended(c, True, None, None, 0, (datetime.now(UTC), "o5"), 100),
+        lambda c: list_store.list_ended(c, COMMITTED, (datetime.now(UTC), "o5")),
         303,
     ),
-    "list ended ones of a producer": (lambda c: ended_store.list_ended(c, True, "x7", None, 0, None, 100), 10_003),
-    "list none of a state": (lambda c: ended_store.list_ended(c, False, None, None, 0, None, 100), 10),
+    "list ended ones of a producer": (lambda c: list_store.list_ended(c, OF_A_PRODUCER, None), 10_003),
+    "list none of a state": (lambda c: list_store.list_ended(c, ABORTED, None), 10),
     "groups behind": (lambda c: open_store.groups_behind(c, "t5", 100), 300),
     "share-partitions behind": (lambda c: open_store.share_partitions_behind(c, "t5", ["g"], 100), 100),
     "nothing to sweep": (lambda c: open_store.sweep(c, 1000), 10),

@@ -15,7 +15,7 @@ from sharequeue_gateway.record_log.locked_append import AppendRequest, LockedApp
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.store import COPIED_BYTES
-from sharequeue_gateway.record_log.transactions import ended_store, transaction_store
+from sharequeue_gateway.record_log.transactions import list_store, transaction_store
 from sharequeue_gateway.record_log.transactions.ending import End
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
@@ -30,6 +30,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, TransactionOptions
 
 from sharequeue.protocol.errors import ApiError, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.messages.transactions import ListTransactionsQuery
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import NO_SWEEP, Heard, PostgresRecordLogs, append_all, batch_of, new_topic, tail
@@ -728,18 +729,19 @@ async def test_a_page_of_ended_ones_looks_at_a_bounded_number(database_url: str)
         )
         found, places = [], [None]
         while True:
-            page = await log.database.query(ended_store.list_ended, True, "p1", None, 0, places[-1], 100)
-            found.append([each.transaction_id for each in page.transactions])
-            if page.place is None:
+            query = ListTransactionsQuery(state="committed", transactional_id="p1", page_size=100)
+            page, place = await log.database.query(list_store.list_ended, query, places[-1])
+            found.append([each.transaction_id for each in page])
+            if place is None:
                 break
-            places.append(page.place)
+            places.append(place)
         assert found == [[], [], ["o1"]]
         seen: list[str] = []
         place = None
         while True:
-            page = await log.database.query(ended_store.list_ended, True, None, "p", 0, place, 999)
-            seen += [each.transaction_id for each in page.transactions]
-            if page.place is None:
+            query = ListTransactionsQuery(state="committed", transactional_id_prefix="p", page_size=999)
+            page, place = await log.database.query(list_store.list_ended, query, place)
+            seen += [each.transaction_id for each in page]
+            if place is None:
                 break
-            place = page.place
         assert len(seen) == len(set(seen)) == 25_000

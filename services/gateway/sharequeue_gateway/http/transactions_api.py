@@ -15,18 +15,16 @@ from sharequeue.protocol.messages.transactions import (
     BlockedSharePartition,
     CommitTransactionRequest,
     EndedTransaction,
-    EndedTransactionListing,
     ListTransactionsQuery,
     TransactionDescription,
     TransactionList,
-    TransactionListing,
     TransactionPartition,
     UnappliedSettlement,
 )
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.record_log.store import Query
-from sharequeue_gateway.record_log.transactions import ended_store, open_store, settlements, transaction_store
+from sharequeue_gateway.record_log.transactions import list_store, open_store, settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     ABORT,
     COMMIT,
@@ -48,7 +46,7 @@ MOST_GROUPS: Final = 200
 ASKED_AT_ONCE: Final = 20
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 _place: Final = msgspec.json.Decoder(tuple[_Moment, Annotated[str, msgspec.Meta(max_length=64)]])
-"""When the last transaction of a page began, or if it has ended, when it ended; and its id."""
+"""A place of `list_store`."""
 
 
 class TransactionsApi:
@@ -188,63 +186,12 @@ class TransactionsApi:
     async def list_some(self, call: Call) -> TransactionList:
         query: ListTransactionsQuery = call.request
         after = None if query.page_token is None else place_of(query.page_token, _place, "listTransactions")
-        return await (self._list_open(query, after) if query.state == "open" else self._list_ended(query, after))
-
-    async def _list_ended(self, query: ListTransactionsQuery, after: tuple[datetime, str] | None) -> TransactionList:
-        found = await self._query(
-            ended_store.list_ended,
-            query.state == "committed",
-            query.transactional_id,
-            query.transactional_id_prefix,
-            query.older_than_ms,
-            after,
-            query.page_size,
-        )
-        return TransactionList(
-            transactions=[],
-            ended=[
-                EndedTransactionListing(
-                    transaction_id=each.transaction_id,
-                    transactional_id=each.transactional_id,
-                    producer_epoch=each.producer_epoch,
-                    state=query.state,
-                    reason=each.reason.name.lower(),
-                    began_at_ms=each.began_at_ms,
-                    ended_at_ms=each.ended_at_ms,
-                    partitions=each.partitions,
-                )
-                for each in found.transactions
-            ],
-            next_page_token=None if found.place is None else page_token(found.place),
-        )
-
-    async def _list_open(self, query: ListTransactionsQuery, after: tuple[datetime, str] | None) -> TransactionList:
-        found = await self._query(
-            open_store.list_open,
-            query.transactional_id,
-            query.transactional_id_prefix,
-            query.older_than_ms,
-            after,
-            query.page_size + 1,
-        )
-        page = found[: query.page_size]
-        return TransactionList(
-            transactions=[
-                TransactionListing(
-                    transaction_id=each.transaction_id,
-                    transactional_id=each.transactional_id,
-                    producer_epoch=each.producer_epoch,
-                    began_at_ms=each.began_at_ms,
-                    age_ms=each.age_ms,
-                    timeout_ms=each.timeout_ms,
-                    partitions=each.partitions,
-                )
-                for each in page
-            ],
-            next_page_token=page_token((page[-1].began_at, page[-1].transaction_id))
-            if len(found) > len(page)
-            else None,
-        )
+        list_page = list_store.list_open if query.state == "open" else list_store.list_ended
+        page, place = await self._query(list_page, query, after)
+        token = None if place is None else page_token(place)
+        if query.state == "open":
+            return TransactionList(transactions=page, next_page_token=token)
+        return TransactionList(transactions=[], ended=page, next_page_token=token)
 
 
 def _ended(found: Transaction) -> EndedTransaction:

@@ -26,8 +26,8 @@ from sharequeue.slices import Slices
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.removing.readers import Beginning, Readers
-from sharequeue_gateway.record_log.removing.readers_store import STALE_MS, Floor
+from sharequeue_gateway.record_log.removing.readers import STALE_MS, Beginning, Readers
+from sharequeue_gateway.record_log.removing.readers_store import Floor
 from sharequeue_gateway.share_partition.machine import StateWrite
 
 log = logging.getLogger(__name__)

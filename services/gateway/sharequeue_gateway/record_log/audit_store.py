@@ -1,16 +1,9 @@
-"""The log as it is stored, for audits: these queries bypass the cache. One function per statement."""
+"""The log as it is stored, for audits: these queries bypass the cache."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from sharequeue.protocol.messages.audit import LogAudit, LogBatch
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.store import Bounds
-
-
-async def bounds(connection: Any, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
-    """The bounds of partitions. A partition without any append is left out."""
-    return await store.bounds(connection, places) if places else {}
 
 
 async def batches(connection: Any, topic_id: str, partition: int, offset: int, limit: int) -> LogAudit:

@@ -18,6 +18,18 @@ Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool prox
 Query = Callable[..., Awaitable[Any]]
 """Calls a function with a connection and arguments: `LogDatabase.query`."""
 
+
+async def fetch(connection: Connection, statement: str, *arguments: Any) -> list[Any]:
+    """The rows of a statement. For `Query`."""
+    rows: list[Any] = await connection.fetch(statement, *arguments)
+    return rows
+
+
+async def execute(connection: Connection, statement: str, *arguments: Any) -> None:
+    """Run a statement without rows. For `Query`."""
+    await connection.execute(statement, *arguments)
+
+
 END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
   WHERE b.topic_id = p.topic_id AND b.partition = p.partition ORDER BY b.base_offset DESC LIMIT 1), 0))"""
 

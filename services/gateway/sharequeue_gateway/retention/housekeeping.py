@@ -11,8 +11,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import GroupIdNotFound
 from sharequeue.protocol.messages.cluster import GroupSummaryQuery
-from sharequeue_gateway.record_log.removing.readers import Readers
-from sharequeue_gateway.record_log.removing.readers_store import STALE_MS
+from sharequeue_gateway.record_log.removing.readers import STALE_MS, Readers
 
 PAUSE_MS: Final = 600_000
 GROUPS_AT_ONCE: Final = 100

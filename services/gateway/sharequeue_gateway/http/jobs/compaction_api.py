@@ -8,14 +8,12 @@ from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
     RecordBatchList,
-    RecordBatchListing,
-    ReplacedBatch,
     ReplacedBatches,
     ReplaceRecordBatchesRequest,
 )
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.named_partitions import partition_of
-from sharequeue_gateway.record_log.removing.compacting import Compaction, Ranges, Replacement
+from sharequeue_gateway.record_log.removing.compacting import Compaction, PackedRanges, Replacement
 
 
 class CompactionApi:
@@ -30,7 +28,7 @@ class CompactionApi:
         topic, partition = await partition_of(call, self._metadata)
         found, bounds = await self._compaction.batches(topic.topic_id, partition, query.offset, query.max_batches)
         return RecordBatchList(
-            batches=[RecordBatchListing(**batch._asdict()) for batch in found],
+            batches=found,
             next_offset=found[-1].last_offset + 1 if found else query.offset,
             log_start_offset=bounds.log_start_offset,
             last_stable_offset=bounds.last_stable_offset,
@@ -48,14 +46,16 @@ class CompactionApi:
         wanted = await asyncio.to_thread(_replacements, request)
         call.raw, call.request, request = b"", None, None  # a large request is not kept while batches are rewritten
         replaced = await self._compaction.replace(topic.topic_id, partition, wanted)
-        return ReplacedBatches(batches=[ReplacedBatch(**entry._asdict()) for entry in replaced])
+        return ReplacedBatches(batches=replaced)
 
 
 def _replacements(request: ReplaceRecordBatchesRequest) -> list[Replacement]:
     """The replacements of a request. It may have 100,000 ranges, which would stop the event loop for 50 ms."""
     return [
         Replacement(
-            batch.base_offset, batch.generation, Ranges((each.first_offset, each.last_offset) for each in batch.remove)
+            batch.base_offset,
+            batch.generation,
+            PackedRanges((each.first_offset, each.last_offset) for each in batch.remove),
         )
         for batch in request.batches
     ]

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.messages.compaction import RecordBatchListing, ReplacedBatch
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -35,7 +36,7 @@ CLOSED_AT_ONCE: Final = 1_000
 150 bytes each."""
 
 
-class Ranges(Iterable[tuple[int, int]]):
+class PackedRanges(Iterable[tuple[int, int]]):
     """Ranges of offsets, 16 bytes each: one replacement may have 100,000."""
 
     __slots__ = ("_bounds",)
@@ -50,19 +51,6 @@ class Ranges(Iterable[tuple[int, int]]):
         return zip(bounds, bounds, strict=True)
 
 
-class StoredBatch(NamedTuple):
-    """A row of the log without its records; `size_bytes` in memory."""
-
-    base_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-    record_count: int
-    generation: int
-    size_bytes: int
-    aborted: bool
-    """Whether its records belong to an aborted transaction."""
-
-
 class Replacement(NamedTuple):
     """Removes ranges (ascending, disjoint, inclusive) from a batch, if it still has this generation. `removed`: may be
     iterated several times."""
@@ -72,15 +60,9 @@ class Replacement(NamedTuple):
     removed: Iterable[tuple[int, int]]
 
 
-class Replaced(NamedTuple):
-    base_offset: int
-    generation: int
-    record_count: int
-
-
 async def stored_batches(
     connection: Connection, topic_id: str, partition: int, offset: int, limit: int
-) -> list[StoredBatch]:
+) -> list[RecordBatchListing]:
     """Batches from the one that holds `offset`, or from the next one."""
     rows = await connection.fetch(
         f"""SELECT base_offset, last_offset, max_timestamp_ms, record_count, generation, {store.MEMORY_BYTES},
@@ -97,7 +79,18 @@ async def stored_batches(
         offset,
         limit,
     )
-    return [StoredBatch(*row) for row in rows]
+    return [
+        RecordBatchListing(
+            base_offset=row[0],
+            last_offset=row[1],
+            max_timestamp_ms=row[2],
+            record_count=row[3],
+            generation=row[4],
+            size_bytes=row[5],
+            aborted=row[6],
+        )
+        for row in rows
+    ]
 
 
 async def sizes(
@@ -194,7 +187,7 @@ class Compaction:
 
     async def batches(
         self, topic_id: str, partition: int, offset: int, limit: int
-    ) -> tuple[Sequence[StoredBatch], Bounds]:
+    ) -> tuple[list[RecordBatchListing], Bounds]:
         """Batches from the one that holds `offset`, and the partition's bounds. Raises: OffsetOutOfRange."""
         place = (topic_id, partition)
         bounds: Bounds = (await self._query(store.bounds, [place])).get(place, store.NO_BOUNDS)
@@ -203,10 +196,10 @@ class Compaction:
                 f"offset {offset} is not within {bounds.log_start_offset} to {bounds.log_end_offset}",
                 bounds.log_start_offset,
             )
-        found: list[StoredBatch] = await self._query(stored_batches, topic_id, partition, offset, limit)
+        found: list[RecordBatchListing] = await self._query(stored_batches, topic_id, partition, offset, limit)
         return [batch for batch in found if batch.last_offset < bounds.log_end_offset], bounds
 
-    async def replace(self, topic_id: str, partition: int, replacements: Sequence[Replacement]) -> list[Replaced]:
+    async def replace(self, topic_id: str, partition: int, replacements: Sequence[Replacement]) -> list[ReplacedBatch]:
         """Remove records from batches, all or none. A repeated replacement succeeds again.
 
         Raises: InvalidUpdateVersion (409): a batch is of another generation, or gone. OffsetOutOfRange: at or above
@@ -231,13 +224,13 @@ class Compaction:
 
 async def _replace_in_pieces(
     connection: Connection, place: TopicIdPartition, wanted: dict[int, Replacement], size_of: dict[int, int]
-) -> tuple[list[Replaced], int | None]:
+) -> tuple[list[ReplacedBatch], int | None]:
     """Read, check and store batches, a piece of them after the other, in one transaction under the lock of `place`.
 
     `size_of`: the bytes in memory of each batch; they only decide how large the pieces are.
     Returns: the new form of each batch, and the partition's number of replacements; None: every one is a repeat.
     """
-    done: list[Replaced] = []
+    done: list[ReplacedBatch] = []
     changed: list[int] = []
     async with connection.transaction():
         await store.lock(connection, [place])
@@ -283,7 +276,7 @@ def _pieces(size_of: dict[int, int]) -> Iterator[list[int]]:
 
 def _apply(
     piece: Sequence[int], wanted: dict[int, Replacement], found: dict[int, tuple[int, RecordBatch]]
-) -> tuple[list[tuple[int, RecordBatch]], list[Replaced]]:
+) -> tuple[list[tuple[int, RecordBatch]], list[ReplacedBatch]]:
     """Apply the replacements of a piece. `found`: its batches; it is empty afterwards, so that they are freed.
 
     Returns: the batches to store, as (generation before, batch); and the new form of each.
@@ -298,13 +291,18 @@ def _apply(
         smaller = batch.without(replacement.removed)
         repeated = generation == replacement.generation + 1 and smaller.record_count == batch.record_count
         if repeated:
-            done.append(Replaced(base_offset, generation, batch.record_count))
+            done.append(replaced(base_offset, generation, batch.record_count))
             continue
         if generation != replacement.generation:
             raise _overtaken(base_offset)
         changed.append((generation, smaller))
-        done.append(Replaced(base_offset, generation + 1, smaller.record_count))
+        done.append(replaced(base_offset, generation + 1, smaller.record_count))
     return changed, done
+
+
+def replaced(base_offset: int, generation: int, record_count: int) -> ReplacedBatch:
+    """A batch as it is after its replacement."""
+    return ReplacedBatch(base_offset=base_offset, generation=generation, record_count=record_count)
 
 
 def _check_ranges(replacement: Replacement, batch: RecordBatch) -> None:

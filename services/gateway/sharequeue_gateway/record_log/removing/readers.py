@@ -17,11 +17,47 @@ from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS
 from sharequeue_gateway.record_log.removing import readers_store
-from sharequeue_gateway.record_log.removing.readers_store import EndingHold, Floor, Hold, Reader
-from sharequeue_gateway.record_log.store import Query
+from sharequeue_gateway.record_log.removing.readers_store import HOLDS, Floor
+from sharequeue_gateway.record_log.store import Query, execute, fetch
 
 RAISED_AT_ONCE: Final = 5000
 MOST_ENDING: Final = 1000
+
+
+STALE_MS: Final = 3_600_000
+"""`active_at` of a group in use is at most about this old, or a quarter of the time for which the group holds."""
+
+_EXPIRES_AT_MS: Final = "((extract(epoch FROM r.active_at) * 1000)::bigint + r.hold_ms)"
+
+
+class Reader(NamedTuple):
+    """The row of one group. `hold_ms`: how long the group holds the partition after its last use; 0: never, -1: always.
+
+    `stale`: `active_at`, the time of its last use, is to be written again. `log_end_offset`: of the partition; -1 if
+    it is deleted.
+    """
+
+    state_epoch: int
+    floor: int
+    hold_ms: int
+    stale: bool
+    log_end_offset: int = -1
+
+
+class GroupHold(NamedTuple):
+    """What a group holds of a partition. `expires_at_ms`: None: its hold never ends, or it has none (`holds`)."""
+
+    holds: bool
+    expires_at_ms: int | None
+    removed_unfinished: int
+
+
+class EndingHold(NamedTuple):
+    """A group that was not used for more than half of the time for which it holds a topic, and has not finished it."""
+
+    group_id: str
+    expires_at_ms: int
+    ended: bool
 
 
 class Beginning(NamedTuple):
@@ -90,9 +126,22 @@ class Readers:
         self._query = query
 
     async def find(self, group_id: str, places: Sequence[TopicIdPartition]) -> Mapping[TopicIdPartition, Reader]:
-        """The rows of one group."""
-        found: dict[TopicIdPartition, Reader] = await self._query(readers_store.find, group_id, places)
-        return found
+        """Find the rows of one group."""
+        rows = await self._query(
+            fetch,
+            f"""SELECT r.topic_id, r.partition, r.state_epoch, r.floor, r.hold_ms,
+                 r.active_at < now() - least($4, CASE WHEN r.hold_ms > 0 THEN r.hold_ms / 4 ELSE $4 END) * interval '1 ms',
+                 coalesce((SELECT CASE WHEN p.deleted THEN -1 ELSE {store.END} END FROM log.partitions p
+                   WHERE p.topic_id = r.topic_id AND p.partition = r.partition), 0)
+               FROM log.readers r JOIN unnest($2::uuid[], $3::int[]) AS t(topic_id, partition)
+                 ON r.topic_id = t.topic_id AND r.partition = t.partition
+               WHERE r.group_id = $1""",
+            group_id,
+            [topic_id for topic_id, _ in places],
+            [partition for _, partition in places],
+            STALE_MS,
+        )
+        return {(str(row[0]), row[1]): Reader(*row[2:]) for row in rows}
 
     async def begin(self, beginnings: Sequence[Beginning], hold_ms: int) -> dict[SharePartitionKey, Begun]:
         """Add the rows of share-partitions before anything is handed out. Returns: where each begins.
@@ -114,7 +163,9 @@ class Readers:
 
     async def set_hold(self, group_id: str, hold_ms: int) -> None:
         """The group's settings changed."""
-        await self._query(readers_store.set_hold, group_id, hold_ms)
+        await self._query(
+            execute, "UPDATE log.readers SET hold_ms = $2 WHERE group_id = $1 AND hold_ms <> $2", group_id, hold_ms
+        )
 
     async def reserve(self, floors: Sequence[Floor], hold_ms: int) -> list[Floor]:
         """A reset is about to set these starts under a new state epoch: from now on no earlier life raises a floor.
@@ -130,34 +181,92 @@ class Readers:
         return reserved
 
     async def remove(self, floors: Sequence[Floor]) -> None:
-        """The state of these share-partitions, up to the life that each one names, is deleted: remove the rows."""
+        """The state of these share-partitions, up to the life that each one names, is deleted: remove the rows.
+
+        A row of a later state epoch stays.
+        """
         for first in range(0, len(floors), RAISED_AT_ONCE):
-            await self._query(readers_store.remove, floors[first : first + RAISED_AT_ONCE])
+            await self._query(
+                execute,
+                """DELETE FROM log.readers r USING unnest($1::uuid[], $2::int[], $3::text[], $4::int[])
+                     AS t(topic_id, partition, group_id, state_epoch)
+                   WHERE r.topic_id = t.topic_id AND r.partition = t.partition AND r.group_id = t.group_id
+                     AND r.state_epoch <= t.state_epoch""",
+                *readers_store.columns(floors[first : first + RAISED_AT_ONCE])[:4],
+            )
 
     async def idle_groups(self, behind: str, limit: int) -> list[str]:
-        """Groups of which no row was active for STALE_MS, in order, behind an id."""
-        found: list[str] = await self._query(readers_store.idle_groups, behind, limit)
-        return found
+        """Groups of which no row was active for STALE_MS, in order, behind an id.
+        It reads the rows of `limit` groups, or a few more."""
+        rows = await self._query(
+            fetch,
+            """SELECT group_id FROM log.readers WHERE group_id > $1 GROUP BY group_id
+               HAVING max(active_at) < now() - $3 * interval '1 ms' ORDER BY group_id LIMIT $2""",
+            behind,
+            limit,
+            STALE_MS,
+        )
+        return [row[0] for row in rows]
 
     async def remove_idle(self, group_id: str) -> None:
         """Remove the rows of a group that does not exist. A row that is active stays."""
-        await self._query(readers_store.remove_idle, group_id)
+        await self._query(
+            execute,
+            "DELETE FROM log.readers WHERE group_id = $1 AND active_at < now() - $2 * interval '1 ms'",
+            group_id,
+            STALE_MS,
+        )
 
-    async def holds_of(self, group_id: str) -> Mapping[TopicIdPartition, Hold]:
-        """What a group holds, by partition."""
-        found: dict[TopicIdPartition, Hold] = await self._query(readers_store.holds_of, group_id)
-        return found
+    async def holds_of(self, group_id: str) -> Mapping[TopicIdPartition, GroupHold]:
+        """List what a group holds, by partition."""
+        rows = await self._query(
+            fetch,
+            f"""SELECT r.topic_id, r.partition, {HOLDS}, CASE WHEN r.hold_ms > 0 THEN {_EXPIRES_AT_MS} END,
+                  r.removed_unfinished
+                FROM log.readers r WHERE r.group_id = $1""",
+            group_id,
+        )
+        return {(str(row[0]), row[1]): GroupHold(*row[2:]) for row in rows}
 
     async def half_idle_groups(self, topic_id: str) -> list[str]:
-        """Groups that have used half of the time for which they hold a topic, or all of it: the first 1,000."""
-        found: list[str] = await self._query(readers_store.half_idle_groups, topic_id, MOST_ENDING)
-        return found
+        """Groups that have used half of the time for which they hold a topic, or all of it: the first 1,000.
+        Those that still hold it come first."""
+        rows = await self._query(
+            fetch,
+            f"""SELECT r.group_id FROM log.readers r
+                WHERE r.topic_id = $1 AND r.hold_ms > 0 AND r.active_at < now() - r.hold_ms / 2 * interval '1 ms'
+                GROUP BY r.group_id ORDER BY bool_or(NOT {HOLDS}), min({_EXPIRES_AT_MS}) LIMIT $2""",
+            topic_id,
+            MOST_ENDING,
+        )
+        return [row[0] for row in rows]
 
     async def renew(self, group_id: str, topic_id: str) -> None:
-        """The group uses the topic."""
-        await self._query(readers_store.renew, group_id, topic_id)
+        """The group uses the topic. It waits for no lock: a row that another transaction changes now is renewed by that
+        one, or at the next sweep."""
+        await self._query(
+            execute,
+            """UPDATE log.readers r SET active_at = now() FROM (
+                 SELECT topic_id, partition, group_id FROM log.readers
+                 WHERE group_id = $1 AND topic_id = $2 FOR NO KEY UPDATE SKIP LOCKED) free
+               WHERE (r.topic_id, r.partition, r.group_id) = (free.topic_id, free.partition, free.group_id)""",
+            group_id,
+            topic_id,
+        )
 
     async def ending_holds(self, topic_id: str) -> list[EndingHold]:
-        """Groups whose hold of a topic ends soon, or has ended, with something unfinished: the first 1,000."""
-        found: list[EndingHold] = await self._query(readers_store.ending_holds, topic_id, MOST_ENDING)
-        return found
+        """Groups whose hold of a topic ends soon, or has ended, with something unfinished: the first 1,000 to end."""
+        rows = await self._query(
+            fetch,
+            f"""WITH ends AS MATERIALIZED (
+                  SELECT p.topic_id, p.partition, {store.END} AS log_end_offset FROM log.partitions p
+                  WHERE p.topic_id = $1 AND NOT p.deleted)
+                SELECT r.group_id, min({_EXPIRES_AT_MS}), bool_or(NOT {HOLDS}) FROM log.readers r
+                JOIN ends USING (topic_id, partition)
+                WHERE r.hold_ms > 0 AND r.active_at < now() - r.hold_ms / 2 * interval '1 ms'
+                  AND r.floor < ends.log_end_offset
+                GROUP BY r.group_id ORDER BY 2 LIMIT $2""",
+            topic_id,
+            MOST_ENDING,
+        )
+        return [EndingHold(*row) for row in rows]

@@ -8,7 +8,7 @@ call is answered by the state of its transaction, and `transaction_sizes` bounds
 has the rows of a commit that leaders apply.
 
 The SQL: `begin_store` of begins and of transactional ids, `transaction_store` of one transaction,
-`open_store` of what is open and the sweep, `ended_store` of the list of what has ended.
+`open_store` of what is open and the sweep, `list_store` of lists.
 
 `routing`, `http` and `producing` call `transactions`. An append with a transaction id comes through here, and `appends`
 says what it does besides. A plain append knows nothing of this room. The room knows the cache, and no dead letter.

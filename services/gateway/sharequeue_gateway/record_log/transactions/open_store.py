@@ -1,58 +1,12 @@
-"""The SQL that looks at open transactions: lists, the groups that one holds back,
-and the sweep of those out of time."""
+"""The SQL that looks at open transactions: the groups that one holds back, and the sweep of those out of time."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.store import Connection
 from sharequeue_gateway.record_log.transactions.transaction_rules import State
 from sharequeue_gateway.record_log.transactions.transaction_store import MS
-
-
-class OpenTransaction(NamedTuple):
-    """An open transaction in a list. `partitions`: to how many it wrote."""
-
-    transaction_id: str
-    transactional_id: str | None
-    producer_epoch: int
-    began_at: datetime
-    began_at_ms: int
-    age_ms: int
-    timeout_ms: int
-    partitions: int
-
-
-async def list_open(
-    connection: Connection,
-    transactional_id: str | None,
-    prefix: str | None,
-    older_than_ms: int,
-    after: tuple[datetime, str] | None,
-    most: int,
-) -> list[OpenTransaction]:
-    """Open transactions, the oldest first. `after`: begin and id of the one before. The open ones are bounded."""
-    began_at, last_id = (datetime.fromtimestamp(0, UTC), "") if after is None else after
-    rows = await connection.fetch(
-        f"""SELECT transaction_id, transactional_id, producer_epoch, began_at, {MS.format("began_at")},
-              {MS.format("n.now")} - {MS.format("began_at")} AS age_ms, timeout_ms,
-              (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
-            FROM log.transactions t CROSS JOIN (SELECT clock_timestamp() AS now) n
-            WHERE state = 0 AND began_at >= $1 AND (began_at, transaction_id) > ($1, $2)
-              AND ($3::text IS NULL OR transactional_id = $3)
-              AND ($6::text IS NULL OR starts_with(transactional_id, $6))
-              AND {MS.format("n.now")} - {MS.format("began_at")} >= $4
-            ORDER BY began_at, transaction_id LIMIT $5""",
-        began_at,
-        last_id,
-        transactional_id,
-        older_than_ms,
-        most,
-        prefix,
-    )
-    return [OpenTransaction(*row) for row in rows]
-
 
 BLOCKED: Final = """log.transaction_partitions t JOIN log.readers r ON r.topic_id = t.topic_id AND r.partition = t.partition
   WHERE t.transaction_id = $1 AND NOT EXISTS (

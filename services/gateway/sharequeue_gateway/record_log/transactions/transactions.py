@@ -2,7 +2,7 @@
 
 A transaction belongs to no gateway: any of them takes each call. `transaction_rules` says what a call is answered,
 `ending` ends transactions, and `appends` says what an append to one does besides; the SQL is in `begin_store`,
-`transaction_store`, `open_store` and `ended_store`.
+`transaction_store`, `open_store` and `list_store`.
 """
 
 import asyncio
