@@ -419,11 +419,8 @@ def _apis(
     group_use = GroupUse(
         metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, base.lock_timers
     )
-    appender, transactions = record_log.appender, record_log.transactions
-    producer = Producer(metadata, appender, transactions, clock, settings.max_value_depth)
-    arrow_producer = ArrowProducer(
-        metadata, appender, transactions, clock, admission, settings.max_request_bytes, settings.max_value_depth
-    )
+    producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
+    arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
     return GatewayApis(
         FetchApi(
             clock=clock,

@@ -22,8 +22,8 @@ from sharequeue.protocol.types import MAX_RECORDS
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED
 from sharequeue_gateway.producing.admission import ProduceAdmission
-from sharequeue_gateway.producing.producer import Prepared, Producer, lasting, produced_by
-from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey
+from sharequeue_gateway.producing.producer import Prepared, Producer, check_partitions, lasting
+from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Wanted
 
@@ -57,11 +57,7 @@ class SettleApi:
         _check(request)
         prepared = await self._prepare(request.produce, len(call.raw))
         appends = [append for each in prepared for append in each.appends]
-        if len(appends) > MOST_PARTITIONS:
-            raise TooLarge(
-                f"the records go to {len(appends)} partitions; one request appends to {MOST_PARTITIONS} at most",
-                limit=MOST_PARTITIONS,
-            )
+        check_partitions(appends)
         lock_ms = self._metadata.lock_duration_ms(group_id)
         count = len(request.acknowledgements)
 
@@ -115,7 +111,7 @@ def _answer(count: int, lock_ms: int, prepared: Sequence[Prepared], base_offsets
     for each in prepared:
         bases = base_offsets[position : position + len(each.appends)]
         position += len(each.appends)
-        places = _decode(produced_by(each, bases)).records
+        places = _decode(each.body(bases)).records
         produced.append(ProducedTo(topic=each.topic.name, records=places))
     results: list[AcknowledgementResult] = [APPLIED] * count
     return encode(

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from sharequeue.clock import Clock
@@ -37,11 +38,11 @@ Places = list[list[int]] | None
 
 
 class Prepared(NamedTuple):
-    """The appends of records for one topic."""
+    """The appends of records for one topic. `body`: makes that of a ProduceResponse from their base offsets."""
 
     topic: KnownTopic
     appends: list[PartitionAppend]
-    places: Places
+    body: Callable[[Sequence[int]], bytes]
 
 
 class Producer:
@@ -109,28 +110,23 @@ class Producer:
         else:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large, transaction_id)
         records, body, raw_value, tails = (), b"", None, []  # a large request is not kept until it is durable
+        prepared = Prepared(topic, appends, partial(_answer, appends, places))
         key = None
-        has_key = idempotency_key is not None or retention is not None
-        long_known = has_key and lasting(idempotency_key, retention)
-        if idempotency_key is not None:
-            key = IdempotencyKey(
-                "",
-                path,
-                topic.topic_id,
-                idempotency_key,
-                fingerprint,
-                lambda base_offsets: _answer(base_offsets, appends, places),
-                long_known,
-            )
+        if idempotency_key is not None or retention is not None:
+            key = key_of(prepared, path, idempotency_key, retention, fingerprint)
+        return await self.append(prepared, key, transaction_id)
+
+    async def append(self, prepared: Prepared, key: IdempotencyKey | None, transaction_id: str | None) -> Answer:
+        """Append the records of a request, and make its answer. Raises: as `produce`."""
         try:
             if transaction_id is None:
-                result = await self._appender.append(appends, key)
+                result = await self._appender.append(prepared.appends, key)
             else:
-                result = await self._transactions.append(transaction_id, appends, key)
+                result = await self._transactions.append(transaction_id, prepared.appends, key)
         except UnknownTopicOrPartition:
-            self._metadata.forget(topic.topic_id)
+            self._metadata.forget(prepared.topic.topic_id)
             raise
-        answer = _answer(result.base_offsets, appends, places) if result.answer is None else result.answer
+        answer = prepared.body(result.base_offsets) if result.answer is None else result.answer
         if transaction_id is None:
             return Answer(answer)
         return Answer(answer, headers=(JSON, (b"transaction-id", transaction_id.encode())))
@@ -146,11 +142,13 @@ class Producer:
         topic = self._metadata.sure.get(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if largest > topic.max_message_bytes:
             raise too_large(topic, tails)
+        places: Places = None
         if plain:
             partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
-            return Prepared(topic, [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms)], None)
-        appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
-        return Prepared(topic, appends, places)
+            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms)]
+        else:
+            appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
+        return Prepared(topic, appends, partial(_answer, appends, places))
 
     async def _check_depths(self, records: Sequence[ProduceRecord], tails: Sequence[bytes]) -> None:
         most = self._max_value_depth
@@ -176,7 +174,7 @@ class Producer:
         large: bool,
         transaction_id: str | None = None,
     ) -> tuple[list[PartitionAppend], Places]:
-        """Records with partitions, keys or timestamps of their own: one append per partition.
+        """Make one append per partition of records with partitions, keys or timestamps of their own.
 
         Raises: UnknownTopicOrPartition; TooLarge: too many partitions; InvalidRequest (422): a timestamp too far ahead.
         """
@@ -187,31 +185,51 @@ class Producer:
         if topic.partitions > 1:
             turn = next(self._turns) % topic.partitions
             partitions = await aside(large, _choose, records, topic.partitions, turn)
+        timestamps = [record.timestamp_ms for record in records]
+        return await self.spread(topic, partitions, tails, timestamps, timestamp_ms, large, transaction_id)
+
+    async def spread(
+        self,
+        topic: KnownTopic,
+        partitions: list[int] | int,
+        tails: list[bytes],
+        timestamps: Sequence[int | None],
+        timestamp_ms: int,
+        large: bool,
+        transaction_id: str | None,
+    ) -> tuple[list[PartitionAppend], Places]:
+        """Make one append per partition.
+
+        Args:
+            partitions: of each record, or the one of all.
+            timestamps: of each record; None: `timestamp_ms`, the present time.
+        Raises: TooLarge: too many partitions; InvalidRequest (422): a timestamp too far ahead.
+        """
         appends, places = await aside(
-            large, _group, topic.topic_id, partitions, tails, records, timestamp_ms, transaction_id
+            large, _group, topic.topic_id, partitions, tails, timestamps, timestamp_ms, transaction_id
         )
-        if len(appends) > MOST_PARTITIONS:
-            raise TooLarge(
-                f"the records go to {len(appends)} partitions; one request appends to {MOST_PARTITIONS} at most: "
-                "send fewer records at once",
-                limit=MOST_PARTITIONS,
-            )
-        self._check_timestamps(topic, records)
+        check_partitions(appends)
+        self._check_timestamps(topic, timestamps)
         return appends, places
 
-    def _check_timestamps(self, topic: KnownTopic, records: Sequence[ProduceRecord]) -> None:
+    def _check_timestamps(self, topic: KnownTopic, timestamps: Sequence[int | None]) -> None:
         """Refuse timestamps too far ahead: such a record would keep retention from all records behind it until that
         time."""
-        given = [record.timestamp_ms for record in records if record.timestamp_ms is not None]
-        if not given:
-            return
         latest_ms = self._clock.now_ms() + topic.max_ahead_ms
-        if max(given) <= latest_ms:
-            return
-        for index, record in enumerate(records):
-            if record.timestamp_ms is not None and record.timestamp_ms > latest_ms:
+        for index, timestamp_ms in enumerate(timestamps):
+            if timestamp_ms is not None and timestamp_ms > latest_ms:
                 limit = f"{topic.max_ahead_ms} ms ahead of now (message.timestamp.after.max.ms of topic {topic.name!r})"
-                raise unfit(f"/records/{index}/timestamp_ms", f"{record.timestamp_ms} is more than {limit}")
+                raise unfit(f"/records/{index}/timestamp_ms", f"{timestamp_ms} is more than {limit}")
+
+
+def check_partitions(appends: Sequence[PartitionAppend]) -> None:
+    """Raises: TooLarge: one request appends to too many partitions."""
+    if len(appends) > MOST_PARTITIONS:
+        raise TooLarge(
+            f"the records go to {len(appends)} partitions; one request appends to {MOST_PARTITIONS} at most: "
+            "send fewer records at once",
+            limit=MOST_PARTITIONS,
+        )
 
 
 async def aside(large: bool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -273,14 +291,14 @@ def _group(
     topic_id: str,
     partitions: list[int] | int,
     tails: list[bytes],
-    records: Sequence[ProduceRecord],
+    timestamps: Sequence[int | None],
     timestamp_ms: int,
     transaction_id: str | None,
 ) -> tuple[list[PartitionAppend], Places]:
     """Make one append per partition, in the order of each partition's first record."""
-    timestamps = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
+    given = [timestamp_ms if timestamp is None else timestamp for timestamp in timestamps]
     if isinstance(partitions, int):
-        return [PartitionAppend(topic_id, partitions, tails, max(timestamps), None, transaction_id)], None
+        return [PartitionAppend(topic_id, partitions, tails, max(given), None, transaction_id)], None
     by_partition: dict[int, list[int]] = {partition: [] for partition in partitions}
     for index, partition in enumerate(partitions):
         by_partition[partition].append(index)
@@ -289,7 +307,7 @@ def _group(
             topic_id,
             partition,
             [tails[index] for index in indexes],
-            max([timestamps[index] for index in indexes]),
+            max([given[index] for index in indexes]),
             transaction_id=transaction_id,
         )
         for partition, indexes in by_partition.items()
@@ -297,9 +315,17 @@ def _group(
     return appends, list(by_partition.values())
 
 
-def produced_by(prepared: Prepared, base_offsets: Sequence[int]) -> bytes:
-    """The body of a ProduceResponse."""
-    return _answer(base_offsets, prepared.appends, prepared.places)
+def key_of(
+    prepared: Prepared, path: str, name: str | None, retention: str | None, fingerprint: bytes
+) -> IdempotencyKey | None:
+    """Make the key of a request; None: it has none.
+
+    `retention`: how long the key must be known, in ms. Raises: InvalidRequest: see `lasting`.
+    """
+    long_known = lasting(name, retention)
+    if name is None:
+        return None
+    return IdempotencyKey("", path, prepared.topic.topic_id, name, fingerprint, prepared.body, long_known)
 
 
 def fingerprint_of(body: bytes, raw_value: bytes | None, transaction_id: str | None) -> bytes:
@@ -333,7 +359,7 @@ def lasting(name: str | None, retention: str | None) -> bool:
     return retention_ms > DAY_MS
 
 
-def _answer(base_offsets: Sequence[int], appends: Sequence[PartitionAppend], places: Places) -> bytes:
+def _answer(appends: Sequence[PartitionAppend], places: Places, base_offsets: Sequence[int]) -> bytes:
     """The answer's body: the partition and offset of each record, in the order of the request."""
     if places is None:
         offsets = range(base_offsets[0], base_offsets[0] + len(appends[0].tails))
