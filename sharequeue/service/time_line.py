@@ -49,17 +49,17 @@ class Server(NamedTuple):
 
 
 class TimeLine:
-    """The server of one database, as one process knows it. `number`: how many further starts it has met."""
+    """The server of one database, as one process knows it. `number`: how many further starts it has met.
 
-    def __init__(self) -> None:
+    `look`: called with a connection and the history at each start, the first one too, before anything else uses it. It
+    returns what shows that the store went back, if it finds anything.
+    """
+
+    def __init__(self, look: Callable[[Any, str], Awaitable[str | None]] | None = None) -> None:
         self.number = 0
         self.server: Server | None = None
         self._learning = asyncio.Lock()
-        self.look: Callable[[Any, str], Awaitable[str | None]] | None = None
-        """Called with a connection and the history at each start, the first one too, before anything else uses it.
-
-        It returns what shows that the store went back, if it finds anything.
-        """
+        self._look = look
         self._forget: list[Callable[[], None]] = []
         self._told: tuple[float, str] | None = None
 
@@ -93,7 +93,7 @@ class TimeLine:
             if server == self.server:
                 return
             before = self.server
-            sign = None if self.look is None else await self.look(connection, history)
+            sign = None if self._look is None else await self._look(connection, history)
             if sign is None and before is not None and before.history != history:
                 sign = f"it failed over or was restored: {before.history} became {history}"
             self.server = server

@@ -34,7 +34,7 @@ def fetcher_of(gateway: Parts, log: BatchCache) -> Fetcher:
         NO_DATABASE, Clock(), gateway.metadata.name_of, flush_ms=60_000, retention_ms=60_000
     )
     repeated = RepeatedFetches(gateway.leader, gateway.metadata, gateway.lock_store, in_memory, Clock())
-    return Fetcher(gateway.leader, in_memory, repeated, gateway.cluster, Clock())
+    return Fetcher(gateway.leader, in_memory, repeated, gateway.cluster, Clock(), WaitingFetches())
 
 
 def append(log: BatchCache) -> None:

@@ -7,6 +7,7 @@ from msgspec import Raw
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
+from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.routing import Routing
@@ -30,7 +31,10 @@ def fetch_api(gateway: Parts) -> FetchApi:
     """Fetches of a gateway that knows the topic and the group."""
     gateway.metadata._learn(described(1))
     gateway.metadata._configs["g"] = ShareGroupConfig()
-    routing, fetcher = Routing(gateway.cluster), Fetcher(gateway.leader, NOWHERE, NOWHERE, gateway.cluster, Clock())
+    routing, fetcher = (
+        Routing(gateway.cluster),
+        Fetcher(gateway.leader, NOWHERE, NOWHERE, gateway.cluster, Clock(), WaitingFetches()),
+    )
     return FetchApi(
         clock=Clock(),
         metadata=gateway.metadata,

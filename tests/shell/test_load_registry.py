@@ -249,7 +249,7 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
         leader = gateway.leader
         nowhere: Any = None
         waiting = WaitingFetches().new(Client())
-        fetcher = Fetcher(leader, nowhere, nowhere, gateway.cluster, Clock())
+        fetcher = Fetcher(leader, nowhere, nowhere, gateway.cluster, Clock(), WaitingFetches())
         asking = asyncio.create_task(fetcher.delayed.wait(waiting, "g", [(ORDERS, 0)], 3600))
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         answer = await coordinator.expect(apis.READ_STATE)

@@ -17,6 +17,7 @@ from sharequeue_gateway.record_log.log import (
     RecordLog,
 )
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, TransactionOptions
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
@@ -75,11 +76,17 @@ class PostgresRecordLogs:
         outcome_period_s: int = 3600,
     ) -> AsyncIterator[PostgresRecordLog]:
         """`interest`: the partitions that somebody waits for."""
-        database = await LogDatabase.open(self.database_url, connections=connections, outcome_period_s=outcome_period_s)
+        cache = BatchCache(cache_bytes)
+        database = await LogDatabase.open(
+            self.database_url,
+            known_ends=cache.log_ends,
+            connections=connections,
+            outcome_period_s=outcome_period_s,
+        )
         log = PostgresRecordLog(
             database,
+            cache,
             listener or Heard(),
-            cache_bytes=cache_bytes,
             deadline_s=deadline_s,
             transactions=transactions,
         )

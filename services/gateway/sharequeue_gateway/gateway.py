@@ -39,6 +39,7 @@ from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
+from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
@@ -85,6 +86,7 @@ from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.transactions.transactions import TransactionOptions
 from sharequeue_gateway.retention.heartbeats import Heartbeats
@@ -119,6 +121,9 @@ class Base(NamedTuple):
     routing: Routing
     lock_timers: LockTimers
     epochs: LeaderEpochs
+    cache: BatchCache
+    session_cache: ShareSessionCache
+    fetches: WaitingFetches
 
     async def close(self) -> None:
         await self.database.close()
@@ -170,7 +175,6 @@ async def prepare(settings: Settings) -> Service:
     leading = _leading(base, settings)
     record_log, leader, dead_letters = leading.record_log, leading.leader, leading.dead_letters
     due_locks = DueLocks(leader, leading.loads.kept_locks, base.epochs, lock_timers, base.metadata, cluster, clock)
-    base.database.topics_exist = base.metadata.exist
     base.database.time_line.forget(base.metadata.doubt)
     base.database.time_line.forget(leader.store_replaced)
     dead_letter_writer = DeadLetterWriter(
@@ -241,9 +245,22 @@ async def _stop(base: Base, delivering: Delivering) -> None:
 
 
 async def _connect(settings: Settings) -> Base:
-    database = await LogDatabase.open(settings.database_url, outcome_period_s=settings.transaction_outcome_period_s)
-    clock = Clock(await database.now_ms())  # the stores' clock decides about locks, delays and retention
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
+    cache, fetches = BatchCache(settings.record_cache_bytes), WaitingFetches()
+    session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
+    metadata = Metadata(
+        coordinator,
+        kafka_defaults=settings.kafka_defaults,
+        auto_create_topics=settings.auto_create_topics,
+        growing=(session_cache, fetches),
+    )
+    database = await LogDatabase.open(
+        settings.database_url,
+        known_ends=cache.log_ends,
+        topics_exist=metadata.exist,
+        outcome_period_s=settings.transaction_outcome_period_s,
+    )
+    clock = Clock(await database.now_ms())  # the stores' clock decides about locks, delays and retention
     redis, keys = redis_client(settings.redis_url), RedisKeys(await database.cluster_id())
     node_id = node_name(settings.node_id, settings.port)
     url = own_url(settings.url, settings.host, settings.port)
@@ -257,12 +274,13 @@ async def _connect(settings: Settings) -> Base:
         coordinator=coordinator,
         share_coordinator=ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token),
         cluster=cluster,
-        metadata=Metadata(
-            coordinator, kafka_defaults=settings.kafka_defaults, auto_create_topics=settings.auto_create_topics
-        ),
+        metadata=metadata,
         routing=Routing(cluster),
         lock_timers=LockTimers(redis, clock, node_id, settings.redis_timeout_ms, keys),
         epochs=LeaderEpochs(cluster.next_leader_epoch),
+        cache=cache,
+        session_cache=session_cache,
+        fetches=fetches,
     )
 
 
@@ -289,8 +307,8 @@ def _leading(base: Base, settings: Settings) -> Leading:
     log_news = LogNews(led=led, activity=activity, cluster=cluster, append_news=append_news, clock=clock)
     record_log = PostgresRecordLog(
         base.database,
+        base.cache,
         log_news,
-        cache_bytes=settings.record_cache_bytes,
         reading_bytes=settings.max_unsent_bytes,
         transactions=_transaction_options(settings),
     )
@@ -361,15 +379,8 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     clock, metadata, lock_timers = base.clock, base.metadata, base.lock_timers
     record_log, leader = leading.record_log, leading.leader
     repeated = RepeatedFetches(leader, metadata, lock_timers, record_log, clock)
-    session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
-    sessions = Sessions(session_cache, leader, metadata, base.routing, clock)
-    members, fetcher = FetchingMembers(), Fetcher(leader, record_log, repeated, base.cluster, clock)
-
-    def topic_has_grown(name: str | None) -> None:
-        session_cache.topic_has_grown(name)
-        fetcher.fetches.topic_has_grown(name)
-
-    metadata.on_grown = topic_has_grown
+    sessions = Sessions(base.session_cache, leader, metadata, base.routing, clock)
+    members, fetcher = FetchingMembers(), Fetcher(leader, record_log, repeated, base.cluster, clock, base.fetches)
     local_acknowledger = Acknowledger(leader, metadata, clock)
     acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata, clock)
     holder = Holder(leader, metadata, clock)

@@ -98,11 +98,29 @@ class MetadataEvents(Protocol):
     def group_changed(self, group_id: str, config: ShareGroupConfig) -> None: ...
 
 
-class Metadata:
-    """Topics by name and id, and group settings. Each is asked for once; the change feed brings its changes."""
+class TopicGrowth(Protocol):
+    """Receives the growth of topics."""
 
-    def __init__(self, coordinator: CoordinatorClient, *, kafka_defaults: bool, auto_create_topics: bool) -> None:
+    def topic_has_grown(self, name: str | None) -> None:
+        """A topic is new or has got partitions. `name`: None: any of them may have."""
+
+
+class Metadata:
+    """Topics by name and id, and group settings. Each is asked for once; the change feed brings its changes.
+
+    `growing`: they are told of each topic that grows.
+    """
+
+    def __init__(
+        self,
+        coordinator: CoordinatorClient,
+        *,
+        kafka_defaults: bool,
+        auto_create_topics: bool,
+        growing: Sequence[TopicGrowth] = (),
+    ) -> None:
         self._coordinator = coordinator
+        self._growing = growing
         self.kafka_defaults = kafka_defaults
         self._auto_create_topics = auto_create_topics
         self.how_to_make_topics = f"; make it with POST /v1/topics{' or produce to it' if auto_create_topics else ''}"
@@ -125,8 +143,6 @@ class Metadata:
         older."""
         self._events: MetadataEvents | None = None
         """Given to `follow`."""
-        self.on_grown: Callable[[str | None], None] = lambda name: None
-        """Called with the name of a topic that is new or has got partitions. None: any of them may have."""
 
     # Topics
 
@@ -221,7 +237,7 @@ class Metadata:
             new = topic.topic_id not in self._by_id
             self._learn(topic)
             if new:
-                self.on_grown(topic.name)
+                self._note_growth(topic.name)
         elif topic.topic_id in self._by_id:  # the feed may have named an earlier change, and not this one
             with contextlib.suppress(ApiError):  # the change has happened: the feed will bring it
                 await self._ask(DescribeTopicsRequest(topic_ids=[topic.topic_id]))
@@ -272,7 +288,11 @@ class Metadata:
         before = self._by_id.get(topic.topic_id, topic)
         self._by_name[topic.name] = self._by_id[topic.topic_id] = self._sure[topic.name] = topic
         if before.partitions < topic.partitions:
-            self.on_grown(topic.name)
+            self._note_growth(topic.name)
+
+    def _note_growth(self, name: str | None) -> None:
+        for each in self._growing:
+            each.topic_has_grown(name)
 
     def forget(self, topic_id: str) -> None:
         """Drop a deleted topic."""
@@ -405,10 +425,10 @@ class Metadata:
             changed.note(changes)
         if changes.reset:
             await self._refresh()
-            self.on_grown(None)
+            self._note_growth(None)
         for topic in changes.topics:
             if topic.topic_id not in self._by_id:
-                self.on_grown(topic.name)
+                self._note_growth(topic.name)
             elif topic.topic_id not in self._changed_here:
                 self._learn(topic)
         await self._ask(

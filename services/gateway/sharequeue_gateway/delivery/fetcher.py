@@ -51,7 +51,13 @@ class Fetcher:
     """Runs fetches over the share-partitions of a leader and the record log."""
 
     def __init__(
-        self, leader: Leader, record_log: PostgresRecordLog, repeated: RepeatedFetches, cluster: Cluster, clock: Clock
+        self,
+        leader: Leader,
+        record_log: PostgresRecordLog,
+        repeated: RepeatedFetches,
+        cluster: Cluster,
+        clock: Clock,
+        fetches: WaitingFetches,
     ) -> None:
         self._leader = leader
         self._record_log = record_log
@@ -59,7 +65,7 @@ class Fetcher:
         self._clock = clock
         self._reader = PartitionReader(leader.locks, record_log, clock)
         self._turns: Final = itertools.count(1)
-        self.fetches: Final = WaitingFetches()
+        self.fetches: Final = fetches
         self.delayed: Final = DelayedFetches(leader, record_log, cluster, clock, self.fetches, self.look)
 
     def waited_for(self) -> set[TopicIdPartition]:

@@ -32,19 +32,29 @@ SELECT left(encode(sha256(convert_to(concat_ws(' ', cluster_id, (pg_control_syst
 """
 
 
+TopicsExist = Callable[[Collection[str]], Awaitable[bool]]
+
+
+async def _assumed(_: Collection[str]) -> bool:
+    return True
+
+
 class LogDatabase:
     """The connections to PostgreSQL. Make it with `open`, end it with `close`."""
 
     connections: Connections
 
-    def __init__(self, url: str, outcomes: key_store.KeyTable = key_store.OUTCOMES) -> None:
+    def __init__(
+        self,
+        url: str,
+        outcomes: key_store.KeyTable,
+        known_ends: Callable[[], time_lines.Ends],
+        topics_exist: TopicsExist,
+    ) -> None:
         self._url = url
-        self.time_line: Final = TimeLine()
-        self.known_ends: Callable[[], time_lines.Ends] = dict
-        """The log ends that this gateway has seen: see `time_lines`."""
-        self.topics_exist: Callable[[Collection[str]], Awaitable[bool]] = _assumed
-        """Asks whether topics still exist, after a further start of PostgreSQL."""
-        self.time_line.look = self._begin
+        self.time_line: Final = TimeLine(self._begin)
+        self.known_ends: Final = known_ends
+        self.topics_exist: Final = topics_exist
         self._skips: int | None = None
         self.outcomes = outcomes
         """What became of transactions."""
@@ -57,10 +67,23 @@ class LogDatabase:
 
     @classmethod
     async def open(
-        cls, url: str, *, connections: int = 8, outcome_period_s: int = key_store.OUTCOMES.seconds
+        cls,
+        url: str,
+        *,
+        known_ends: Callable[[], time_lines.Ends] = dict,
+        topics_exist: TopicsExist = _assumed,
+        connections: int = 8,
+        outcome_period_s: int = key_store.OUTCOMES.seconds,
     ) -> "LogDatabase":
-        """Connect. Raises: the driver's errors, if the database cannot be reached."""
-        database = cls(url, key_store.OUTCOMES._replace(seconds=outcome_period_s))
+        """Connect.
+
+        Args:
+            known_ends: the log ends that this gateway has seen: see `time_lines`.
+            topics_exist: asks whether topics still exist, after a further start of PostgreSQL.
+        Raises: the driver's errors, if the database cannot be reached.
+        """
+        outcomes = key_store.OUTCOMES._replace(seconds=outcome_period_s)
+        database = cls(url, outcomes, known_ends, topics_exist)
         pool = await postgres_connection.open_pool(
             url,
             "sharequeue-gateway-log",
@@ -134,7 +157,3 @@ class LogDatabase:
         """Milliseconds since the epoch by PostgreSQL's clock."""
         async with self.connection() as connection:
             return float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"))
-
-
-async def _assumed(_: Collection[str]) -> bool:
-    return True

@@ -71,18 +71,17 @@ class PostgresRecordLog:
     def __init__(
         self,
         database: LogDatabase,
+        cache: BatchCache,
         listener: LogListener,
         *,
-        cache_bytes: int = 64 << 20,
         reading_bytes: int = 256 << 20,
         deadline_s: float = 10.0,
         transactions: TransactionOptions = DEFAULTS,
     ) -> None:
         self.database = database
-        self._cache = BatchCache(cache_bytes)
+        self._cache = cache
         self._listener = listener
         self._known = KnownLog(self._cache, listener)
-        database.known_ends = self._cache.log_ends
         database.time_line.forget(self._known.forget)
         ending = Ending(database, self._known, deadline_s, transactions.count_end)
         locked_append = LockedAppend(database, self._known, deadline_s)
