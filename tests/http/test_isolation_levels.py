@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sharequeue.protocol.apis import ARROW_STREAM
-from tests.http.calls import HANG_S, LONG_MS, Gateway, good, ranges, wait_until, woken
+from tests.http.calls import HANG_S, LONG_MS, Gateway, good, wait_until, woken
 from tests.http.transactions_of_a_topic import Transactions
 
 LOCK_MS = 600_000
@@ -80,27 +80,6 @@ def test_the_end_of_a_transaction_wakes_a_waiting_fetch(
     assert received == rest
 
 
-def test_an_uncommitted_group_receives_all_at_once_but_no_markers(
-    gateway: Gateway, producer: Transactions, name: str
-) -> None:
-    producer.whole("ab", commit=False)
-    producer.send("xy", producer.begin())
-    batches = fetched(gateway, name, "abxy")
-    assert [offset["offset"] for batch in batches for offset in batch["records"]] == [0, 1, 3, 4]
-
-
-def test_tx_003_aborted_records_and_markers_are_archived(gateway: Gateway, producer: Transactions, name: str) -> None:
-    read_committed(gateway, name)
-    for text, commit in (("ab", True), ("cd", False), ("ef", True)):
-        producer.whole(text, commit=commit)
-    batches = fetched(gateway, name, "abef")
-    assert ranges({"batches": batches}) == ["0-1×1", "6-7×1"]
-    assert gateway.window(name, name) == (0, ["0-1 ACQUIRED×1", "2-5 ARCHIVED×1", "6-7 ACQUIRED×1", "8-8 ARCHIVED×1"])
-    for first, last in ((0, 1), (6, 7)):
-        assert gateway.settle(name, name, first, last, "accept") == "applied"
-    wait_until(lambda: gateway.offsets(name)[name, 0] == (9, 0), 30)
-
-
 def test_a_marker_behind_a_held_record_is_not_lag(gateway: Gateway, producer: Transactions, name: str) -> None:
     transaction = producer.begin()
     producer.send("ab", transaction)
@@ -121,17 +100,6 @@ def test_aborted_records_behind_a_held_record_are_not_lag(gateway: Gateway, prod
     producer.whole("bcd", commit=False)
     assert gateway.acquire(name, name, max_wait_ms=700) == []
     wait_until(lambda: gateway.offsets(name)[name, 0] == (0, 1), 30)
-
-
-def test_an_aborted_batch_that_has_lost_records_is_archived(
-    gateway: Gateway, producer: Transactions, name: str
-) -> None:
-    read_committed(gateway, name)
-    producer.whole("abcd", commit=False)
-    gateway.delete_records(name, 2)
-    producer.send("z")
-    (batch,) = fetched(gateway, name, "z")
-    assert batch["first_offset"] == 5
 
 
 def test_tx_005_an_aborted_record_is_not_delivered_again_after_the_level_was_changed(

@@ -3,7 +3,6 @@
 import base64
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -215,21 +214,6 @@ def test_the_refusal_of_another_body_tells_where_the_first_records_are(gateway: 
     assert "first_batches" not in problem(gateway.http.post(path, json={"records": 1}), 422, "INVALID_REQUEST", 42)
 
 
-def test_a_key_belongs_to_its_topic(gateway: Gateway, name: str) -> None:
-    key = {"Idempotency-Key": "k"}
-    produce(gateway, f"{name}-1", {"value": 1}, **key)
-    assert produce(gateway, f"{name}-2", {"value": 2}, **key) == [{"partition": 0, "offset": 0}]
-    good(gateway.http.post(f"/v1/topics/{name}-1/records/raw", content=b"x", headers=key))
-    assert gateway.log_ends(f"{name}-1") == [2]
-
-
-def test_repeats_at_the_same_time_append_once(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
-    gateway.create_topic(name)
-    answers = [background.submit(produce, gateway, name, {"value": 1}, **{"Idempotency-Key": "k"}) for _ in range(4)]
-    assert [answer.result(20) for answer in answers] == [[{"partition": 0, "offset": 0}]] * 4
-    assert gateway.log_ends(name) == [1]
-
-
 @pytest.mark.parametrize("key", ["", "k" * 129])
 def test_an_invalid_idempotency_key_is_refused(gateway: Gateway, name: str, key: str) -> None:
     gateway.create_topic(name)
@@ -237,16 +221,6 @@ def test_an_invalid_idempotency_key_is_refused(gateway: Gateway, name: str, key:
     response = gateway.http.post(path, json={"records": [{"value": 1}]}, headers={"Idempotency-Key": key})
     problem(response, 422, "INVALID_REQUEST", 42)
     assert gateway.log_ends(name) == [0]
-
-
-def test_a_key_can_be_kept_for_a_week(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name)
-    headers = {"Idempotency-Key": "k", "Idempotency-Retention-Ms": "604800000"}
-    first = produce(gateway, name, {"value": 1}, **headers)
-    assert produce(gateway, name, {"value": 1}, **headers) == first
-    path = f"/v1/topics/{name}/records"
-    problem(gateway.http.post(path, json={"records": [{"value": 2}]}, headers=headers), 422, "INVALID_REQUEST", 42)
-    assert gateway.log_ends(name) == [1]
 
 
 @pytest.mark.parametrize("retention", ["0", "604800001", "1" * 30, "0" * 18 + "1" * 5000, "a week", "-1", ""])

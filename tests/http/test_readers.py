@@ -73,13 +73,6 @@ def test_rd_301_a_floor_follows_what_is_finished_up_to_the_end(own_gateway: Gate
     wait_until(lambda: floor(rows) == 10)
 
 
-def test_rd_302_a_group_that_begins_at_the_end_has_its_row_there(own_gateway: Gateway, name: str, rows: Rows) -> None:
-    own_gateway.produce(name, *range(7))
-    own_gateway.configure(name, share_auto_offset_reset="latest")
-    own_gateway.fetch(name, name)
-    assert floor(rows) == 7
-
-
 def test_rd_303_a_fetch_waits_for_its_row(
     own_gateway: Gateway, name: str, database: str, rows: Rows, background: ThreadPoolExecutor
 ) -> None:
@@ -188,51 +181,6 @@ def test_rd_309_retention_spares_what_a_group_has_not_finished(own_gateway: Gate
     wait_until(lambda: line in gateway.http.get("/metrics").text)
 
 
-def test_rd_310_settled_records_are_cleaned_up_without_a_limit(own_gateway: Gateway, name: str) -> None:
-    gateway = own_gateway
-    gateway.create_topic(name, cleanup_settled=True)
-    gateway.produce_batches(name, 5, 5)
-    others = [f"{name}-a", f"{name}-b"]
-    for group in others:
-        gateway.fetch(group, name)
-    for group in others:
-        assert gateway.settle(group, name, 0, 6, "accept") == "applied"
-    assert gateway.settle(others[0], name, 7, 9, "accept") == "applied"
-    wait_until(lambda: gateway.describe_topic(name)["partitions"][0]["log_start_offset"] == 7)
-
-
-@pytest.mark.parametrize("ends", ["redriven", "deleted"])
-def test_rd_327_cleaning_keeps_the_record_of_a_dead_letter_without_a_copy(
-    own_gateway: Gateway, name: str, rows: Rows, ends: str
-) -> None:
-    gateway = own_gateway
-    gateway.create_topic(name, cleanup_settled=True)
-    gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
-    gateway.fetch(name, name, max_wait_ms=0)
-    gateway.produce_batches(name, 10)
-    gateway.fetch(name, name)
-    assert gateway.settle(name, name, 4, 4, "reject") == "applied"
-    assert gateway.settle(name, name, 0, 3, "accept") == "applied"
-    assert gateway.settle(name, name, 5, 9, "accept") == "applied"
-    wait_until(lambda: floor(rows) == 10)
-    wait_until(lambda: log_start(gateway, name) == 4)
-    for marker in f"{name}-one", f"{name}-two":  # a sweep has ended when the next one cleans
-        gateway.create_topic(marker, cleanup_settled=True)
-        gateway.produce_batches(marker, 1)
-        gateway.fetch(marker, marker)
-        assert gateway.settle(marker, marker, 0, 0, "accept") == "applied"
-        wait_until(lambda marker=marker: log_start(gateway, marker) == 1)
-    assert log_start(gateway, name) == 4
-    if ends == "redriven":
-        assert good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={}))["redriven"] == 1
-        redriven = gateway.fetch(name, name)["batches"]
-        assert [(batch["first_offset"], batch["records"][0]["value"]) for batch in redriven] == [(10, 4)]
-    else:
-        body = {"partitions": [{"partition": 0, "before_offset": -1}]}
-        good(gateway.http.post(f"/v1/topics/dlq.{name}/delete-records", json=body))
-    wait_until(lambda: log_start(gateway, name) == 10)
-
-
 # Resets, deletions, upgrades
 
 
@@ -257,19 +205,6 @@ def test_rd_311_a_reset_reserves_the_log_before_the_first_worker(own_gateway: Ga
     good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": "0"}}))
     assert floor(rows) == 5
     assert gateway.acquire(name, name)[0].startswith("5-")
-
-
-def test_rd_312_a_reset_backwards_keeps_what_is_still_there(own_gateway: Gateway, name: str, rows: Rows) -> None:
-    gateway = own_gateway
-    gateway.create_topic(name)
-    gateway.produce_batches(name, 5, 5)
-    gateway.fetch(name, name)
-    assert gateway.settle(name, name, 0, 9, "accept") == "applied"
-    wait_until(lambda: floor(rows) == 10)
-    reset(gateway, name, name, to="offset", offset=3)
-    assert floor(rows) == 3
-    reset(gateway, name, name, to="latest")
-    assert floor(rows) == 10
 
 
 def test_rd_313_deleted_offsets_and_groups_hold_nothing(own_gateway: Gateway, name: str, rows: Rows) -> None:

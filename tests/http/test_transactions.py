@@ -110,18 +110,6 @@ def test_a_transaction_is_aborted(gateway: Gateway, name: str, how: str, reason:
     assert problem(end(gateway, transaction, "commit"), 409, 48)["reason"] == reason
 
 
-def test_a_key_answers_the_first_answer_again(gateway: Gateway, name: str) -> None:
-    transaction, key = begin(gateway)["transaction_id"], uuid.uuid4().hex
-    first = produce(gateway, name, transaction, 1, **{"Idempotency-Key": key})
-    again = produce(gateway, name, transaction, 1, **{"Idempotency-Key": key})
-    assert good(first) == good(again)
-    other = begin(gateway)["transaction_id"]
-    problem(produce(gateway, name, other, 1, **{"Idempotency-Key": key}), 422, 42)
-    good(end(gateway, transaction, "commit"))
-    problem(produce(gateway, name, transaction, 1, **{"Idempotency-Key": key}), 409, 48)
-    assert bounds(gateway, name) == (2, 2)
-
-
 def test_a_newer_producer_fences_the_earlier_one(gateway: Gateway, name: str) -> None:
     old = begin(gateway, transactional_id=name)
     good(produce(gateway, name, old["transaction_id"], 1))
