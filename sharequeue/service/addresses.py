@@ -1,7 +1,11 @@
-"""Where a service listens, and under which name and URL the others know it."""
+"""Where a service listens, under which name and URL the others know it, and which URLs of Redis a gateway can use."""
 
 import ipaddress
 import socket
+from typing import Final
+from urllib.parse import urlsplit
+
+SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 def is_loopback(host: str) -> bool:
@@ -39,3 +43,15 @@ def own_url(url: str, host: str, port: int) -> str:
         everywhere = False
     name = socket.gethostname() if everywhere else host
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def check_redis_url(url: str) -> None:
+    """Raises: ValueError: a gateway cannot use this URL. The text is one sentence, without a password."""
+    scheme = urlsplit(url).scheme
+    if "sentinel" in scheme or "cluster" in scheme:
+        raise ValueError(
+            f"{scheme}:// is not supported: name one Redis as redis:// or rediss://, by a name or a proxy that follows"
+            " its primary"
+        )
+    if not url.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
+        raise ValueError("a URL of Redis begins with redis://, rediss:// or unix://")

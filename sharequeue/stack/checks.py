@@ -10,7 +10,7 @@ import asyncpg
 from alembic.util import CommandError
 from sqlalchemy.exc import SQLAlchemyError
 
-from sharequeue.service.redis_urls import check_redis_url
+from sharequeue.service.addresses import check_redis_url
 from sharequeue.stack.chains import CHAINS
 from sharequeue.stack.migrate import UnknownSchema, Upgraded, upgrade
 

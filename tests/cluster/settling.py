@@ -10,8 +10,7 @@ from typing import Any
 
 import httpx
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.reading.cache import BatchCache
-from sharequeue_gateway.record_log.reading.known_log import KnownLog
+from sharequeue_gateway.record_log.reading.cache import BatchCache, KnownLog
 from sharequeue_gateway.record_log.transactions.ending import End, Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT

@@ -5,8 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.record_log.reading.cache import OVERHEAD, BatchCache
-from sharequeue_gateway.record_log.reading.known_log import KnownLog
+from sharequeue_gateway.record_log.reading.cache import OVERHEAD, BatchCache, KnownLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from tests.storage.record_logs import Heard

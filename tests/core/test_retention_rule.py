@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.record_log.retention_rule import Asked, RetentionRule, new_log_start, rule_of
+from sharequeue_gateway.record_log.retention_rule import AskedStarts, RetentionRule, new_log_start, rule_of
 
 from sharequeue.protocol.configs import TOPIC_CONFIGS, effective
 
@@ -31,7 +31,7 @@ START, END = 10, 40
     ],
 )
 def test_log_starts(rule: RetentionRule, limits: int, ceiling: int, floor: int | None, expected: int) -> None:
-    assert new_log_start(rule, START, END, Asked(limits, ceiling), floor) == expected
+    assert new_log_start(rule, START, END, AskedStarts(limits, ceiling), floor) == expected
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_log_starts(rule: RetentionRule, limits: int, ceiling: int, floor: int |
 def test_log_starts_beside_dead_letters(
     rule: RetentionRule, limits: int, floor: int | None, pointed: int, expected: int
 ) -> None:
-    assert new_log_start(rule, START, END, Asked(limits), floor, pointed) == expected
+    assert new_log_start(rule, START, END, AskedStarts(limits), floor, pointed) == expected
 
 
 OFFSETS = st.integers(0, 60)
@@ -57,7 +57,7 @@ def test_rt_014_only_a_ceiling_or_delete_goes_over_a_floor(
     keep: bool, cleanup: bool, limits: int, ceiling: int, floor: int | None
 ) -> None:
     rule = RetentionRule(retention_ms=1, keep=keep, cleanup=cleanup, max_bytes=1)
-    new = new_log_start(rule, START, END, Asked(limits, ceiling), floor)
+    new = new_log_start(rule, START, END, AskedStarts(limits, ceiling), floor)
     assert START <= new <= END
     if keep and floor is not None:
         assert new <= max(floor, ceiling, START)

@@ -183,7 +183,6 @@ class RecordLogSuite(TrimmingSuite):
     async def test_appends_of_several_partitions_and_of_single_ones_do_not_conflict(
         self, record_log: PostgresRecordLogs
     ) -> None:
-        assert "atomic_produce" in record_log.capabilities
         topic = new_topic()
         async with record_log.open() as first, record_log.open() as second:
 

@@ -22,9 +22,6 @@ from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, Tr
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 
-CAPABILITIES = frozenset({"atomic_produce", "idempotency_keys"})
-
-
 NO_SWEEP = TransactionOptions(sweep_s=1e6)
 
 
@@ -57,8 +54,6 @@ class Heard:
 
 class PostgresRecordLogs:
     """Two that are open at once stand for two gateways on the same data."""
-
-    capabilities = CAPABILITIES
 
     def __init__(self, database_url: str) -> None:
         self.database_url = database_url

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from sharequeue.http.origins import host_of_url, hosts_of, origins_of
-from sharequeue.service.redis_urls import check_redis_url
+from sharequeue.service.addresses import check_redis_url
 from sharequeue.service.settings import Port, Positive, ServiceSettings
 
 PREFIX = "SHAREQUEUE_GATEWAY_"

@@ -56,7 +56,7 @@ class SourceRecord(msgspec.Struct):
 _source_records: Final = msgspec.json.Decoder(list[SourceRecord])
 
 
-class Refused(NamedTuple):
+class RefusedTopic(NamedTuple):
     """Why no topic can take the dead letters of a group with the present settings."""
 
     reason: str
@@ -162,26 +162,26 @@ class DeadLetterWriter:
                 pause_ms = min(FIRST_PAUSE_MS * 2 ** min(pending.attempts, 20), self._retry_max_ms)
                 pending.next_attempt_at_ms = now_ms + pause_ms
 
-    async def _destination(self, led: LedSharePartition) -> KnownTopic | Refused:
+    async def _destination(self, led: LedSharePartition) -> KnownTopic | RefusedTopic:
         """The dead-letter topic of the group, created if it is missing; or the reason why it cannot take dead
         letters."""
         name = led.config.dead_letter_topic_name
         if not name:
-            return Refused("the group's dead-letter queue was turned off")
+            return RefusedTopic("the group's dead-letter queue was turned off")
         try:
             topic = await self._metadata.topic(name)
         except UnknownTopicOrPartition:
             topic = None
         if topic is None:
             if not self._auto_create_topics:
-                return Refused(f"there is no topic {name!r}: create it, or set auto_create_dead_letter_topics")
+                return RefusedTopic(f"there is no topic {name!r}: create it, or set auto_create_dead_letter_topics")
             topic = await self._metadata.create(name, {GROUP_ENABLE: "true"})
         if topic.config.get(GROUP_ENABLE) != "true":
-            return Refused(f"topic {name!r} takes no dead letters: its {GROUP_ENABLE} is not true")
+            return RefusedTopic(f"topic {name!r} takes no dead letters: its {GROUP_ENABLE} is not true")
         return topic
 
     async def _write_ranges(
-        self, led: LedSharePartition, ranges: Sequence[PendingLetters], destination: KnownTopic | Refused
+        self, led: LedSharePartition, ranges: Sequence[PendingLetters], destination: KnownTopic | RefusedTopic
     ) -> None:
         parked: str | None = None
         async for rows in self._rows(led, [pending.letter for pending in ranges], destination):
@@ -219,11 +219,11 @@ class DeadLetterWriter:
         self._leader.persist(led, write, ended)
 
     async def _store(
-        self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: KnownTopic | Refused
+        self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: KnownTopic | RefusedTopic
     ) -> str | None:
         """Append dead letters, and park those that their topic cannot take. Returns: the reason, if any were parked."""
         group_id = led.key.group_id
-        if isinstance(destination, Refused):
+        if isinstance(destination, RefusedTopic):
             refused, reason = rows, destination.reason
         else:
             limit = destination.max_message_bytes
@@ -258,10 +258,10 @@ class DeadLetterWriter:
                 )
 
     async def _rows(
-        self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: KnownTopic | Refused
+        self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: KnownTopic | RefusedTopic
     ) -> AsyncIterator[list[DeadLetterRow]]:
         """The dead letters of ranges, in portions for one append each."""
-        limit = None if isinstance(destination, Refused) else destination.max_message_bytes
+        limit = None if isinstance(destination, RefusedTopic) else destination.max_message_bytes
         rows: list[DeadLetterRow] = []
         size = 0
         for letter in letters:

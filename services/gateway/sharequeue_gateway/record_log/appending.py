@@ -36,7 +36,7 @@ from sharequeue_gateway.record_log.locked_append import (
     not_in_time,
 )
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
-from sharequeue_gateway.record_log.reading.known_log import KnownLog
+from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
 
 log = logging.getLogger(__name__)

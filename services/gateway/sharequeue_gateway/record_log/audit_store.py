@@ -9,10 +9,8 @@ from sharequeue_gateway.record_log import store
 async def batches(connection: Any, topic_id: str, partition: int, offset: int, limit: int) -> LogAudit:
     """The rows from the one that holds `offset`, and the bounds of the partition, which are read after the rows."""
     rows = await connection.fetch(
-        """SELECT base_offset, last_offset, record_count, generation FROM log.record_batches
-           WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
-             SELECT base_offset FROM log.record_batches
-             WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+        f"""SELECT base_offset, last_offset, record_count, generation FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND {store.FROM_BATCH}
            ORDER BY base_offset LIMIT $4""",
         topic_id,
         partition,

@@ -26,13 +26,15 @@ from sharequeue.protocol.errors import (
     StorageError,
     UnknownTopicOrPartition,
 )
+from sharequeue.protocol.messages.problems import ProducedBatch
+from sharequeue.protocol.messages.records import ProducedRecord
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST
-from sharequeue_gateway.record_log import first_answers, key_store, store, time_lines
+from sharequeue_gateway.record_log import key_store, store, time_lines
 from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
-from sharequeue_gateway.record_log.reading.known_log import KnownLog
+from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
 
 log = logging.getLogger(__name__)
@@ -327,7 +329,7 @@ async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None
         return None
     fingerprint, answer, base_offsets = used
     if fingerprint != key.fingerprint:
-        batches = first_answers.batches_of(answer)
+        batches = _batches_of(answer)
         raise InvalidRequest(
             f"Idempotency-Key {key.key!r} was used for a request with another body or other headers: to repeat that request,"
             " send the same bytes; for another request, use a new key",
@@ -355,3 +357,32 @@ async def _keep(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int
 
 def _table_of(key: IdempotencyKey) -> key_store.KeyTable:
     return key_store.LASTING_KEYS if key.lasting else key_store.KEYS
+
+
+class _FirstAnswer(msgspec.Struct):
+    """Of produceRecords or produceArrow. The answers of other calls have neither."""
+
+    records: list[ProducedRecord] = []
+    batches: list[ProducedBatch] = []
+
+
+_decode_answer: Final = msgspec.json.Decoder(_FirstAnswer).decode
+
+
+def _batches_of(answer: bytes) -> list[ProducedBatch]:
+    """The offsets by partition, in the order of each partition's first record. Answers of other calls give none."""
+    try:
+        found = _decode_answer(answer)
+    except msgspec.DecodeError:
+        return []
+    if found.batches:
+        return found.batches
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for record in found.records:
+        first.setdefault(record.partition, record.offset)
+        last[record.partition] = record.offset
+    return [
+        ProducedBatch(partition=partition, first_offset=offset, last_offset=last[partition])
+        for partition, offset in first.items()
+    ]

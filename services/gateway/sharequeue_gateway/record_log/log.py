@@ -1,7 +1,16 @@
 """The words of the record log: `RecordLog`, from which callers read; `LogListener`, which gets reports; and the types.
 
-An implementation passes `tests/storage/record_log_suite.py`, where `atomic_produce` and `idempotency_keys` are named
-capabilities. `postgres.PostgresRecordLog` is the one that there is.
+What a log has to offer, besides the four methods of `RecordLog`:
+
+    appends   `appender.append`                          to several partitions at once, with an idempotency key
+    letters   `dead_letters`
+    ends      `look`, `learn_ends`, `hear_of`, `known_log_start`, `offset_for_timestamp`
+    trims     `delete_records`, `delete_topic`, `apply_retention`
+    forms     `read_packed`                              batches as they are stored
+    repairs   `with_records`, `end_above`                after a store went back
+    optional  `transactions`, `compaction`               a log may lack these
+
+A log passes `tests/storage/record_log_suite.py`. `postgres.PostgresRecordLog` is the one that there is.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -29,9 +29,8 @@ from sharequeue_gateway.record_log.log import (
     Removed,
     below_log_start,
 )
-from sharequeue_gateway.record_log.reading.cache import BatchCache
+from sharequeue_gateway.record_log.reading.cache import BatchCache, KnownLog
 from sharequeue_gateway.record_log.reading.committed_reads import CommittedReads
-from sharequeue_gateway.record_log.reading.known_log import KnownLog
 from sharequeue_gateway.record_log.reading.read_room import ReadRoom
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import purging, trimming

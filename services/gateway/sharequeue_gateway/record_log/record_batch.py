@@ -81,7 +81,10 @@ class RecordBatch(StoredBatch):
         heads[0] = heads[0][1:]  # no comma before the first one: each is counted behind its record
         last_offset = base_offset + len(tails) - 1
         parts = chain.from_iterable(zip(heads, tails, strict=True))
-        stored = b"".join((*_before_records(ends, None, for_group), *parts))
+        if for_group is None:
+            stored = b"".join((HEADER.pack(0, len(ends)), ends.tobytes(), *parts))
+        else:
+            stored = b"".join((*_before_records(ends, None, for_group), *parts))
         return cls(base_offset, last_offset, max_timestamp_ms, ends, None, stored, for_group, transaction_id)
 
     @classmethod

@@ -50,7 +50,7 @@ def rule_of(config: Mapping[str, str]) -> RetentionRule:
     )
 
 
-class Asked(NamedTuple):
+class AskedStarts(NamedTuple):
     """The log starts that the limits ask for, each the offset of the first record that stays; 0: none."""
 
     limits: int = 0
@@ -61,7 +61,7 @@ def new_log_start(
     rule: RetentionRule,
     log_start_offset: int,
     log_end_offset: int,
-    asked: Asked,
+    asked: AskedStarts,
     floor: int | None,
     pointed: int | None = None,
 ) -> int:

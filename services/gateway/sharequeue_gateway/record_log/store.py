@@ -181,6 +181,11 @@ _READ_COLUMNS: Final = "base_offset, last_offset, max_timestamp_ms, records, tra
 MEMORY_BYTES: Final = "coalesce(uncompressed_bytes, octet_length(records))"
 """The size of a batch in memory."""
 
+FROM_BATCH: Final = """base_offset >= coalesce((
+  SELECT base_offset FROM log.record_batches
+  WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)"""
+"""The batches from the one that holds the offset $3 on, or from the next one."""
+
 READ = f"""
 SELECT {_READ_COLUMNS}
 FROM (
@@ -189,9 +194,7 @@ FROM (
     sum(octet_length(records)) FILTER (WHERE last_offset >= $3) OVER in_order - octet_length(records) AS stored_before
   FROM (
     SELECT {_READ_COLUMNS} FROM log.record_batches
-    WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
-      SELECT base_offset FROM log.record_batches
-      WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+    WHERE topic_id = $1 AND partition = $2 AND {FROM_BATCH}
     ORDER BY base_offset LIMIT $5) ahead
   WINDOW in_order AS (ORDER BY base_offset)) sizes
 WHERE before < $4 AND stored_before < $6 AND last_offset >= $3 AND (base_offset <= $7 OR before = 0)
@@ -520,9 +523,7 @@ async def batch_with_timestamp(
     """The first batch with a timestamp at or after the given one. Reads the partition from `from_offset` on."""
     row = await connection.fetchrow(
         f"""SELECT {_READ_COLUMNS} FROM log.record_batches
-           WHERE topic_id = $1 AND partition = $2 AND base_offset >= coalesce((
-               SELECT base_offset FROM log.record_batches
-               WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+           WHERE topic_id = $1 AND partition = $2 AND {FROM_BATCH}
              AND last_offset >= $3 AND max_timestamp_ms >= $4
            ORDER BY base_offset LIMIT 1""",
         topic_id,
@@ -538,10 +539,8 @@ async def first_batch_since(
 ) -> int | None:
     """The base offset of the first batch between the two offsets with a timestamp at or after the given one."""
     found: int | None = await connection.fetchval(
-        """SELECT base_offset FROM log.record_batches
-           WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND base_offset >= coalesce((
-               SELECT base_offset FROM log.record_batches
-               WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+        f"""SELECT base_offset FROM log.record_batches
+           WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND {FROM_BATCH}
              AND base_offset < $4 AND max_timestamp_ms >= $5
            ORDER BY base_offset LIMIT 1""",
         topic_id,

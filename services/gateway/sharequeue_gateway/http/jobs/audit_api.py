@@ -21,7 +21,7 @@ from sharequeue.protocol.messages.audit import (
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, whole_number
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.record_log import audit_store
+from sharequeue_gateway.record_log import audit_store, store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.store import Bounds
 
@@ -41,7 +41,7 @@ class AuditApi:
         answers = await self._answers(stored)
         await self._metadata.topics_by_id(sorted({state.topic_id for state in stored}))
         bounds = await self._database.query(
-            audit_store.bounds, sorted({(state.topic_id, state.partition) for state in stored})
+            store.bounds, sorted({(state.topic_id, state.partition) for state in stored})
         )
         return AuditStateResponse(
             share_partitions=[

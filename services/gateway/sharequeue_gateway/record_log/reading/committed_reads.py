@@ -14,8 +14,7 @@ from msgspec import structs
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import Batch, ReadResult, below_log_start
-from sharequeue_gateway.record_log.reading.cache import below, decided_below
-from sharequeue_gateway.record_log.reading.known_log import KnownLog
+from sharequeue_gateway.record_log.reading.cache import KnownLog, below, decided_below
 from sharequeue_gateway.record_log.store import Query
 
 

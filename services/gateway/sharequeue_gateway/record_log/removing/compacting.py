@@ -70,9 +70,7 @@ async def stored_batches(
                SELECT FROM log.aborted_transactions a
                WHERE a.topic_id = b.topic_id AND a.partition = b.partition AND a.transaction_id = b.transaction_id)
            FROM log.record_batches b
-           WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND base_offset >= coalesce((
-             SELECT base_offset FROM log.record_batches
-             WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3 ORDER BY base_offset DESC LIMIT 1), $3)
+           WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND {store.FROM_BATCH}
            ORDER BY base_offset LIMIT $4""",
         topic_id,
         partition,

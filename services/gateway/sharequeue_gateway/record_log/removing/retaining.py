@@ -14,12 +14,12 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
 from sharequeue_gateway.record_log.log import Removed
 from sharequeue_gateway.record_log.removing import readers_store
-from sharequeue_gateway.record_log.retention_rule import Asked, RetentionRule, new_log_start
+from sharequeue_gateway.record_log.retention_rule import AskedStarts, RetentionRule, new_log_start
 from sharequeue_gateway.record_log.store import Bounds, Query
 
 
 async def trim(
-    connection: Any, topic_id: str, partition: int, rule: RetentionRule, asked: Asked, absent: bool
+    connection: Any, topic_id: str, partition: int, rule: RetentionRule, asked: AskedStarts, absent: bool
 ) -> Removed | None:
     """Move the log start of a partition as far as its readers allow. None: it does not move.
 
@@ -83,7 +83,7 @@ class Retaining:
 
     async def _asked(
         self, topic_id: str, partition: int, rule: RetentionRule, start: int, end: int, floor: int | None, now_ms: int
-    ) -> Asked:
+    ) -> AskedStarts:
         """What the limits ask for. Where the floor allows no more than the log start, they are not looked at."""
         limits = ceiling = 0
         most = end if floor is None or not rule.keep else floor
@@ -97,7 +97,7 @@ class Retaining:
                 limits = max(limits, await self._by_bytes(topic_id, partition, rule.retention_bytes, end))
         if rule.max_bytes >= 0:
             ceiling = await self._by_bytes(topic_id, partition, rule.max_bytes, end)
-        return Asked(limits, ceiling)
+        return AskedStarts(limits, ceiling)
 
     async def _by_bytes(self, topic_id: str, partition: int, kept: int, end: int) -> int:
         oldest: int | None = await self._query(store.start_by_bytes, topic_id, partition, kept)

@@ -104,7 +104,7 @@ its first transaction begins after this end."""
 # Append
 
 
-class Shared(NamedTuple):
+class SharedTransaction(NamedTuple):
     """A transaction's row as an append finds it. `past`: it is open, and its time has passed."""
 
     principal: str
@@ -112,7 +112,7 @@ class Shared(NamedTuple):
     past: bool
 
 
-async def share(connection: Connection, transaction_id: str) -> Shared | None:
+async def share(connection: Connection, transaction_id: str) -> SharedTransaction | None:
     """Lock the row `FOR SHARE` until the end of the database transaction: it waits for an end that is under way.
 
     The clock is read in a second statement: PostgreSQL may compute an answer's columns before it waits for the lock.
@@ -126,7 +126,7 @@ async def share(connection: Connection, transaction_id: str) -> Shared | None:
         "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
     )
     is_open = row[1] == State.OPEN
-    return Shared(row[0], is_open and not past, is_open and past)
+    return SharedTransaction(row[0], is_open and not past, is_open and past)
 
 
 async def register(
