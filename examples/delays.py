@@ -76,8 +76,8 @@ def tables(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 
 def source(spark: SparkSession, url: str, topic: str, group: str, schema: str) -> DataFrame:
-    reader = spark.readStream.format("sharequeue").options(url=url, topics=topic, group=group)
-    return reader.options(valueFormat="json", valueSchema=schema).load()
+    reader = spark.readStream.format("sharequeue").options(url=url, topics=topic, group=group, valueFormat="string")
+    return reader.load().withColumn("value", F.from_json("value", schema))
 
 
 def start_delays(spark: SparkSession, url: str, topic: str, out: Path, minutes: int, trigger: dict[str, Any]) -> Any:

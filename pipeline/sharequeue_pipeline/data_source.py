@@ -20,7 +20,6 @@ from pyspark.sql.datasource import (
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions, check_use, sink_options, source_options
-from sharequeue_pipeline.registry.opening import pinned
 from sharequeue_pipeline.source.schema import check_columns, columns
 from sharequeue_pipeline.source.topic_names import TopicNames
 from sharequeue_pipeline.spark_version import FILTERS, STREAM_READS, STREAM_WRITES, reaches
@@ -57,8 +56,8 @@ class ShareQueueDataSource(DataSource):
 
     def reader(self, schema: spark.StructType) -> DataSourceReader:
         spare_modules()
-        options = pinned(source_options(self.options))
-        check_columns(schema, options)
+        options = source_options(self.options)
+        check_columns(schema)
         of_log = options.group is None and options.accept is None
         reader = _log_batch(options, schema, filtered=self.pushes_filters) if of_log else _group_batch(options, schema)
         check_use(self.options, stream=False, group=not of_log)
@@ -67,8 +66,8 @@ class ShareQueueDataSource(DataSource):
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:
         try:
             _check_version(STREAM_READS, "a stream that reads", "read batches: spark.read has the same options")
-            options = pinned(source_options(self.options))
-            check_columns(schema, options)
+            options = source_options(self.options)
+            check_columns(schema)
             of_log = options.mode == "log"
             reader = _log_stream(options, schema) if of_log else _group_stream(options, schema, self.report_to)
             check_use(self.options, stream=True, group=not of_log)

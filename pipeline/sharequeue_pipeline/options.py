@@ -17,6 +17,9 @@ PLAIN_FORMATS: Final = ("binary", "string", "json")
 REGISTRY_FORMATS: Final = ("avro", "protobuf")
 """Formats of values whose schemas are in a registry."""
 VALUE_FORMATS: Final = (*PLAIN_FORMATS, *REGISTRY_FORMATS)
+READ_FORMATS: Final = ("binary", "string", *REGISTRY_FORMATS)
+FROM_JSON: Final = """valueFormat=string, and .withColumn("value", from_json("value", "id INT, total DECIMAL(9,2)"))"""
+"""How JSON becomes typed columns."""
 DEFAULT_MAX_RECORDS_PER_TRIGGER: Final = 100_000
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -43,12 +46,15 @@ class GatewayOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueOptions:
-    """The options that source and sink have. `value_format`: None chooses by the type of the sink's column."""
+    """The options that source and sink have. `value_format`: None chooses by the type of the sink's column.
+
+    `value_schema`, `schema_registry`: a schema id and a directory, for REGISTRY_FORMATS.
+    """
 
     gateway: GatewayOptions
     value_format: str | None = None
-    value_schema: str | None = None
-    schema_registry: str | None = None
+    value_schema: int = 0
+    schema_registry: str = ""
     value_message: str | None = None
 
 
@@ -72,7 +78,7 @@ class SourceOptions(ValueOptions):
     on_error: str = "release"
     key_format: str = "binary"
     value_format: str = "binary"
-    on_malformed: str = "null"
+    on_malformed: str = "fail"
     starting: str | Offsets = EARLIEST
     ending: str | Offsets = LATEST
     starting_at: int | Offsets | None = None
@@ -146,6 +152,12 @@ def _number(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def _schema_id(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text):
+        raise ValueError(f"must be the id of an Avro or Protobuf schema, not {text!r}; read JSON with {FROM_JSON}")
+    return int(text)
 
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
@@ -223,7 +235,7 @@ GATEWAY: Final[Mapping[str, tuple[str, Reader]]] = {
 }
 VALUES: Final[Mapping[str, tuple[str, Reader]]] = {
     "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
-    "valueSchema": ("value_schema", _text),
+    "valueSchema": ("value_schema", _schema_id),
     "schemaRegistry": ("schema_registry", _text),
     "valueMessage": ("value_message", _text),
 }
@@ -295,15 +307,11 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         raise PipelineError("give one of topics and subscribePattern: both say which topics to read")
     values.setdefault("parallelism", os.cpu_count() or 1)
     _check_trigger(values)
-    topics = values.get("topics", ())
-    _check_value_schema(values, topics[0] if len(topics) == 1 else None)
-    typed = ("json", *REGISTRY_FORMATS)
-    if values.get("value_format") == "json" and "value_schema" not in values:
-        raise PipelineError("valueFormat=json needs valueSchema, e.g. 'id INT, name STRING'")
-    if "value_schema" in values and values.get("value_format") not in typed:
-        raise PipelineError(f"valueSchema needs valueFormat={', '.join(typed)}")
-    if "on_malformed" in values and values.get("value_format") not in typed:
-        raise PipelineError(f"onMalformed needs valueFormat={', '.join(typed)}")
+    if values.get("value_format") == "json":
+        raise PipelineError(f"valueFormat=json is for writing: read JSON with {FROM_JSON}")
+    _check_registry(values)
+    if "on_malformed" in values and values.get("value_format") not in REGISTRY_FORMATS:
+        raise PipelineError(f"onMalformed needs valueFormat={' or '.join(REGISTRY_FORMATS)}: from_json has modes")
     if values.get("on_malformed") == "reject" and "group" not in values:
         raise PipelineError("onMalformed=reject needs the option group: only a share group has dead letters")
     if values.get("mode") == "log" and ("group" in values or "accept" in values):
@@ -320,27 +328,16 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(gateway=gateway, **values)
 
 
-def _check_value_schema(values: dict[str, Any], topic: str | None) -> None:
-    """Complete the options of values with a schema registry. `topic`: the only topic, if there is one.
-
-    Raises: PipelineError: one is missing, or needs another format.
-    """
+def _check_registry(values: Mapping[str, Any]) -> None:
+    """Raises: PipelineError: an option of values with a schema registry is missing, or needs another format."""
     value_format = values.get("value_format")
-    if value_format in REGISTRY_FORMATS:
-        if "schema_registry" not in values:
-            raise PipelineError(
-                f"valueFormat={value_format} needs schemaRegistry: the directory with the schemas, e.g. /srv/schemas"
-            )
-        if "value_schema" not in values and topic is None:
-            raise PipelineError(
-                f"valueFormat={value_format} needs valueSchema: a subject or a schema id; the default <topic>-value "
-                "is for one topic only"
-            )
-        values.setdefault("value_schema", f"{topic}-value")
-        if "on_malformed" not in values:
-            values["on_malformed"] = "fail"
-    elif "schema_registry" in values:
-        raise PipelineError(f"schemaRegistry needs valueFormat={' or '.join(REGISTRY_FORMATS)}")
+    for name in ("schemaRegistry", "valueSchema"):
+        given = VALUES[name][0] in values
+        if given and value_format not in REGISTRY_FORMATS:
+            raise PipelineError(f"{name} needs valueFormat={' or '.join(REGISTRY_FORMATS)}")
+        if value_format in REGISTRY_FORMATS and not given:
+            wanted = "schemaRegistry, the directory of the schemas, and valueSchema, a schema id in it"
+            raise PipelineError(f"valueFormat={value_format} needs {wanted}")
     if "value_message" in values and value_format != "protobuf":
         raise PipelineError("valueMessage needs valueFormat=protobuf")
 
@@ -384,10 +381,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     for name in ("transactionalId", "transactionTimeoutMs"):
         if SINK[name][0] in values and not values.get("transactional"):
             raise PipelineError(f"{name} needs transactional=true")
-    _check_value_schema(values, values.get("topic"))
-    if "value_schema" in values and values.get("value_format") not in REGISTRY_FORMATS:
-        raise PipelineError(f"valueSchema needs valueFormat={' or '.join(REGISTRY_FORMATS)} when you write")
-    values.pop("on_malformed", None)
+    _check_registry(values)
     checkpoint = next((text for name, text in options.items() if name.lower() == "checkpointlocation"), None)
     return SinkOptions(gateway=gateway, checkpoint=checkpoint, **values)
 

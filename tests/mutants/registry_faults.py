@@ -1,4 +1,4 @@
-"""Faults of values with a schema registry: the bytes before a value, and the columns that fit a schema."""
+"""Faults of the bytes before a value with a schema registry."""
 
 from tests.mutants.mutant import pipeline
 
@@ -7,68 +7,30 @@ MUTANTS = [
         "registry/wire_format",
         (
             "wire format: a value may end with its header",
-            "    if len(value) < HEADER_BYTES:\n",
-            "    if len(value) <= HEADER_BYTES:\n",
+            "if len(value) < HEADER_BYTES or",
+            "if len(value) <= HEADER_BYTES or",
         ),
         (
             "wire format: a cut header is malformed",
-            "    if len(value) < HEADER_BYTES:\n",
-            "    if len(value) < HEADER_BYTES - 1:\n",
+            "if len(value) < HEADER_BYTES or",
+            "if len(value) < HEADER_BYTES - 1 or",
         ),
-        ("wire format: a value begins with the byte 0", "    if magic != 0:\n", "    if False:\n"),
-        ("wire format: a schema id is big endian", """struct.Struct(">bI")""", """struct.Struct("<bI")"""),
-        ("wire format: a schema id is never negative", """struct.Struct(">bI")""", """struct.Struct(">bi")"""),
-        ("wire format: 0 is the first message", "        return (0,), at\n", "        return (), at\n"),
+        ("wire format: a value begins with the byte 0", " or value[0] != 0:", ":"),
         (
-            "wire format: a negative count is malformed",
-            "if not 0 < count <= MAX_INDEXES:",
-            "if not count <= MAX_INDEXES:",
-        ),
-        ("wire format: too many indexes are malformed", "if not 0 < count <= MAX_INDEXES:", "if not 0 < count:"),
-        (
-            "wire format: the most indexes are read",
-            "if not 0 < count <= MAX_INDEXES:",
-            "if not 0 < count < MAX_INDEXES:",
-        ),
-        ("wire format: the first message is one byte", "    if tuple(indexes) == (0,):\n", "    if False:\n"),
-        ("wire format: a byte from 128 on is not the last", "        if byte < 0x80:\n", "        if byte <= 0x80:\n"),
-        ("wire format: a number of 128 has two bytes", "    while left >= 0x80:\n", "    while left > 0x80:\n"),
-        ("wire format: numbers are in zigzag form", "(number >> 1) ^ -(number & 1)", "number"),
-        ("wire format: a number has ten bytes at most", "value[at : at + _MAX_VARINT_BYTES]", "value[at:]"),
-    ),
-    *pipeline(
-        "registry/fitting",
-        (
-            "schema fit: a field that the schema lacks is named",
-            "            if field.name not in wanted.names:\n",
-            "            if False:\n",
-        ),
-        ("schema fit: the fields of a struct count", "            if found is not None:\n", "            if False:\n"),
-        ("schema fit: the path of a field is named", """dataType, f"{path}.{field.name}")""", """dataType, path)"""),
-        (
-            "schema fit: the elements of an array count",
-            """        return misfit(given.elementType, wanted.elementType, f"{path}[]")\n""",
-            "        return None\n",
+            "wire format: a schema id is read big endian",
+            """value[:HEADER_BYTES], "big")""",
+            """value[:HEADER_BYTES], "little")""",
         ),
         (
-            "schema fit: the keys of a map count",
-            """misfit(given.keyType, wanted.keyType, f"{path} (keys)") or misfit""",
-            "misfit",
+            "wire format: 0 is the first message",
+            "        return 0, value[HEADER_BYTES + 1 :]\n",
+            "        return 1, value[HEADER_BYTES + 1 :]\n",
         ),
-        ("schema fit: the values of a map count", "given.valueType, wanted.valueType", "given.keyType, wanted.keyType"),
-        ("schema fit: no decimal place is lost", "given.scale <= wanted.scale and", ""),
-        (
-            "schema fit: no digit before the point is lost",
-            "given.precision - given.scale <= wanted.precision - wanted.scale",
-            "given.precision <= wanted.precision",
-        ),
-        ("schema fit: a type fits itself", "_WIDER.index(type(given)) <= ", "_WIDER.index(type(given)) < "),
-        ("schema fit: a longer number does not fit", "_WIDER.index(type(given)) <= ", "0 <= "),
-        (
-            "schema fit: a float fits a double",
-            "    if isinstance(given, spark.FloatType) and isinstance(wanted, spark.DoubleType):\n",
-            "    if False:\n",
-        ),
-        ("schema fit: another type does not fit", "return type(given) is type(wanted)", "return True"),
+        ("wire format: a message within another is malformed", "if count != 2 or", "if count < 2 or"),
+        ("wire format: a negative place is malformed", "or place % 2 or", "or"),
+        ("wire format: a place of two bytes is malformed", "or place > 2 * MAX_PLACE:", "or place > 255:"),
+        ("wire format: the last place of one byte is read", "place > 2 * MAX_PLACE", "place >= 2 * MAX_PLACE"),
+        ("wire format: numbers are in zigzag form", "return place // 2,", "return place,"),
+        ("wire format: the first message is one byte", """ if place else b"\\0"\n""", "\n"),
     ),
 ]

@@ -17,8 +17,8 @@ def test_batches_are_written_and_read(pipeline: Pipeline, gateway: Gateway, name
     assert numbers(pipeline.read(topics=name)) == list(range(500))
     part = pipeline.read(topics=name).where("partition = 1 AND offset >= 3 AND timestamp > '2020-01-01'")
     assert part.count() == len(gateway.read(name, 1, max_records=1000)["records"]) - 3
-    texts = pipeline.read(topics=name, valueFormat="json", valueSchema="INT", onMalformed="null")
-    assert texts.selectExpr("sum(value)").first() == (sum(range(500)),)
+    texts = pipeline.read(topics=name, valueFormat="string")
+    assert texts.selectExpr("sum(CAST(value AS INT))").first() == (sum(range(500)),)
 
 
 def test_a_group_reads_a_batch_once(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

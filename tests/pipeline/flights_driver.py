@@ -40,8 +40,12 @@ def main() -> None:
         print(f"batch {batch}", flush=True)
 
     options = {"url": url, "topics": topic, "group": group, "maxRecordsPerTrigger": records, "parallelism": 2}
-    stream = spark.readStream.format("sharequeue").options(**options, valueFormat="json", valueSchema=SCHEMA).load()
-    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", f"{directory}/checkpoint")
+    stream = spark.readStream.format("sharequeue").options(**options, valueFormat="string").load()
+    writer = (
+        stream.withColumn("value", f.from_json("value", SCHEMA))
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", f"{directory}/checkpoint")
+    )
     writer.trigger(availableNow=True).start().awaitTermination()
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import fastavro
 from google.protobuf import descriptor_pb2, timestamp_pb2
+from pyspark.sql import types as spark
 from sharequeue_pipeline.options import GatewayOptions, ValueOptions
-from sharequeue_pipeline.registry.opening import RegistryValues, registry_values
+from sharequeue_pipeline.registry import registry_values
 
 FIRST: dict[str, Any] = {
     "type": "record",
@@ -40,30 +41,53 @@ SECOND: dict[str, Any] = {
 
 
 def write(directory: Path) -> Path:
-    """Schemas 1 and 2 are Avro, 7 and 8 Protobuf; the subjects are orders-value and shop.Order.
-    Returns: `directory`."""
-    (directory / "subjects").mkdir(parents=True)
+    """Schemas 1 and 2 are Avro, 7 and 8 Protobuf. Returns: `directory`."""
+    directory.mkdir(parents=True)
     for schema_id, schema in ((1, FIRST), (2, SECOND)):
         (directory / f"{schema_id}.avsc").write_text(json.dumps(schema))
     (directory / "7.desc").write_bytes(descriptor_set(order_file(older=True)))
     (directory / "8.desc").write_bytes(descriptor_set(order_file(older=False)))
-    (directory / "subjects" / "orders-value.json").write_text("[1, 2]")
-    (directory / "subjects" / "shop.Order.json").write_text("[7, 8]")
     return directory
 
 
-def opened(registry: Path | str, value_format: str, schema: str, message: str | None = None) -> RegistryValues:
-    """The values of a schema, which `schema` names by its id or a subject."""
+def opened(registry: Path | str, value_format: str, schema_id: int, message: str | None = None) -> Any:
+    """The values of a schema."""
     found = registry_values(
         ValueOptions(
             gateway=GatewayOptions(),
             value_format=value_format,
-            value_schema=schema,
+            value_schema=schema_id,
             schema_registry=str(registry),
             value_message=message,
         )
     )
     assert found is not None
+    return found
+
+
+def data_type(ddl: str) -> spark.DataType:
+    """A type for its DDL as Spark reads it, which needs no Spark here."""
+    outer, _, inner = ddl.partition("<")
+    parts = _parts(inner[:-1])
+    if outer == "struct":
+        fields = [part[1:].split("`:", 1) for part in parts]
+        return spark.StructType([spark.StructField(name, data_type(of)) for name, of in fields])
+    if outer == "array":
+        return spark.ArrayType(data_type(*parts))
+    if outer == "map":
+        return spark.MapType(*map(data_type, parts))
+    return spark._parse_datatype_json_value({"bigint": "long", "int": "integer"}.get(outer, outer))
+
+
+def _parts(inner: str) -> list[str]:
+    """Split at the commas that are in no brackets."""
+    found, depth = [""], 0
+    for character in inner:
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += character
     return found
 
 

@@ -66,11 +66,17 @@ def test_offsets_are_a_word_or_json() -> None:
             {"valueFormat": "xml"},
             "the option valueFormat must be one of binary, string, json, avro, protobuf, not 'xml'",
         ),
-        ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
-        ({"valueSchema": "a INT"}, "valueSchema needs valueFormat=json"),
-        ({"onMalformed": "fail"}, "onMalformed needs valueFormat=json"),
         (
-            {"valueFormat": "json", "valueSchema": "a INT", "onMalformed": "reject"},
+            {"valueFormat": "json"},
+            'valueFormat=json is for writing: read JSON with valueFormat=string, and .withColumn("value", from_json("value"',
+        ),
+        (
+            {"valueSchema": "a INT"},
+            "the option valueSchema must be the id of an Avro or Protobuf schema, not 'a INT'; read JSON with valueFormat=s",
+        ),
+        ({"onMalformed": "fail"}, "onMalformed needs valueFormat=avro or protobuf: from_json has modes"),
+        (
+            {"valueFormat": "avro", "schemaRegistry": "/s", "valueSchema": "1", "onMalformed": "reject"},
             "onMalformed=reject needs the option group",
         ),
         ({"mode": "log", "group": "g"}, "mode=log reads without a group"),

@@ -96,5 +96,5 @@ def test_a_schema_is_copied_from_a_registry_server(tmp_path: Path, code: str) ->
     with registry_server() as url:
         command = code.replace("$REGISTRY", url).replace("/tmp/schemas", str(tmp_path))
         subprocess.run(["bash", "-eo", "pipefail", "-c", command], check=True, timeout=300)
-    assert schemas.opened(tmp_path, "avro", "1").data_type
+    assert schemas.opened(tmp_path, "avro", 1).ddl
     assert json.loads((tmp_path / "1.avsc").read_text()) == schemas.FIRST

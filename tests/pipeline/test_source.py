@@ -2,9 +2,12 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
 from tests.http.calls import LONG_MS, Gateway
@@ -206,16 +209,26 @@ def test_records_deleted_during_a_batch_are_left_out(pipeline: Pipeline, gateway
     assert seen == list(range(10, 30))
 
 
-def test_json_values_become_typed_columns(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+def test_json_becomes_columns_and_malformed_json_dead_letters(
+    pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path
+) -> None:
+    """The program of docs/pipeline.md."""
+    section = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text().split("### JSON\n")[1]
+    program = section.split("```python\n")[1].split("```")[0].replace("/tmp/orders", str(tmp_path / "orders"))
+    shown: dict[str, Any] = {}
+    exec(program, shown)
     gateway.create_topic(name)
-    gateway.produce(name, {"id": 1, "at": "2026-11-21T08:00:00Z"}, {"id": "x"}, key="k", headers={"h": "1"})
-    stream = pipeline.stream(
-        group=name, topics=name, valueFormat="json", valueSchema="id INT, at TIMESTAMP", keyFormat="string"
-    )
-    pipeline.drain(stream.selectExpr("topic", "offset", "key", "headers['h'] AS h", "value.*"))
-    rows = [(row.offset, row.key, row.h, row.id, str(row.at)) for row in pipeline.out().orderBy("offset").collect()]
-    assert [row[:4] for row in rows] == [(0, "k", "1", 1), (1, "k", "1", None)]
-    assert rows[0][4].startswith("2026-11-21")
+    gateway.produce(name, {"id": 1, "total": 9.5}, {"id": "x"}, "no object", None, {"id": 2, "more": 1})
+    stream = pipeline.stream(group=name, topics=name, valueFormat="string")
+    writer = shown["typed"](stream).writeStream.foreachBatch(shown["keep_the_good"])
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    assert pipeline.started(writer.start()).awaitTermination(120)
+    rows = pipeline.spark.read.parquet(str(tmp_path / "orders")).collect()
+    assert sorted((row.id, row.total) for row in rows if row.id) == [(1, Decimal("9.50")), (2, None)]
+    reasons = [letter["headers"]["__dlq.errors.reason"] for letter in gateway.letters(f"dlq.{name}", 2)]
+    assert sorted(reasons) == ["malformed: no object", 'malformed: {"id":"x"}']
+    with pytest.raises(Py4JJavaError, match="MALFORMED_RECORD"):
+        shown["strict"](pipeline.read(topics=name, valueFormat="string")).select("value.id").collect()
 
 
 def test_a_batch_read_accepts_the_records_it_hands_over(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

@@ -24,7 +24,6 @@ from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.registry.opening import pinned
 from sharequeue_pipeline.source.schema import value_type
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class TopicTable:
         """
         self.uri = root if "://" in root else os.path.abspath(root)
         self._topic = topic
-        self._options = options = pinned(options)
+        self._options = options
         self._latest = latest
         self._schema = table_schema(options.key_format, value_type(options))
         self._delta = _library()

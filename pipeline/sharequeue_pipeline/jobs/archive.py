@@ -160,7 +160,7 @@ def command(
     """
     if delete_records and columns.get("valueFormat", "binary") != "binary":
         raise click.UsageError(
-            "--delete-records needs --value-format binary: a typed table lacks fields that its schema does not name"
+            "--delete-records needs --value-format binary: a table of another format may lack parts of a value"
         )
     target = gateway_at(url, token, timeout_s)
     with OperatorClient(target) as gateway:
@@ -185,7 +185,7 @@ def command(
             f"archived up to {entry['next_offset']}{trimmed}"
         )
     if report["malformed_values"]:
-        click.echo(f"{report['malformed_values']} values do not fit the schema: the parts that do not fit are null")
+        click.echo(f"{report['malformed_values']} malformed values are null")
     if verify or delete_records:
         click.echo(f"verified: {report['verified_records']} records")
 

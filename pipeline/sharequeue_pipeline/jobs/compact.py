@@ -364,7 +364,7 @@ def command(
             f"{topic}: {table['records']} records merged into the table at {root}, version {table['table_version']}"
         )
         if table["malformed_values"]:
-            click.echo(f"{table['malformed_values']} values do not fit the schema: the parts that do not fit are null")
+            click.echo(f"{table['malformed_values']} malformed values are null")
     would = "would go" if dry_run else "gone"
     for entry in report["partitions"]:
         click.echo(

@@ -6,19 +6,18 @@ from typing import Any
 
 import click
 
-from sharequeue_pipeline.options import REGISTRY_FORMATS, VALUE_FORMATS
+from sharequeue_pipeline.options import READ_FORMATS, REGISTRY_FORMATS
 
 
 def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command gets `columns`: the options of the source that were given, by their names there."""
 
     @click.option("--key-format", type=click.Choice(["binary", "string"]), help="of keys in the table; default: binary")
-    @click.option("--value-format", type=click.Choice(VALUE_FORMATS), help="of values in the table; default: binary")
+    @click.option("--value-format", type=click.Choice(READ_FORMATS), help="of values in the table; default: binary")
     @click.option(
         "--value-schema",
-        metavar="DDL",
-        help="values as typed columns, like 'id INT, total DECIMAL(9,2)'; with avro and protobuf a "
-        "subject or a schema id, default: TOPIC-value",
+        metavar="ID",
+        help="with avro and protobuf: the id of the schema that gives the columns",
     )
     @click.option("--schema-registry", metavar="DIRECTORY", help="with avro and protobuf: the schemas")
     @click.option("--value-message", metavar="NAME", help="with protobuf; default: the schema's first")
@@ -32,8 +31,6 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         value_message: str | None,
         **others: Any,
     ) -> Any:
-        if value_schema is not None and value_format is None:
-            value_format = "json"
         given = {
             "keyFormat": key_format,
             "valueFormat": value_format,

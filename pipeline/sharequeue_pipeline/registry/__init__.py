@@ -1,10 +1,8 @@
 """Values with a schema registry's wire format: a schema id in front of Avro or Protobuf. The registry is a directory.
 
     DIRECTORY/
-      1.avsc                       the Avro schema with the id 1, whole: it refers to no other file
-      2.avsc
-      7.desc                       a Protobuf schema: a descriptor set of one .proto file and its imports, from protoc
-      subjects/orders-value.json   [1, 2]: the schema ids of a subject, oldest first
+      1.avsc      the Avro schema with the id 1, whole: it refers to no other file
+      7.desc      a Protobuf schema: a descriptor set of one .proto file and its imports, from protoc
 
     value, Avro       00 │ schema id, 4 bytes │ datum
     value, Protobuf   00 │ schema id, 4 bytes │ message indexes │ message
@@ -14,6 +12,26 @@ the options name; it gives the columns. A value of another version is read by th
 writer schema to the reader schema, Protobuf goes by field numbers.
 
 `wire_format` cuts and joins the parts of a value, `schema_folder` finds schemas, `avro_values` and `protobuf_values`
-read and write the values of one format, `fitting` compares a column with a schema, and `opening` picks the format. The
-source, the sink and the archive use `opening` alone, and the exceptions of `wire_format`.
+read and write values; they are imported when a query needs them. Other rooms use `registry_values` and `Malformed`.
 """
+
+from typing import TYPE_CHECKING
+
+from sharequeue_pipeline.options import REGISTRY_FORMATS, ValueOptions
+
+if TYPE_CHECKING:
+    from sharequeue_pipeline.registry.avro_values import AvroValues
+    from sharequeue_pipeline.registry.protobuf_values import ProtobufValues
+
+
+def registry_values(options: ValueOptions) -> "AvroValues | ProtobufValues | None":
+    """The values of the options' schema; None for formats without one. Raises: PipelineError: it cannot be used."""
+    if options.value_format not in REGISTRY_FORMATS:
+        return None
+    if options.value_format == "avro":
+        from sharequeue_pipeline.registry.avro_values import AvroValues  # noqa: PLC0415
+
+        return AvroValues(options.schema_registry, options.value_schema)
+    from sharequeue_pipeline.registry.protobuf_values import ProtobufValues  # noqa: PLC0415
+
+    return ProtobufValues(options.schema_registry, options.value_schema, options.value_message)

@@ -1,182 +1,117 @@
 """Avro values: the type of a column for a schema, and reading and writing its values.
 
-The types are those of Spark's `from_avro`: an enum is a string, `fixed` is binary, ["null", T] is T. Of the logical
-types `date`, `timestamp-…` and `local-timestamp-…` (millis, micros) and `decimal` count; a value with another one is
-read as what lies below it. A union of several types has no type in Spark. A schema that contains itself is refused.
+The types are those of Spark's `from_avro`: an enum is a string, `fixed` is binary, ["null", T] is T. A logical type
+without a type in Spark counts as what lies below it. A union of several types has no type in Spark. A schema that
+contains itself is refused.
 """
 
 import io
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 import fastavro
 from fastavro.read import SchemaResolutionError
-from fastavro.schema import SchemaParseException, UnknownType
-from pyspark.sql import types as spark
+from fastavro.validation import ValidationError, validate
 
+from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.registry.schema_folder import SchemaFolder
-from sharequeue_pipeline.registry.wire_format import HEADER_BYTES, Malformed, Misfit, header, schema_id_of
+from sharequeue_pipeline.registry.wire_format import HEADER_BYTES, Malformed, header, schema_id_of
 
-_SIMPLE: Final[Mapping[str, spark.DataType]] = {
-    "boolean": spark.BooleanType(),
-    "int": spark.IntegerType(),
-    "long": spark.LongType(),
-    "float": spark.FloatType(),
-    "double": spark.DoubleType(),
-    "string": spark.StringType(),
-    "bytes": spark.BinaryType(),
-    "fixed": spark.BinaryType(),
-    "enum": spark.StringType(),
+_TYPES: Final = {"long": "bigint", "bytes": "binary", "fixed": "binary", "enum": "string", "null": "?null"}
+"""Types that Spark calls by another name."""
+_LOGICAL: Final = {
+    ("int", "date"): "date",
+    ("long", "timestamp-millis"): "timestamp",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "local-timestamp-millis"): "timestamp_ntz",
+    ("long", "local-timestamp-micros"): "timestamp_ntz",
 }
-_LOGICAL: Final[Mapping[tuple[Any, Any], spark.DataType]] = {
-    ("int", "date"): spark.DateType(),
-    ("long", "timestamp-millis"): spark.TimestampType(),
-    ("long", "timestamp-micros"): spark.TimestampType(),
-    ("long", "local-timestamp-millis"): spark.TimestampNTZType(),
-    ("long", "local-timestamp-micros"): spark.TimestampNTZType(),
-}
-MAX_PRECISION: Final = 38
+_FAULTS: Final = (ValueError, TypeError, LookupError, OverflowError, AttributeError, ValidationError)
+"""What the library raises for a value that is wrong."""
 
 
 class AvroValues:
-    """Values of one column. `data_type`: of the column. Raises: PipelineError: the schema cannot be used."""
+    """Values of one column. `ddl`: its type. Raises: PipelineError: the schema cannot be used."""
 
-    def __init__(self, schemas: SchemaFolder, schema_id: int) -> None:
-        self._schemas = schemas
+    def __init__(self, registry: str, schema_id: int) -> None:
         self._id = schema_id
-        self._writers: dict[int, Any] = {}
-        self._schema, self.data_type, without = self._parsed(schema_id)
-        if without:
-            raise schemas.fault(schema_id, without[0])
-        self._header = header(schema_id)
+        self._schemas = SchemaFolder(registry, "avsc", _parsed)
+        self._schema, self.ddl = self._schemas.schema(schema_id, PipelineError)
+        if "?" in self.ddl:
+            raise PipelineError(f"schema {schema_id} has a part without a type in Spark, marked with ?: {self.ddl}")
 
     def decode(self, value: bytes) -> Any:
         """A value as Arrow takes it. Raises: Malformed; PipelineError: its schema cannot be used."""
         schema_id = schema_id_of(value)
-        writer = self._writers.get(schema_id) or self._writer(schema_id)
-        body = io.BytesIO(value + b"\0")  # a skipped field may end behind the value: then this byte is read too
-        body.seek(HEADER_BYTES)
+        writer, _ = self._schemas.schema(schema_id)
+        body = io.BytesIO(
+            value[HEADER_BYTES:] + b"\0"
+        )  # a skipped field that ends behind the value reads the last byte
         try:
-            found = fastavro.schemaless_reader(body, writer, None if writer is self._schema else self._schema)
-        except EOFError:
-            raise Malformed(f"it ends too early for schema {schema_id}") from None
-        except SchemaResolutionError as fault:
-            raise Malformed(f"schema {schema_id} cannot be read as schema {self._id}: {fault}") from None
-        except (ValueError, OverflowError, LookupError, TypeError):
-            raise Malformed(f"it does not fit schema {schema_id}") from None
-        if body.tell() > len(value):
-            raise Malformed(f"it ends too early for schema {schema_id}")
-        if body.tell() < len(value):
-            raise Malformed(f"it has {len(value) - body.tell()} bytes more than schema {schema_id} reads")
+            found = fastavro.schemaless_reader(body, writer, None if schema_id == self._id else self._schema)
+        except (EOFError, SchemaResolutionError, *_FAULTS):
+            raise Malformed(f"it does not fit schema {schema_id}, read as schema {self._id}") from None
+        if body.tell() != len(value) - HEADER_BYTES:
+            raise Malformed(f"its length does not fit schema {schema_id}")
         return found
 
     def encode(self, value: Any) -> bytes:
-        """A value from Arrow's Python objects. Raises: Misfit."""
+        """A value from Arrow's Python objects. Fields that it lacks have their defaults. Raises: PipelineError."""
         out = io.BytesIO()
-        out.write(self._header)
         try:
+            validate(value, self._schema)  # a writer alone cuts numbers
             fastavro.schemaless_writer(out, self._schema, value, strict_allow_default=True)
-        except (ValueError, TypeError, OverflowError, LookupError, AttributeError) as fault:
-            raise Misfit(f"a value does not fit schema {self._id}: {fault}") from None
-        return out.getvalue()
-
-    def _writer(self, schema_id: int) -> Any:
-        if not self._schemas.knows(schema_id):
-            raise Malformed(f"there is no schema {schema_id} in the registry")
-        return self._parsed(schema_id)[0]
-
-    def _parsed(self, schema_id: int) -> tuple[Any, spark.DataType, list[str]]:
-        """A schema for the library, the type of its values, and why parts of them have none."""
-        names: dict[str, Any] = {}
-        whole: dict[str, Any] = {}
-        """Definitions with the definitions of what they name in them."""
-        without: list[str] = []
-        try:
-            given = json.loads(self._schemas.schema(schema_id), object_hook=_without_strange_type)
-            data_type = _type(fastavro.parse_schema(given, whole, expand=True), "value", without)
-            parsed = fastavro.parse_schema(given, names)
-            for name, schema in names.items():
-                for field, in_whole in zip(schema.get("fields", ()), whole[name].get("fields", ()), strict=True):
-                    if field.get("default") is not None:
-                        field["default"] = _default(field["default"], in_whole["type"])
-        except UnknownType as fault:
-            raise self._schemas.fault(schema_id, f"the type {fault.name!r} is not defined in it") from None
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, SchemaParseException) as fault:
-            raise self._schemas.fault(schema_id, fault) from None
-        self._writers[schema_id] = parsed
-        return parsed, data_type, without
+        except _FAULTS as fault:
+            raise PipelineError(f"valueFormat=avro: a value does not fit schema {self._id}: {fault}") from None
+        return header(self._id) + out.getvalue()
 
 
-def _without_strange_type(part: dict[str, Any]) -> dict[str, Any]:
-    """A part of a schema without a logical type that has no type in Spark."""
-    logical = part.get("logicalType")
-    if logical != "decimal" and (str(part.get("type")), str(logical)) not in _LOGICAL:
-        part.pop("logicalType", None)
-    return part
+def _parsed(text: bytes) -> tuple[Any, str]:
+    """A schema for the library, and the type of its values as DDL."""
+    names: dict[str, Any] = {}
+    parsed = fastavro.parse_schema(json.loads(text), names)
+    ddl = _type(parsed, names, ())
+    fields = [each for schema in names.values() for each in schema.get("fields", ()) if each.get("default") is not None]
+    for field, default in [(each, _default(each, names)) for each in fields]:
+        field["default"] = default
+    return parsed, ddl
 
 
-def _default(given: Any, schema: Any) -> Any:
-    """A default as the library reads values: in JSON bytes, times and decimals are texts and numbers."""
-    if isinstance(schema, list):
-        schema = next(each for each in schema if each != "null")
-    record = {"type": "record", "name": "default", "fields": [{"name": "of", "type": schema}]}
-    try:
-        found: Any = next(fastavro.json_reader(io.StringIO(json.dumps({"of": given})), record))
-    except AttributeError:  # the library wants the name of a type there, as in an Avro file in JSON
-        raise ValueError(f"the default {json.dumps(given)} has a value of a union in it") from None
-    return found["of"]
+def _default(field: Any, names: dict[str, Any]) -> Any:
+    """A default as the library reads values: in JSON times are numbers and bytes texts."""
+    types = [each for each in field["type"] if each != "null"] if isinstance(field["type"], list) else [field["type"]]
+    whole = {"type": "record", "name": "default", "fields": [{**field, "type": types[0]}]}
+    record: Any = next(fastavro.json_reader(io.StringIO("{}"), fastavro.parse_schema(whole, {**names})))
+    return record[field["name"]]
 
 
-def _type(schema: Any, path: str, without: list[str]) -> spark.DataType:
-    """The type of values of a schema, whose names are replaced by their definitions.
+def _type(schema: Any, names: dict[str, Any], outer: tuple[str, ...]) -> str:
+    """The type of values of a schema as DDL. A word with ? stands for a part without a type in Spark.
 
-    `without`: gets a line for each part that has no type in Spark. Any type stands for it, NullType for no bytes.
-    Raises: ValueError: a few bytes may take any time or any depth to read.
+    A logical type without a type in Spark is taken out of the schema, so that the library does not read it.
+    `outer`: the records that it is in. Raises: ValueError: a few bytes may take any time or any depth to read.
     """
     if isinstance(schema, list):
-        members = [_type(each, path, without) for each in schema if each != "null"]
-        if len(members) == 1:
-            return members[0]
-        without.append(f"{path} is a union of several types, which has no type in Spark")
-        return spark.StringType()
-    if isinstance(schema, dict):
-        return _parts_type(schema, path, without)
-    if schema == "null":
-        without.append(f"{path} is of the type null, which has no type in Spark")
-        return spark.NullType()
-    if schema not in _SIMPLE:
-        raise ValueError(f"the type {schema!r} contains itself")
-    return _SIMPLE[schema]
-
-
-def _parts_type(schema: dict[str, Any], path: str, without: list[str]) -> spark.DataType:
-    match schema["type"], schema.get("logicalType"):
-        case (("record" | "error"), _):
-            found = spark.StructType()
-            for field in schema["fields"]:
-                found.add(field["name"], _type(field["type"], f"{path}.{field['name']}", without))
-            if not found.fields:
-                without.append(f"{path} is a record without fields")
-            return found
-        case "array", _:
-            items = _type(schema["items"], f"{path}[]", without)
-            if _takes_no_bytes(items):
-                raise ValueError("the items of an array take no bytes")
-            return spark.ArrayType(items)
-        case "map", _:
-            return spark.MapType(spark.StringType(), _type(schema["values"], f"{path}{{}}", without))
-        case (("bytes" | "fixed"), "decimal"):
-            if schema["precision"] > MAX_PRECISION:
-                without.append(
-                    f"{path} is a decimal of {schema['precision']} digits; Spark has at most {MAX_PRECISION}"
-                )
-            return spark.DecimalType(schema["precision"], schema.get("scale", 0))
-        case kind, logical:
-            return _LOGICAL.get((kind, logical)) or _type(kind, path, without)
-
-
-def _takes_no_bytes(of: spark.DataType) -> bool:
-    if isinstance(of, spark.StructType):
-        return all(_takes_no_bytes(field.dataType) for field in of.fields)
-    return isinstance(of, spark.NullType)
+        members = [_type(each, names, outer) for each in schema if each != "null"]
+        return members[0] if len(members) == 1 else "?union"
+    if not isinstance(schema, dict):
+        schema = names.get(schema, {"type": schema})
+    kind, logical = schema["type"], schema.get("logicalType")
+    if kind == "record":
+        if schema["name"] in outer:
+            raise ValueError(f"the type {schema['name']!r} contains itself")
+        types = [_type(field["type"], names, (*outer, schema["name"])) for field in schema["fields"]]
+        fields = [f"`{field['name']}`:{of}" for field, of in zip(schema["fields"], types, strict=True)]
+        return f"struct<{','.join(fields)}>" if set(types) - {"?null"} else "?null"
+    if kind == "array":
+        items = _type(schema["items"], names, outer)
+        if items == "?null":
+            raise ValueError("the items of an array take no bytes")
+        return f"array<{items}>"
+    if kind == "map":
+        return f"map<string,{_type(schema['values'], names, outer)}>"
+    decimal = f"decimal({schema.get('precision')},{schema.get('scale', 0)})"
+    found = decimal if logical == "decimal" else _LOGICAL.get((kind, logical))
+    if found is None:
+        schema.pop("logicalType", None)
+    return "?null" if schema.get("size") == 0 else found or _TYPES.get(kind, kind)

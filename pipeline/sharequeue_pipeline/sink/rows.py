@@ -15,9 +15,7 @@ from pyspark.sql import types as spark
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SinkOptions
-from sharequeue_pipeline.registry.fitting import misfit
-from sharequeue_pipeline.registry.opening import RegistryValues, registry_values
-from sharequeue_pipeline.registry.wire_format import Misfit
+from sharequeue_pipeline.registry import registry_values
 from sharequeue_pipeline.sink.digests import digest_of
 
 _encode: Final = msgspec.json.Encoder(decimal_format="number", uuid_format="canonical").encode
@@ -96,7 +94,7 @@ class Rows:
         """Makes of a value what the encoder takes. None: it takes the value."""
         registered = registry_values(options)
         if registered is not None:
-            self._made = _registered(registered, self._value_format, value_type)
+            self._made = registered.encode
         elif self._value_format == "binary" and isinstance(value_type, spark.StringType):
             self._made = str.encode
         elif self._value_format == "json" and isinstance(value_type, _TEXT):
@@ -165,21 +163,6 @@ def _format_of(value_type: spark.DataType) -> str:
     if isinstance(value_type, spark.BinaryType):
         return "binary"
     return "string" if isinstance(value_type, spark.StringType) else "json"
-
-
-def _registered(values: RegistryValues, value_format: str, value_type: spark.DataType) -> Callable[[Any], bytes]:
-    """Encodes values with a schema of the registry. Raises: PipelineError: the column does not fit the schema."""
-    why = misfit(value_type, values.data_type)
-    if why is not None:
-        raise PipelineError(f"valueFormat={value_format}: the column {why}")
-
-    def encode(value: Any) -> bytes:
-        try:
-            return values.encode(value)
-        except Misfit as fault:
-            raise PipelineError(f"valueFormat={value_format}: {fault}") from None
-
-    return encode
 
 
 def _headers(headers: dict[str, str | None]) -> dict[str, str]:

@@ -18,7 +18,6 @@ from sharequeue_pipeline.ahead import in_order
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
-from sharequeue_pipeline.registry.opening import pinned
 from sharequeue_pipeline.sink import columns
 from sharequeue_pipeline.sink.attempts import Attempt, Chunk
 from sharequeue_pipeline.sink.rows import Rows
@@ -62,7 +61,6 @@ class Writer:
     """The common part of both writers. Spark pickles a copy for each task."""
 
     def __init__(self, options: SinkOptions, schema: spark.StructType) -> None:
-        options = pinned(options)
         Rows(options, schema)  # checks the columns before any task runs
         self.options = options
         self._schema = schema

@@ -1,6 +1,6 @@
 """From the Arrow answers of readRecords to record batches of the source's schema."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -12,9 +12,8 @@ from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.registry.opening import RegistryValues, registry_values
+from sharequeue_pipeline.registry import registry_values
 from sharequeue_pipeline.registry.wire_format import Malformed as MalformedValue
-from sharequeue_pipeline.source.json_values import Decoded, JsonValues
 
 Malformed = dict[int, str]
 """What does not fit its schema, by the place of the record in its batch."""
@@ -43,11 +42,9 @@ class RecordColumns:
 
     def _value_column(self, options: SourceOptions, schema: spark.StructType) -> Callable[[Any, Any], Any]:
         arrow_type = self._schema.field("value").type
-        if options.value_format == "json":
-            return _JsonColumn(schema["value"].dataType, arrow_type, self._malformed)
         registered = registry_values(options)
         if registered is not None:
-            return _RegistryColumn(registered, arrow_type, self._malformed)
+            return _RegistryColumn(registered.decode, arrow_type, self._malformed)
         return _as_strings if options.value_format == "string" else lambda values, _: values
 
     def batch(self, entry: Range, records: Any) -> Any:
@@ -67,7 +64,7 @@ class RecordColumns:
             if self._on_malformed == "fail":
                 raise PipelineError(
                     f"{entry.topic}-{entry.partition} offset {offset} is malformed: {fault}; "
-                    "onMalformed=null reads what fits, and onMalformed=reject makes it a dead letter"
+                    "onMalformed=null reads a null, and onMalformed=reject makes it a dead letter"
                 )
             self.rejected.append((entry._replace(first_offset=offset, last_offset=offset), f"malformed: {fault}"))
         kept = pa.array([place not in self._malformed for place in range(made.num_rows)], pa.bool_())
@@ -112,40 +109,11 @@ def _as_strings(values: Any, is_json: Any) -> Any:
     return _text(pa.array(texts, pa.binary()))
 
 
-class _JsonColumn:
-    """Values as a typed column; see `json_values`."""
-
-    def __init__(self, data_type: spark.DataType, arrow_type: Any, malformed: Malformed) -> None:
-        self._values = JsonValues(data_type)
-        self._arrow_type = arrow_type
-        self._malformed = malformed
-
-    def __call__(self, values: Any, _: Any) -> Any:
-        """The column. The places of malformed values go to `malformed`."""
-        decode, given = self._values.decode, values.to_pylist()
-        decoded = self._noted(None if value is None else decode(value) for value in given)
-        try:
-            return pa.array(decoded, self._arrow_type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):  # digits behind the scale of a decimal, among others
-            lenient = self._values.decode_leniently
-            self._malformed.clear()
-            decoded = self._noted(None if value is None else lenient(value) for value in given)
-            return pa.array(decoded, self._arrow_type)
-
-    def _noted(self, found: Iterable[Decoded | None]) -> list[Any]:
-        values = []
-        for place, each in enumerate(found):
-            values.append(None if each is None else each.value)
-            if each is not None and each.fault is not None:
-                self._malformed[place] = each.fault
-        return values
-
-
 class _RegistryColumn:
     """Values with a schema id as a typed column; see `registry`."""
 
-    def __init__(self, values: RegistryValues, arrow_type: Any, malformed: Malformed) -> None:
-        self._decode = values.decode
+    def __init__(self, decode: Callable[[bytes], Any], arrow_type: Any, malformed: Malformed) -> None:
+        self._decode = decode
         self._arrow_type = arrow_type
         self._malformed = malformed
 
