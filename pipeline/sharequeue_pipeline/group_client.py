@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue.protocol import apis
+from sharequeue.protocol.bounds import acknowledgements_in_a_call
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.groups import ShareGroupOffsets, UpdateShareGroupConfigRequest
 from sharequeue.protocol.messages.in_flight import (
@@ -33,9 +34,7 @@ from sharequeue_pipeline.ranges import Range, divided
 
 FETCH: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
-MAX_ACKNOWLEDGEMENTS: Final = 1000
 REPEAT_PAUSE_S: Final = 0.2
-"""Of one call."""
 
 
 class Outcome(NamedTuple):
@@ -214,7 +213,7 @@ class GroupClient(GatewayClient):
         deadline = time.monotonic() + self._options.timeout_ms / 1000
         waiting = list(outcomes)
         while waiting:
-            sent = waiting[:MAX_ACKNOWLEDGEMENTS]
+            sent = waiting[: acknowledgements_in_a_call(outcome.reason for outcome in waiting)]
             results = self._acknowledge(group, member_id, sent)
             again = []
             for entry, result in zip(sent, results, strict=True):

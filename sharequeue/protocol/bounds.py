@@ -5,12 +5,12 @@ bytes has become 80 bytes. So the number of values is checked first, in a time t
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.types import MAX_PARTITIONS_NAMED, MAX_RECORDS, MAX_TOPICS_NAMED
+from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_PARTITIONS_NAMED, MAX_RECORDS, MAX_TOPICS_NAMED
 
 MAX_VALUES: Final = 200_000
 """Values in one body, counted by its commas: ten times as many as the longest lists of the schemas need."""
@@ -24,6 +24,14 @@ MAX_SETTINGS: Final = 1000
 ALWAYS_FITS: Final = min(MAX_VALUES, MAX_NAMES, MAX_RECORDS)
 """Bytes: a body of no more is not checked before it is decoded.
 Its values take little memory, and the schema bounds them."""
+
+
+ACKNOWLEDGEMENT_BYTES: Final = 600
+"""The most bytes of an acknowledgement without its reason and with one type, as JSON."""
+CHARACTER_BYTES: Final = 6
+"""The most bytes of a character of a reason, as JSON: that of a control character."""
+ACKNOWLEDGEMENTS_BYTES: Final = 700_000
+"""The most bytes of all acknowledgements of a call. A fetch names topics and partitions beside them."""
 
 
 class TooMany(Exception):
@@ -82,6 +90,20 @@ def check_named(body: bytes) -> None:
             raise TooMany(f"/{field}", "entries", MAX_TOPICS_NAMED)
         if entries.count(b",") >= _MAX_IN_PARTITIONS:
             raise TooMany(f"/{field}", "values", _MAX_IN_PARTITIONS)
+
+
+def acknowledgements_in_a_call(reasons: Iterable[str | None]) -> int:
+    """How many of these acknowledgements a client sends in one call, by their reasons; at least one if there are any.
+
+    It counts the most bytes that they may take as JSON, so a call is never refused for its size.
+    """
+    count = size = 0
+    for reason in reasons:
+        size += ACKNOWLEDGEMENT_BYTES + CHARACTER_BYTES * len(reason or "")
+        if count == MAX_ACKNOWLEDGEMENTS or (count and size > ACKNOWLEDGEMENTS_BYTES):
+            break
+        count += 1
+    return count
 
 
 class _Counter(threading.local):

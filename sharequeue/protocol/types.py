@@ -157,7 +157,10 @@ MAX_GROUP_NAMES: Final = 50_000
 """Subscribed names of all members of a group together; a name counts once for each member."""
 MAX_GROUP_PARTITIONS: Final = 50_000
 """Partitions of all topics that the members of a group subscribe to."""
-MAX_ACKNOWLEDGEMENTS: Final = 10_000
+MAX_ACKNOWLEDGEMENTS: Final = 1000
+"""In one call. An acknowledgement with `types` counts as many times as it has types."""
+MAX_SETTLED: Final = 10_000
+"""As MAX_ACKNOWLEDGEMENTS, in one commit of a transaction."""
 MAX_RECORDS: Final = 10_000
 """In one produce request."""
 MAX_ERRORS: Final = 50

@@ -1,18 +1,11 @@
 """Scenarios of acknowledging: families AK and RN on the pure machine."""
 
-from typing import Any
-
-import msgspec
 import pytest
-from sharequeue_gateway.cluster.metadata import KnownTopic
-from sharequeue_gateway.delivery.acknowledging import again, check
 from sharequeue_gateway.share_partition.machine import Acknowledged, AcknowledgementBatch
 
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import AcknowledgeType, Reason
+from sharequeue.protocol.types import AcknowledgeType
 from tests.core.share_partition_driver import Driver, fetched, refused
-from tests.shell.test_metadata import described
 
 # AK: rules of state
 
@@ -51,30 +44,20 @@ def test_ak_009_a_batch_of_another_member_is_refused() -> None:
     assert d.states() == "5-19 AQ×1"
 
 
-@pytest.mark.parametrize("kind", ["Acc", "Gap", "Rej", "Ren"])
-def test_equal_neighbours_of_one_run_stay_one_run(kind: str) -> None:
-    d = fetched("[0-999]", "[1000-1999]", partition_max_record_locks=5000, dead_letter_topic_name="dlq")
-    d.hold_writes = True
-    d.ack(*(f"{offset} {kind}" for offset in range(500, 1500)))
-    assert [(run.first, run.last) for run in d.machine.runs] == [(0, 499), (500, 999), (1000, 1499), (1500, 1999)]
-
-
 def test_equal_neighbours_with_a_hole_between_them_are_refused_as_each_alone() -> None:
     d = fetched("[0-4]", "[6-10]")
     refused(d, "3 Acc", "4 Acc", "5 Acc", "6 Acc", error=InvalidRequest)
     refused(d, "4 Acc", "4 Acc")
 
 
-def test_neighbours_that_are_joined_have_one_outcome() -> None:
+def test_equal_neighbours_of_one_run_are_settled_together() -> None:
     d = fetched("[0-9]", "[10-19]", delivery_count_limit=9)
     batches = [AcknowledgementBatch(offset, offset, (AcknowledgeType.ACCEPT,), 1) for offset in range(20)]
-    assert [d.machine.joinable(batches, position) for position in (0, 7, 9, 10, 19)] == [10, 3, 1, 10, 1]
-    assert d.machine.joinable([*batches[:3], None, *batches[4:]], 1) == 2
-    assert d.machine.joinable([None, *batches], 0) == 1
+    assert [d.machine.end_of_equals(batches, begin) for begin in (0, 7, 9, 10, 19)] == [10, 10, 10, 20, 20]
     rejected = AcknowledgementBatch(2, 2, (AcknowledgeType.REJECT,), 1)
-    assert d.machine.joinable([*batches[:2], rejected, *batches[3:]], 0) == 2
+    assert d.machine.end_of_equals([*batches[:2], rejected, *batches[3:]], 0) == 2
     d.machine.start_offset = 5  # moved up by a deletion: those below are ignored, each by itself
-    assert [d.machine.joinable(batches, position) for position in (0, 4, 5)] == [1, 1, 5]
+    assert [d.machine.end_of_equals(batches, begin) for begin in (0, 4, 5)] == [1, 5, 10]
 
 
 def test_neighbours_that_differ_are_settled_one_by_one() -> None:
@@ -279,20 +262,3 @@ def test_only_the_holder_can_renew_a_lock_that_has_not_ended() -> None:
     refused(d, "0-4 Ren", member="M2")
     d.later()
     refused(d, "0-4 Ren")
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"type": "accept"},
-        {"type": "release", "delivery_count": 3, "reason": Reason("odd"), "delay_ms": 7},
-        {"type": "release", "begun": False},
-        {"types": msgspec.Raw(b'["accept","gap","reject"]')},
-        {"type": "renew", "lock_duration_ms": 20_000},
-    ],
-)
-def test_an_acknowledgement_that_is_sent_again_is_the_one_that_was_checked(fields: dict[str, Any]) -> None:
-    first = Acknowledgement(topic="orders", partition=2, first_offset=5, last_offset=7, **fields)
-    repeated = again(KnownTopic(described("orders", "id-1")), 2, check(first))
-    assert check(repeated) == check(first)
-    assert (repeated.topic, repeated.topic_id, repeated.partition) == ("orders", "id-1", 2)

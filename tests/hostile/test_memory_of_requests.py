@@ -1,11 +1,11 @@
-"""The memory of the largest requests about records: 10,000 acknowledgements that succeed or fail, alone or in a
-transaction, and replacements of batches.
+"""The memory of the largest requests about records: commits of 10,000 acknowledgements that succeed or fail, and
+replacements of batches.
 
 Each row restarts the gateway, makes one small request of the same kind, because its code is used for the first time,
 and measures the large one. What the gateway needs for any such request, however small, is the allowance FIXED.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import httpx
@@ -45,7 +45,7 @@ class Request(NamedTuple):
 Prepare = Callable[[Gateway, str], Request]
 
 
-# Acknowledgements
+# Acknowledgements in a transaction
 
 
 def hold_all(gateway: Gateway, name: str) -> None:
@@ -61,72 +61,6 @@ def settled(name: str, offset: int, **fields: Any) -> Json:
     return {"topic": name, "partition": 0, "first_offset": offset, "last_offset": offset, "type": "accept"} | fields
 
 
-def all_applied(response: httpx.Response) -> None:
-    assert good(response)["failed_count"] == 0
-
-
-def all_failed(response: httpx.Response) -> None:
-    document = response.json()
-    results = document.get("results") or document["acknowledgement_results"]
-    assert [result["status"] for result in results] == ["failed"] * RECORDS
-
-
-def half_failed(response: httpx.Response) -> None:
-    results = good(response).get("results") or response.json()["acknowledgement_results"]
-    assert [result["status"] for result in results] == ["applied", "failed"] * (RECORDS // 2)
-
-
-KINDS: dict[str, tuple[Callable[[int], Json], Callable[[httpx.Response], None]]] = {
-    "applied": (lambda number: {}, all_applied),
-    "rejected with a reason": (lambda number: {"type": "reject", "reason": "no"}, all_applied),
-    "every other one applied": (lambda number: {"type": "nonsense"} if number % 2 else {}, half_failed),
-    "of one unknown topic": (lambda number: {"topic": "nothing-that-is"}, all_failed),
-    "each of an unknown topic": (lambda number: {"topic": f"nothing-{number:06}"}, all_failed),
-    "of records that are not held": (
-        lambda number: {"first_offset": RECORDS + 7 + number, "last_offset": RECORDS + 7 + number},
-        all_failed,
-    ),
-    "of records of another delivery": (lambda number: {"delivery_count": 7}, all_failed),
-    "of an unknown type": (lambda number: {"type": "nonsense"}, all_failed),
-    "released with a delay of their own": (
-        lambda number: {"type": "release", "delay_ms": 600_000 + number},
-        all_applied,
-    ),
-    "accepted and released in turn": (lambda number: {"type": "release"} if number % 2 else {}, all_applied),
-}
-
-
-def acknowledge(how: str, kind: str) -> Prepare:
-    fields, check = KINDS[kind]
-
-    def prepare(gateway: Gateway, name: str) -> Request:
-        hold_all(gateway, name)
-        call, beside = "acknowledge", {}
-        if how == "with a fetch":
-            call, beside = "fetch", {"topics": [name], "max_wait_ms": 0, "max_records": 1}
-        elif how == "atomic":
-            beside = {"atomic": True}
-
-        def body(count: int) -> bytes:
-            wanted = [settled(name, number) | fields(number) for number in range(count)]
-            return msgspec.json.encode({"member_id": "m1", "acknowledgements": wanted, **beside})
-
-        small = body(1).replace(b'"m1"', b'"m2"')
-        return Request(f"/v1/share-groups/{name}/{call}", body(RECORDS), small, check)
-
-    return prepare
-
-
-def acknowledge_rows() -> Iterator[tuple[str, Prepare]]:
-    for how in ("each alone", "atomic", "with a fetch"):
-        for kind in KINDS:
-            if how != "atomic" or kind != "every other one applied":  # then none of them is applied
-                yield f"acknowledgements {how}, {kind}", acknowledge(how, kind)
-
-
-# Acknowledgements in a transaction
-
-
 def refused(status: int) -> Callable[[httpx.Response], None]:
     def check(response: httpx.Response) -> None:
         assert response.status_code == status, response.text[:1000]
@@ -138,42 +72,23 @@ def refused(status: int) -> Callable[[httpx.Response], None]:
 
 
 TRANSACTIONS = {
-    "applied": (lambda number: {}, all_applied, good),
+    "applied": (lambda number: {}, good),
     "the last one refused": (
         lambda number: {"delivery_count": 7} if number == RECORDS - 1 else {},
-        refused(409),
         refused(409),
     ),
     "each of one of 900 unknown topics": (
         lambda number: {"topic": f"nothing-{number % 900:06}"},
         refused(409),
-        refused(409),
     ),
-    "of records of another delivery": (lambda number: {"delivery_count": 7}, refused(409), refused(409)),
-    "accepted and released in turn": (KINDS["accepted and released in turn"][0], all_applied, good),
-    "released with a delay of their own": (KINDS["released with a delay of their own"][0], all_applied, good),
+    "of records of another delivery": (lambda number: {"delivery_count": 7}, refused(409)),
+    "accepted and released in turn": (lambda number: {"type": "release"} if number % 2 else {}, good),
+    "released with a delay of their own": (lambda number: {"type": "release", "delay_ms": 600_000 + number}, good),
 }
 
 
-def produce_beside(kind: str) -> Prepare:
-    fields, check, _ = TRANSACTIONS[kind]
-
-    def prepare(gateway: Gateway, name: str) -> Request:
-        hold_all(gateway, name)
-        gateway.create_topic(f"{name}-out")
-
-        def body(numbers: list[int], member: str) -> bytes:
-            wanted = [settled(name, number) | fields(number) for number in numbers]
-            produce = [{"topic": f"{name}-out", "records": [RECORD]}]
-            return msgspec.json.encode({"member_id": member, "acknowledgements": wanted, "produce": produce})
-
-        return Request(f"/v1/share-groups/{name}/acknowledge", body(list(range(RECORDS)), "m1"), body([0], "m2"), check)
-
-    return prepare
-
-
 def commit(kind: str) -> Prepare:
-    fields, _, check = TRANSACTIONS[kind]
+    fields, check = TRANSACTIONS[kind]
 
     def prepare(gateway: Gateway, name: str) -> Request:
         hold_all(gateway, name)
@@ -222,8 +137,6 @@ def replacement(batches: int, records: int) -> Prepare:
 
 
 ROWS: dict[str, Prepare] = {
-    **dict(acknowledge_rows()),
-    **{f"acknowledgements with produce, {kind}": produce_beside(kind) for kind in TRANSACTIONS},
     **{f"a commit, {kind}": commit(kind) for kind in TRANSACTIONS},
     "a replacement of 1,000 batches without 90 ranges each": replacement(1000, 90),
     "a replacement of 1,000 batches without 10 ranges each": replacement(1000, 10),

@@ -11,6 +11,7 @@ from tests.http.calls import (
     CLOCKS_APART_MS,
     LONG_MS,
     Gateway,
+    Json,
     acknowledge_range,
     good,
     outcomes,
@@ -309,3 +310,53 @@ def test_an_unknown_topic_is_looked_up_once_per_request(gateway: Gateway, shared
         (topic, "UNKNOWN_TOPIC_OR_PARTITION") for topic in missing
     }
     assert questions() == before + 2
+
+
+# The bound of a call
+
+
+def accepts(name: str, count: int) -> list[Json]:
+    return [acknowledge_range(name, 0, 0, "accept") for _ in range(count)]
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_call_carries_a_thousand_acknowledgements(gateway: Gateway, name: str, atomic: bool) -> None:
+    gateway.produce_batches(name, 1000)
+    assert gateway.acquire(name, name, max_records=1000) == ["0-999×1"]
+    each = [acknowledge_range(name, offset, offset, "accept") for offset in range(1000)]
+    answer = good(gateway.try_acknowledge(name, each, atomic=atomic))
+    assert answer["results"] == [{"status": "applied"}] * 1000
+    assert gateway.window(name, name) == (1000, [])
+
+
+def test_neighbours_that_differ_are_applied_each_alone(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1000)
+    assert gateway.acquire(name, name, max_records=1000) == ["0-999×1"]
+    types = ["accept", "release", "nonsense", "reject"]
+    each = [acknowledge_range(name, offset, offset, types[offset % 4]) for offset in range(1000)]
+    results = good(gateway.try_acknowledge(name, each))["results"]
+    assert [result["status"] for result in results] == ["applied", "applied", "failed", "applied"] * 250
+
+
+@pytest.mark.parametrize("call", ["acknowledge", "fetch"])
+def test_more_are_refused_before_anything_changes(gateway: Gateway, held: str, call: str) -> None:
+    """A list of `types` counts as many times as it has types."""
+    typed = acknowledge_range(held, 0, 9, "accept")
+    del typed["type"]
+    for acknowledgements in (
+        accepts(held, 1001),
+        [*accepts(held, 991), {**typed, "types": ["accept"] * 10}],
+        [*accepts(held, 1), {**typed, "types": ["accept"] * 1000}],
+    ):
+        body = {"member_id": "m1", "acknowledgements": acknowledgements}
+        response = gateway.http.post(f"/v1/share-groups/{held}/{call}", json=body)
+        document = problem(response, 422, "INVALID_REQUEST", 42)
+        assert (document["limit"], document["errors"][0]["pointer"]) == (1000, "/acknowledgements")
+        assert "several requests" in document["detail"]
+    assert gateway.window(held, held) == (0, ["0-9 ACQUIRED×1"])
+
+
+def test_types_for_a_thousand_offsets_are_accepted(gateway: Gateway, name: str) -> None:
+    gateway.produce_batches(name, 1000)
+    assert gateway.acquire(name, name, max_records=1000) == ["0-999×1"]
+    assert gateway.settle(name, name, 0, 999, " ".join(["accept", "release"] * 500)) == "applied"

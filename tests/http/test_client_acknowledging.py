@@ -146,6 +146,18 @@ async def test_deferred_acknowledgements_may_follow_many_polls(stack: Stack, nam
     assert await seen_by_another(stack, name, name) == [(3, 2)]
 
 
+@in_event_loop
+async def test_acknowledgements_go_in_as_many_calls_as_they_need(stack: Stack, name: str) -> None:
+    """1,200 reasons of 3 KB each: a call has at most 1 MiB."""
+    await produce(stack, name, *range(1200))
+    async with consumers(stack, name, name, max_records=1200, acknowledgement="explicit") as consumer:
+        records = await consumer.poll(10_000)
+        for record in records:
+            consumer.acknowledge(record, "release", reason=f"{record.offset} " + "€" * 1000)
+        assert await consumer.commit() == {(name, 0): len(records)}
+    assert len(records) == 1200
+
+
 def test_acknowledgements_are_sent_once_per_run_of_offsets() -> None:
     batch = FetchedBatch(
         topic="t",

@@ -71,28 +71,23 @@ MUTANTS = [
         ),
         (
             "8.6 acknowledgements are joined within one run alone",
-            "            if further is None or further.last_offset > end or",
-            "            if further is None or",
+            " and batches[end].last_offset <= last and",
+            " and",
         ),
         (
             "8.6 acknowledgements are joined if they are equal",
-            " or not batch.continued_by(further):\n",
-            ":\n",
-        ),
-        (
-            "8.6 acknowledgements of one request are joined if they are equal",
-            " and joined.continued_by(batch):\n",
+            " and batch.continued_by(batches[end]):\n",
             ":\n",
         ),
         (
             "8.6 neighbours in one run stay one run",
-            "        return self.runs[index].last if index >= 0 and offset >= self.start_offset else -1\n",
-            "        return -1\n",
+            "self.runs[index].last if index >= 0 and batch.first_offset >= self.start_offset else -1\n",
+            "-1\n",
         ),
         (
             "8.6 acknowledgements below the start offset are ignored by themselves",
-            " if index >= 0 and offset >= self.start_offset else -1\n",
-            " if index >= 0 else -1\n",
+            "if index >= 0 and batch.first_offset >= self.start_offset else -1\n",
+            "if index >= 0 else -1\n",
         ),
         (
             "8.6 a failing request undoes its changes",

@@ -17,14 +17,13 @@ from sharequeue.client.consuming.outcomes import GIVEN_BACK
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
+from sharequeue.protocol.bounds import acknowledgements_in_a_call
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 APPLIED: Final = ("applied", "already_applied", "ignored")
-MAX_ACKNOWLEDGEMENTS: Final = 5000
-"""One call carries no more."""
 REPEAT_PAUSE_S: Final = 0.1
 INVALID_RECORD_STATE: Final = InvalidRecordState.error.code
 INVALID_REQUEST: Final = InvalidRequest.error.code
@@ -34,6 +33,11 @@ def doubt(acknowledgements: Iterable[OutcomeRun]) -> None:
     """The answer was lost: the service may have applied these."""
     for run in acknowledgements:
         run.in_doubt = True
+
+
+def in_one_call(acknowledgements: Iterable[OutcomeRun]) -> int:
+    """How many of the acknowledgements, from the first on, one call carries."""
+    return acknowledgements_in_a_call(run.outcome.reason for run in acknowledgements)
 
 
 class Settled:
@@ -119,7 +123,7 @@ class Acknowledging:
         Raises: ApiError: the service is out of reach, or the result is unknown. Send what is left in the list again.
         """
         while acknowledgements:
-            sent = acknowledgements[:MAX_ACKNOWLEDGEMENTS]
+            sent = acknowledgements[: in_one_call(acknowledgements)]
             try:
                 results = await self._call(sent, self._patience_s if deadline_s is None else deadline_s)
             except ApiError as error:

@@ -128,11 +128,16 @@ class Fetching:
         """The session is lost, so the next fetch opens another. An unanswered fetch keeps its id."""
         self._epoch = OPEN
 
+    @property
+    def unanswered_acknowledgements(self) -> list[OutcomeRun]:
+        """The acknowledgements that an unanswered fetch carried."""
+        return [] if self._unanswered is None else self._unanswered.acknowledgements
+
     def take_unanswered_acknowledgements(self) -> list[OutcomeRun]:
         """The acknowledgements that an unanswered fetch carried. It is safe to send them again."""
-        if self._unanswered is None:
-            return []
-        taken, self._unanswered.acknowledgements = self._unanswered.acknowledgements, []
+        taken = self.unanswered_acknowledgements
+        if self._unanswered is not None:
+            self._unanswered.acknowledgements = []
         return taken
 
     def name_topics_soon(self, seconds: float) -> None:

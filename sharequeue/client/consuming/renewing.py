@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.client.consuming.acknowledging import ACKNOWLEDGE, APPLIED, MAX_ACKNOWLEDGEMENTS
+from sharequeue.client.consuming.acknowledging import ACKNOWLEDGE, APPLIED
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun
 from sharequeue.client.consuming.outcomes import RENEW
 from sharequeue.http.calling.caller import Client
@@ -21,6 +21,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
 
 log = logging.getLogger(__name__)
 

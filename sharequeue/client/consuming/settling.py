@@ -9,9 +9,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
+from sharequeue.client.consuming.acknowledging import Acknowledging, Settled, in_one_call
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
 from sharequeue.client.consuming.fetching import MISSING_TOPIC, Fetching
 from sharequeue.client.errors import AcknowledgementError
@@ -19,9 +18,6 @@ from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 
 log = logging.getLogger(__name__)
-
-MAX_CARRIED: Final = 1000
-"""A fetch carries no more acknowledgements; more go in calls of their own."""
 
 Committed = dict[tuple[str, int], int]
 CommitCallback = Callable[[Committed, Exception | None], None]
@@ -53,8 +49,9 @@ class Settling:
 
     @property
     def must_send(self) -> bool:
-        """Whether there are more acknowledgements than a fetch may carry."""
-        return len(self._unsent) > MAX_CARRIED
+        """Whether there are more acknowledgements than a fetch may carry, with those of an unanswered one."""
+        waiting = self._fetching.unanswered_acknowledgements + self._unsent
+        return in_one_call(waiting) < len(waiting)
 
     def hold(self, delivery: Delivery) -> None:
         """Hold a delivery that a fetch acquired."""

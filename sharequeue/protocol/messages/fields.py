@@ -8,7 +8,6 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from sharequeue.protocol.bounds import MAX_VALUES
 from sharequeue.protocol.types import (
     ACKNOWLEDGE_TYPES,
     GROUP_ID,
@@ -24,6 +23,7 @@ from sharequeue.protocol.types import (
     MAX_PARTITIONS,
     MAX_PARTITIONS_NAMED,
     MAX_REASON_LENGTH,
+    MAX_SETTLED,
     MAX_TOPICS_NAMED,
     MIN_LOCK_DURATION_MS,
     PLAIN_TEXT,
@@ -109,7 +109,7 @@ AcknowledgeTypes = Annotated[
                         **(_ACKNOWLEDGE_TYPE.extra_json_schema or {}),
                     },
                     "minItems": 1,
-                    "maxItems": MAX_VALUES,
+                    "maxItems": MAX_SETTLED,
                 },
                 {"type": "null"},
             ],

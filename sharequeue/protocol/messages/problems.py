@@ -12,7 +12,7 @@ from sharequeue.protocol.messages.fields import (
     open_word,
     word,
 )
-from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, Int32
+from sharequeue.protocol.types import MAX_SETTLED, Int32
 
 MAX_BATCHES_PRODUCED: Final = 1000
 """Partitions that one request appends to."""
@@ -131,7 +131,7 @@ class Problem(Response):
     """The limit that the request is above. Absent if the problem is not a limit."""
     current_leader: str | None = None
     """The node id of the gateway that leads the share-partition. Between gateways only."""
-    results: Annotated[list[AcknowledgementResult], at_most(MAX_ACKNOWLEDGEMENTS)] = []
+    results: Annotated[list[AcknowledgementResult], at_most(MAX_SETTLED)] = []
     """The result of each acknowledgement in request order, if all of them failed."""
     failed_count: Int32 = 0
     """How many entries of `results` failed or are unknown."""

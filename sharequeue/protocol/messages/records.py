@@ -154,8 +154,8 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     type: TypeName | None = None
     """What becomes of all records of the range. Send `type` or `types`."""
     types: AcknowledgeTypes | UnsetType = UNSET
-    """What becomes of each record: one word for each offset of the range, or one for all. An empty list beside `type`
-    is ignored."""
+    """What becomes of each record: one word for each offset of the range, or one for all. Each word counts as an
+    acknowledgement. An empty list beside `type` is ignored."""
     delivery_count: CheckedInt32 | None = None
     """The `delivery_count` of the fetched batch. With it a late acknowledgement of an earlier delivery fails, and a
     repeat is recognised. Always send it."""
@@ -203,7 +203,7 @@ class FetchRequest(Request):
     forgotten_topics: SomePartitions = []
     """Partitions that leave the share session. Only within a session."""
     acknowledgements: Acknowledgements = []
-    """Acknowledgements to apply before the fetch, at most 10,000. Their results come in `acknowledgement_results`."""
+    """Acknowledgements to apply before the fetch, at most 1,000. Their results come in `acknowledgement_results`."""
     atomic: bool = False
     """True: the acknowledgements of one share-partition must ascend, and succeed or fail together."""
     is_renew_ack: bool = False
@@ -322,7 +322,7 @@ class AcknowledgeRequest(Request):
     member_id: MemberId
     """The member that holds the records: `member_id` of the answer of the fetch."""
     acknowledgements: Acknowledgements
-    """Ranges and what becomes of them, at most 10,000. Each is applied or fails on its own."""
+    """Ranges and what becomes of them, at most 1,000. Each is applied or fails on its own."""
     atomic: bool = False
     """True: the acknowledgements of one share-partition must ascend, and succeed or fail together."""
     share_session_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] | None = None

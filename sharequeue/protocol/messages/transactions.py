@@ -18,8 +18,8 @@ from sharequeue.protocol.messages.fields import (
     at_most,
 )
 from sharequeue.protocol.messages.problems import TransactionReason, TransactionState
-from sharequeue.protocol.messages.records import Acknowledgements
-from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_PAGE_SIZE, Int32, Int64
+from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_PAGE_SIZE, MAX_SETTLED, Int32, Int64
 
 TransactionalId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 MAX_NOTE_LENGTH = 256
@@ -70,7 +70,7 @@ class MemberAcknowledgements(Request):
     """The group that the records were fetched for."""
     member_id: MemberId
     """The member that holds the records: `member_id` of the answer of the fetch."""
-    acknowledgements: Acknowledgements
+    acknowledgements: Annotated[list[Acknowledgement], Meta(max_length=MAX_SETTLED)]
     """Ranges and what becomes of them: `accept`, `release` or `reject`. At most 10,000 in the whole request."""
 
 

@@ -2,16 +2,10 @@
 
 An acknowledgement is applied to all of its offsets or to none, independently of the others. With `atomic`, Kafka's rule
 holds: the acknowledgements of one share-partition must ascend, and succeed or fail together. Source: KIP-932.
-
-A call may have 10,000 acknowledgements. Decoded they take three to four times their size, and their results take as
-much again. So each is replaced by DONE once it is checked, and the writes of at most MOST_UNDER_WAY are under way.
 """
 
 import asyncio
-from array import array
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -29,8 +23,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_INT64, AcknowledgeType
-from sharequeue.slices import Slices
+from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_ACKNOWLEDGEMENTS, MAX_INT64, AcknowledgeType
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import ANEW, KnownTopic, Metadata
 from sharequeue_gateway.leader.leader import Leader
@@ -42,18 +35,15 @@ APPLIED: Final = AcknowledgementResult(status="applied")
 IGNORED: Final = AcknowledgementResult(status="ignored")
 MOST_DETAIL: Final = 140
 """The most characters of a cause: an answer may have one for each acknowledgement."""
-DONE: Final = Acknowledgement(topic="", partition=-1, first_offset=-1, last_offset=-1)
-"""Stands in the place of an acknowledgement that nobody needs any more."""
-MOST_UNDER_WAY: Final = 1000
-"""The most acknowledgements of one call whose writes are under way: a write takes ten times the size of one."""
-PACKED_AT_ONCE: Final = 100
-"""Acknowledgements that are packed, and unpacked, together."""
+SMALL: Final = 3 * MAX_ACKNOWLEDGEMENTS
+"""Bytes: a smaller body does not carry more than MAX_ACKNOWLEDGEMENTS, because each of its texts takes three."""
+APPLIED_AT_ONCE: Final = 200
+"""Units that are applied in one step of the event loop: a few milliseconds."""
+CHECKED_AT_ONCE: Final = MAX_ACKNOWLEDGEMENTS
+"""Acknowledgements that are checked in one step of the event loop."""
 ALONE: Final = {acknowledge_type: (acknowledge_type,) for acknowledge_type in AcknowledgeType}
 """The types of an acknowledgement with one type: most have one, and a call may have very many of them."""
 _TYPE_NAMES: Final = {acknowledge_type: name for name, acknowledge_type in ACKNOWLEDGE_TYPES.items()}
-_encode: Final = msgspec.json.Encoder().encode
-_pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(list[AcknowledgementBatch]).decode
 
 _TypeNames = list[Literal[*ACKNOWLEDGE_TYPES]] | None  # type: ignore[valid-type]
 """One text for each name, which all entries share: a list of str has as many texts as entries."""
@@ -63,37 +53,12 @@ Writes = Sequence[asyncio.Future[ApiError | None]]
 
 
 class AtPartition(msgspec.Struct, eq=False):
-    """The acknowledgements of one call for one share-partition, with a valid form, and their indexes in the request.
-
-    `batches`: None in the place of one that has its result. `packed`: all of them, while they are packed.
-    """
+    """The acknowledgements of one call for one share-partition, with a valid form, and their indexes in the request."""
 
     topic: KnownTopic
     partition: int
-    indexes: "array[int]"
-    batches: list[AcknowledgementBatch | None] = []
-    packed: list[bytes] = []
-
-    def pack(self) -> None:
-        """Keep the batches in a tenth of their memory until `unpack`. Those with reasons stay: they share the texts."""
-        batches = self.batches
-        if not any(batch is not None and batch.reason is not None for batch in batches):
-            starts = range(0, len(batches), PACKED_AT_ONCE)
-            self.packed = [_pack(batches[start : start + PACKED_AT_ONCE]) for start in starts]
-            self.batches = []
-
-    def unpack(self) -> None:
-        self.batches = list(self._unpacked())
-        self.packed = []
-
-    def at(self, positions: Sequence[int]) -> Iterable[AcknowledgementBatch]:
-        """The batches at some positions; if they are packed, all batches, each read when it is needed."""
-        if self.packed:
-            return self._unpacked()
-        return [batch for position in positions if (batch := self.batches[position]) is not None]
-
-    def _unpacked(self) -> Iterator[AcknowledgementBatch]:
-        return chain.from_iterable(map(_unpack, self.packed))
+    indexes: list[int] = []
+    batches: list[AcknowledgementBatch] = []
 
 
 def type_names(acknowledgement: Acknowledgement) -> Sequence[str] | None:
@@ -104,6 +69,17 @@ def type_names(acknowledgement: Acknowledgement) -> Sequence[str] | None:
         return _types.decode(acknowledgement.types)
     except msgspec.ValidationError as fault:
         raise mistakes.unfit_body(fault, acknowledgement.types, _TypeNames, "/types") from None
+
+
+def count_of(acknowledgements: Iterable[Acknowledgement]) -> int:
+    """How many acknowledgements a call carries: each of `types` counts."""
+    return sum(1 if each.types is msgspec.UNSET else bytes(each.types).count(b",") + 1 for each in acknowledgements)
+
+
+def check_count(acknowledgements: Sequence[Acknowledgement]) -> None:
+    """Raises: InvalidRequest (422): there are more than MAX_ACKNOWLEDGEMENTS."""
+    if count_of(acknowledgements) > MAX_ACKNOWLEDGEMENTS:
+        raise mistakes.too_many("/acknowledgements", "entries, each of `types` counted", MAX_ACKNOWLEDGEMENTS)
 
 
 def check(
@@ -182,44 +158,21 @@ def check_atomic(batches: Iterable[AcknowledgementBatch]) -> None:
         last_offset = batch.last_offset
 
 
-def failed(error: ApiError, before: AcknowledgementResult | None = None) -> AcknowledgementResult:
-    """The result for an error: `unknown` if the change may be durable all the same, else `failed`.
-
-    `before`: the result of an earlier failure of the call, which equal ones share: there may be very many.
-    """
+def failed(error: ApiError) -> AcknowledgementResult:
+    """The result for an error: `unknown` if the change may be durable all the same, else `failed`."""
     detail = error.detail if len(error.detail) <= MOST_DETAIL else f"{error.detail[:MOST_DETAIL]}…"
-    result = AcknowledgementResult(
+    return AcknowledgementResult(
         status="failed" if error.definite else "unknown",
         code=error.error.code,
         kafka_code=error.error.kafka_code,
         detail=detail if error.definite else f"{detail}; repeat it to learn the outcome",
         retriable=error.error.retriable,
     )
-    return before if before == result else result
 
 
 def failed_of(results: Iterable[AcknowledgementResult]) -> int:
     """How many of the results are `failed` or `unknown`."""
     return sum(result.status in ("failed", "unknown") for result in results)
-
-
-def again(topic: KnownTopic, partition: int, batch: AcknowledgementBatch) -> Acknowledgement:
-    """The acknowledgement that a batch was checked from, to send it again: of this topic, not of a later one."""
-    types = tuple(_TYPE_NAMES[acknowledge_type] for acknowledge_type in batch.types)
-    return Acknowledgement(
-        topic=topic.name,
-        topic_id=topic.topic_id,
-        partition=partition,
-        first_offset=batch.first_offset,
-        last_offset=batch.last_offset,
-        type=types[0] if len(types) == 1 else None,
-        types=msgspec.UNSET if len(types) == 1 else msgspec.Raw(_encode(types)),
-        delivery_count=batch.delivery_count,
-        reason=batch.reason,
-        delay_ms=batch.delay_ms,
-        begun=batch.begun,
-        lock_duration_ms=batch.lock_duration_ms,
-    )
 
 
 async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowledgement]) -> ApiError | None:
@@ -243,27 +196,22 @@ async def ask_for_topics(metadata: Metadata, acknowledgements: Iterable[Acknowle
 class Outcomes(msgspec.Struct, eq=False):
     """The results of one call as they become known, and what the metrics count of them.
 
-    Each of the acknowledgements is replaced by DONE when it is checked. One that fails and may be tried again comes
-    back. `results`: in request order; those that are not known yet have no meaning. `hopeless`: whether an
-    acknowledgement has failed that must not be tried again. `topics`: whether one failed, by topic. `records`: those
-    that were acknowledged, by type.
+    `results`: in request order; those that are not known yet have no meaning. `hopeless`: whether an acknowledgement
+    has failed that must not be tried again. `topics`: whether one failed, by topic. `records`: those that were
+    acknowledged, by type.
     """
 
-    acknowledgements: list[Acknowledgement]
     results: list[AcknowledgementResult]
     hopeless: bool = False
     topics: dict[str, bool] = {}
     records: dict[AcknowledgeType, int] = {}
-    last: AcknowledgementResult | None = None
 
-    def refuse(self, index: int, error: ApiError, known: bool) -> None:
-        """An acknowledgement fails its check. `known`: whether its topic is."""
-        self.results[index] = self.last = result = failed(error, self.last)
-        if known:
-            self.topics[self.acknowledgements[index].topic] = True
-        if not result.retriable:
-            self.acknowledgements[index] = DONE
-            self.hopeless = True
+    def refuse(self, index: int, error: ApiError, topic: str | None) -> None:
+        """An acknowledgement fails its check. `topic`: its topic, if that is known."""
+        self.results[index] = result = failed(error)
+        self.hopeless = self.hopeless or not result.retriable
+        if topic is not None:
+            self.topics[topic] = True
 
     def end(
         self, at: AtPartition, positions: Sequence[int], error: ApiError | None, well: AcknowledgementResult
@@ -271,15 +219,12 @@ class Outcomes(msgspec.Struct, eq=False):
         """Some acknowledgements of a share-partition have their outcome: `well`, or an error."""
         name, result = at.topic.name, well
         if error is not None:
-            result = self.last = failed(error, self.last)
+            result = failed(error)
             self.hopeless = self.hopeless or not result.retriable
         self.topics[name] = self.topics.get(name, False) or error is not None
-        if at.packed:
-            at.unpack()
         for position in positions:
-            batch, at.batches[position] = at.batches[position], None
+            batch = at.batches[position]
             self.results[at.indexes[position]] = result
-            assert batch is not None
             if result is APPLIED:
                 for acknowledge_type in batch.types if len(batch.types) == 1 else set(batch.types):
                     whole = len(batch.types) == 1
@@ -287,15 +232,12 @@ class Outcomes(msgspec.Struct, eq=False):
                         batch.last_offset - batch.first_offset + 1 if whole else batch.types.count(acknowledge_type)
                     )
                     self.records[acknowledge_type] = self.records.get(acknowledge_type, 0) + records
-            elif result.retriable:
-                self.acknowledgements[at.indexes[position]] = again(at.topic, at.partition, batch)
 
 
 async def check_all(
     metadata: Metadata,
-    acknowledgements: list[Acknowledgement],
+    acknowledgements: Sequence[Acknowledgement],
     outcomes: Outcomes,
-    slices: Slices | None,
     *,
     renew: bool = True,
     seen: bool = True,
@@ -305,8 +247,8 @@ async def check_all(
     away = None
     asked = False
     for index, acknowledgement in enumerate(acknowledgements):
-        if slices is not None and slices.over():
-            await slices.pause()
+        if index and not index % CHECKED_AT_ONCE:
+            await asyncio.sleep(0)
         name, partition, topic_id = acknowledgement.topic, acknowledgement.partition, acknowledgement.topic_id
         try:
             batch = check(acknowledgement, renew, metadata.kafka_defaults and seen, seen)
@@ -321,30 +263,15 @@ async def check_all(
                     topic = metadata.known_topic_with(name, partition, topic_id)
                 if at is not None:  # what came before it in this call is of the deleted topic
                     raise NotLeaderOrFollower("the topic was made again just now; repeat the acknowledgement")
-                at = partitions[name, partition] = AtPartition(topic, partition, array("I"))
+                at = partitions[name, partition] = AtPartition(topic, partition)
         except ApiError as error:
             unknown = isinstance(error, UnknownTopicOrPartition | UnknownTopicId)
             known = metadata.known_topic(name) is not None
-            outcomes.refuse(index, away or error if unknown else error, known)
+            outcomes.refuse(index, away or error if unknown else error, name if known else None)
             continue
         at.indexes.append(index)
         at.batches.append(batch)
-        acknowledgements[index] = DONE
     return partitions
-
-
-async def await_writes(outcomes: Outcomes, at: AtPartition, positions: Sequence[int], writes: Writes) -> bool:
-    """Wait for the writes of some acknowledgements. Returns: whether they are durable."""
-    faults = [fault for write in writes if (fault := await write) is not None]
-    outcomes.end(at, positions, faults[0] if faults else None, APPLIED)
-    return not faults
-
-
-def _of_one_outcome(led: LedSharePartition | ApiError, at: AtPartition, position: int) -> int:
-    """How many acknowledgements from `position` on can be applied as one: neighbours that say the same of one run."""
-    if isinstance(led, ApiError):
-        return 1
-    return led.machine.joinable(at.batches, position)
 
 
 class Acknowledger:
@@ -359,7 +286,7 @@ class Acknowledger:
         self,
         group_id: str,
         member_id: str,
-        acknowledgements: list[Acknowledgement],
+        acknowledgements: Sequence[Acknowledgement],
         *,
         atomic: bool,
         renew: bool = True,
@@ -368,43 +295,37 @@ class Acknowledger:
         """Apply acknowledgements and wait until each outcome is durable.
 
         Args:
-            acknowledgements: they are replaced by DONE, except those that failed and may be tried again.
             renew: whether the type `renew` is allowed. seen: see LeaderAcknowledgeRequest.
         Returns: the results, in request order.
         """
-        slices = Slices() if len(acknowledgements) > 1 else None
-        outcomes = Outcomes(acknowledgements, [APPLIED] * len(acknowledgements))
-        partitions = await check_all(self._metadata, acknowledgements, outcomes, slices, renew=renew, seen=seen)
+        outcomes = Outcomes([APPLIED] * len(acknowledgements))
+        partitions = await check_all(self._metadata, acknowledgements, outcomes, renew=renew, seen=seen)
         loaded = await self._leader.get(
             group_id, [(at.topic, at.partition) for at in partitions.values()], initialize=False
         )
-        under_way: deque[tuple[AtPartition, Sequence[int], Writes]] = deque()
-        waits = True
+        under_way: list[tuple[AtPartition, Sequence[int], Writes]] = []
+        units = 0
         for at, led in zip(partitions.values(), loaded, strict=True):
             end, count = 0, len(at.batches)
             while end < count:
-                if slices is not None and slices.over():
-                    await slices.pause()
                 begin, end = end, count  # with `atomic`, they succeed or fail together
-                if not atomic and count > begin + 1:
-                    end = begin + _of_one_outcome(led, at, begin)
+                if not atomic and count > begin + 1 and not isinstance(led, ApiError):
+                    end = led.machine.end_of_equals(at.batches, begin)
                 unit: Sequence[int] = range(begin, end)
-                if atomic and count > MOST_UNDER_WAY:
-                    at.pack()
+                units += 1
+                if not units % APPLIED_AT_ONCE:
+                    await asyncio.sleep(0)
                 now_ms = self._clock.now_ms()  # read for each: the one before may have waited for Redis
                 try:
-                    outcome = await self._apply(member_id, led, at, unit, atomic, now_ms)
+                    outcome = await self._apply(member_id, led, at.batches[begin:end], atomic, now_ms)
                 except ApiError as error:
                     outcomes.end(at, unit, error, APPLIED)
                     continue
                 if isinstance(outcome, AcknowledgementResult):
                     outcomes.end(at, unit, None, outcome)
-                    continue
-                under_way.append((at, unit, outcome))
-                if waits and len(under_way) > MOST_UNDER_WAY:
-                    waits = await await_writes(outcomes, *under_way.popleft())
-        while under_way:
-            at, unit, writes = under_way.popleft()
+                else:
+                    under_way.append((at, unit, outcome))
+        for at, unit, writes in under_way:
             faults = [fault for write in writes if (fault := await write) is not None]
             outcomes.end(at, unit, faults[0] if faults else None, APPLIED)
         self._count(outcomes)
@@ -414,8 +335,7 @@ class Acknowledger:
         self,
         member_id: str,
         led: LedSharePartition | ApiError,
-        at: AtPartition,
-        unit: Sequence[int],
+        batches: list[AcknowledgementBatch],
         atomic: bool,
         now_ms: int,
     ) -> AcknowledgementResult | Writes:
@@ -426,11 +346,13 @@ class Acknowledger:
         if led.fenced:
             raise NotLeaderOrFollower("the share-partition was unloaded just now; repeat the acknowledgement")
         if atomic:
-            check_atomic(at.at(unit))
+            check_atomic(batches)
+        elif len(batches) > 1:
+            batches = [msgspec.structs.replace(batches[0], last_offset=batches[-1].last_offset)]
         self._leader.expire_if_due(led, now_ms)
         led.used_at_ms = now_ms
         try:
-            acknowledged = led.machine.acknowledge(member_id, at.at(unit), now_ms)
+            acknowledged = led.machine.acknowledge(member_id, batches, now_ms)
         except InvalidRecordState:
             if not await self._leader.locks.still_leads(led):  # the new leader knows the holder of the records
                 raise NotLeaderOrFollower("another gateway leads this share-partition") from None

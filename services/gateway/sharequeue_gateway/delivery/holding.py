@@ -5,7 +5,7 @@ A hold is granted when it is durable in the state of the share-partition. From t
 pending, and asks the log what became of the transaction (`leader/pending_transactions.py`).
 """
 
-from collections import deque
+import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -14,15 +14,12 @@ from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFoll
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import (
     APPLIED,
-    MOST_UNDER_WAY,
     AtPartition,
     Outcomes,
     Writes,
-    await_writes,
     check_all,
 )
 from sharequeue_gateway.leader.leader import Leader
@@ -52,42 +49,36 @@ class Holder:
         self._clock = clock
 
     async def hold(
-        self, group_id: str, member_id: str, transaction_id: str, acknowledgements: list[Acknowledgement]
+        self, group_id: str, member_id: str, transaction_id: str, acknowledgements: Sequence[Acknowledgement]
     ) -> tuple[list[AcknowledgementResult], list[HeldHere]]:
         """Have records wait for a transaction, and wait until that is durable.
 
-        Args:
-            acknowledgements: they are replaced by DONE, except those that failed and may be tried again.
         Returns: for each acknowledgement whether it is held (`applied`), in order; and what is held. If one is refused
             for good, the transaction will be aborted: those behind it are only checked, and those before it stay held
             until then.
         """
-        slices = Slices()
-        outcomes = Outcomes(acknowledgements, [APPLIED] * len(acknowledgements))
-        partitions = await check_all(self._metadata, acknowledgements, outcomes, slices)
+        outcomes = Outcomes([APPLIED] * len(acknowledgements))
+        partitions = await check_all(self._metadata, acknowledgements, outcomes)
         loaded = await self._leader.get(
             group_id, [(at.topic, at.partition) for at in partitions.values()], initialize=False
         )
         held: list[HeldHere] = []
-        under_way: deque[tuple[AtPartition, Sequence[int], Writes]] = deque()
-        waits = True
+        under_way: list[tuple[AtPartition, Sequence[int], Writes]] = []
         for at, led in zip(partitions.values(), loaded, strict=True):
-            _refuse_doubles(outcomes, at)
-            for begin in range(0, len(at.batches), AT_ONCE):
-                if slices.over():
-                    await slices.pause()
-                end = min(begin + AT_ONCE, len(at.batches))
-                some = [position for position in range(begin, end) if at.batches[position] is not None]
+            single = _refuse_doubles(outcomes, at)
+            for begin in range(0, len(single), AT_ONCE):
+                if begin:
+                    await asyncio.sleep(0)
+                some = single[begin : begin + AT_ONCE]
                 try:
                     good, writes = await self._hold(member_id, transaction_id, led, at, some, outcomes, held)
                 except ApiError as error:
                     outcomes.end(at, some, error, APPLIED)
                     continue
                 under_way.append((at, good, writes))
-                if waits and len(under_way) > MOST_UNDER_WAY // AT_ONCE:
-                    waits = await await_writes(outcomes, *under_way.popleft())
-        while under_way:
-            await await_writes(outcomes, *under_way.popleft())
+        for at, good, writes in under_way:
+            ended = [fault for write in writes if (fault := await write) is not None]
+            outcomes.end(at, good, ended[0] if ended else None, APPLIED)
         return outcomes.results, held
 
     async def _hold(
@@ -113,7 +104,6 @@ class Holder:
         faults: list[tuple[int, ApiError]] = []
         for position in some:
             batch = at.batches[position]
-            assert batch is not None
             try:
                 machine.check_hold(member_id, transaction_id, batch)
             except ApiError as error:
@@ -137,20 +127,17 @@ class Holder:
         return good, writes
 
 
-def _refuse_doubles(outcomes: Outcomes, at: AtPartition) -> None:
-    """Refuse acknowledgements of offsets that an earlier one of the same call names."""
+def _refuse_doubles(outcomes: Outcomes, at: AtPartition) -> list[int]:
+    """Refuse acknowledgements of offsets that an earlier one of the same call names. Returns: the positions of the
+    others, in request order."""
     end = -1
-
-    def first_offset(position: int) -> int:
+    single: list[int] = []
+    for position in sorted(range(len(at.batches)), key=lambda position: at.batches[position].first_offset):
         batch = at.batches[position]
-        return -1 if batch is None else batch.first_offset
-
-    for position in sorted(range(len(at.batches)), key=first_offset):
-        batch = at.batches[position]
-        if batch is None:
-            continue
         if batch.first_offset <= end:
             twice = InvalidRequest(f"offset {batch.first_offset} is acknowledged twice")
             outcomes.end(at, (position,), twice, APPLIED)
         else:
             end = batch.last_offset
+            single.append(position)
+    return sorted(single)

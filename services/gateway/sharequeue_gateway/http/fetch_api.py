@@ -20,7 +20,7 @@ from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
-from sharequeue_gateway.delivery.acknowledging import failed_of
+from sharequeue_gateway.delivery.acknowledging import SMALL, check_count, failed_of
 from sharequeue_gateway.delivery.fetch_call import Acknowledging, acknowledge_and_fetch
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
@@ -68,6 +68,8 @@ class FetchApi:
     async def fetch_records(self, call: Call) -> Answer:
         """A client's fetch."""
         request: FetchRequest = call.request
+        if len(call.raw) > SMALL:
+            check_count(request.acknowledgements)
         if request.is_renew_ack:
             _check_renew(request)
         if request.lock_duration_ms is not None:

@@ -9,7 +9,7 @@ from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
+from sharequeue_gateway.delivery.acknowledging import SMALL, Acknowledger, check_count, failed_of
 from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
@@ -39,6 +39,8 @@ class RecordsApi:
     async def acknowledge_records(self, call: Call) -> Answer:
         """Acknowledgements of a client. If they are in a share session, the gateway that keeps it gets them."""
         request: AcknowledgeRequest = call.request
+        if len(call.raw) > SMALL:
+            check_count(request.acknowledgements)
         if request.produce:
             return await self._settle.acknowledge_and_produce(call)
         group_id = call.group_id()

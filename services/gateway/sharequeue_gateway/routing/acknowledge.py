@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.codec import decoder_of, encode
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import APPLIED, DONE, Acknowledger, ask_for_topics, failed, type_names
+from sharequeue_gateway.delivery.acknowledging import APPLIED, Acknowledger, ask_for_topics, failed, type_names
 from sharequeue_gateway.routing.routing import MOVED, Routing
 
 PAUSE_S: Final = 0.1
@@ -27,7 +27,6 @@ PATIENCE_MS: Final = 8000
 """The longest search for the new leader after leadership has moved."""
 
 _decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
-_decode_request: Final = decoder_of(LeaderAcknowledgeRequest).decode
 
 
 class RoutedAcknowledger:
@@ -43,7 +42,7 @@ class RoutedAcknowledger:
         self,
         group_id: str,
         member_id: str,
-        acknowledgements: list[Acknowledgement],
+        acknowledgements: Sequence[Acknowledgement],
         *,
         atomic: bool,
         renew: bool = True,
@@ -78,7 +77,7 @@ class RoutedAcknowledger:
         self,
         group_id: str,
         member_id: str,
-        acknowledgements: list[Acknowledgement],
+        acknowledgements: Sequence[Acknowledgement],
         results: list[AcknowledgementResult],
         left: Sequence[int],
         atomic: bool,
@@ -116,21 +115,14 @@ class RoutedAcknowledger:
         leaders = await self._split(group_id, acknowledgements, range(count), True)
         if len(leaders) != 1 or cluster.me in leaders:
             return await self.acknowledge(group_id, member_id, acknowledgements, atomic=atomic)
-        acknowledgements.clear()  # what was sent is three to four times smaller
         results = await self._ask(next(iter(leaders)), group_id, encoded, count)
         if isinstance(results, bytes):
             return results
-        if not any(result.retriable for result in results):
-            return results
-        sent = decoder_of(AcknowledgeRequest).decode(encoded).acknowledgements
-        left = [index for index, result in enumerate(results) if _try_again(sent[index], result)]
+        left = [index for index, result in enumerate(results) if _try_again(acknowledgements[index], result)]
         if left:
             cluster.look_again()
             await asyncio.sleep(PAUSE_S)
-            wanted = [sent[index] for index in left]
-            again = await self.acknowledge(group_id, member_id, wanted, atomic=atomic)
-            for index, result in zip(left, again, strict=True):
-                results[index] = result
+            await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, True)
         return results
 
     async def _ask(self, node: Node, group_id: str, encoded: bytes, count: int) -> bytes | list[AcknowledgementResult]:
@@ -165,32 +157,23 @@ class RoutedAcknowledger:
         node: Node,
         group_id: str,
         member_id: str,
-        acknowledgements: list[Acknowledgement],
+        acknowledgements: Sequence[Acknowledgement],
         results: list[AcknowledgementResult],
         indexes: Sequence[int],
         atomic: bool,
         renew: bool,
         seen: bool,
     ) -> None:
-        """Acknowledge the `indexes` at one leader. Those that may be tried again stay in `acknowledgements`."""
+        """Acknowledge the `indexes` at one leader."""
         some = [acknowledgements[index] for index in indexes]
-        for index in indexes:
-            acknowledgements[index] = DONE
         if node == self._routing.cluster.me:
             answered = await self._local.acknowledge(group_id, member_id, some, atomic=atomic, renew=renew, seen=seen)
         else:
-            encoded = encode(
-                LeaderAcknowledgeRequest(member_id=member_id, acknowledgements=some, atomic=atomic, seen=seen)
-            )
-            some = []  # what was sent is three to four times smaller
-            answer = await self._ask(node, group_id, encoded, len(indexes))
+            request = LeaderAcknowledgeRequest(member_id=member_id, acknowledgements=some, atomic=atomic, seen=seen)
+            answer = await self._ask(node, group_id, encode(request), len(indexes))
             answered = _decode(answer).results if isinstance(answer, bytes) else answer
-            if any(result.retriable for result in answered):
-                some = _decode_request(encoded).acknowledgements
-        for position, (index, result) in enumerate(zip(indexes, answered, strict=True)):
+        for index, result in zip(indexes, answered, strict=True):
             results[index] = result
-            if result.retriable:
-                acknowledgements[index] = some[position]
 
 
 def _try_again(acknowledgement: Acknowledgement, result: AcknowledgementResult) -> bool:

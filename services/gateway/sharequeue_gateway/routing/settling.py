@@ -11,7 +11,6 @@ late, lost or repeated changes nothing, whichever gateway makes it.
 
 import asyncio
 import hashlib
-from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -30,10 +29,10 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.messages.leaders import HoldRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, SharePartitionKey
+from sharequeue.protocol.types import MAX_SETTLED, SharePartitionKey
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import DONE, ask_for_topics, failed, failed_of
+from sharequeue_gateway.delivery.acknowledging import ask_for_topics, count_of, failed, failed_of
 from sharequeue_gateway.delivery.holding import HeldHere, Holder
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.record_log.transactions.settlements import SettledLines, Settlement
@@ -45,18 +44,17 @@ PAUSE_S: Final = 0.1
 TELL_S: Final = 1.0
 """How long an answer waits for the leaders to apply what is decided."""
 MOST_SHARE_PARTITIONS: Final = 1000
-DIGESTED_AT_ONCE: Final = 100
 
 Place = tuple[str, str, int]
 """A share-partition as a client names it: group, topic and partition."""
 
 
 class Wanted(NamedTuple):
-    """The acknowledgements of a member. The list is emptied when they are held: they take much memory."""
+    """The acknowledgements of a member."""
 
     group_id: str
     member_id: str
-    acknowledgements: list[Acknowledgement]
+    acknowledgements: Sequence[Acknowledgement]
 
 
 class Refused(Exception):
@@ -107,11 +105,11 @@ class Settler:
             raise InvalidRequest(
                 "acknowledgements in a transaction are not Kafka's: this gateway runs with kafka_defaults"
             )
-        count = sum(len(each.acknowledgements) for each in wanted)
-        if count > MAX_ACKNOWLEDGEMENTS:
+        count = sum(count_of(each.acknowledgements) for each in wanted)
+        if count > MAX_SETTLED:
             raise TooLarge(
-                f"{count} acknowledgements; one transaction settles {MAX_ACKNOWLEDGEMENTS} at most",
-                limit=MAX_ACKNOWLEDGEMENTS,
+                f"{count} acknowledgements; one transaction settles {MAX_SETTLED} at most",
+                limit=MAX_SETTLED,
             )
         places: set[Place] = set()
         for each in wanted:
@@ -139,7 +137,6 @@ class Settler:
         for each in wanted:
             items += each.acknowledgements
             owners += [each] * len(each.acknowledgements)
-            each.acknowledgements.clear()
         results = [LET_GO] * len(items)
         held: dict[SharePartitionKey, HeldHere] = {}
         patience_ms = self._clock.now_ms() + PATIENCE_MS
@@ -215,21 +212,18 @@ class Settler:
 
     async def _split(
         self, items: Sequence[Acknowledgement], owners: Sequence[Wanted], indexes: Sequence[int]
-    ) -> dict[tuple[Node, str, str], Sequence[int]]:
+    ) -> dict[tuple[Node, str, str], list[int]]:
         """Indexes by leader, group and member. Those with an unknown topic stay here: the check gives the reason."""
         await ask_for_topics(self._metadata, (items[index] for index in indexes))
-        split: dict[tuple[Node, str, str], array[int]] = {}
+        split: dict[tuple[Node, str, str], list[int]] = {}
         for index in indexes:
             (group_id, member_id, _), item = owners[index], items[index]
             topic = self._metadata.known_topic(item.topic)
             node = self._routing.cluster.me
             if topic is not None:
                 node = self._routing.leader_of(group_id, topic, item.partition)
-            place = (node, group_id, member_id)
-            if place not in split:
-                split[place] = array("I")
-            split[place].append(index)
-        return dict(split)
+            split.setdefault((node, group_id, member_id), []).append(index)
+        return split
 
     async def _at(
         self,
@@ -237,14 +231,12 @@ class Settler:
         group_id: str,
         member_id: str,
         transaction_id: str,
-        items: list[Acknowledgement],
+        items: Sequence[Acknowledgement],
         results: list[AcknowledgementResult],
         indexes: Sequence[int],
     ) -> Sequence[HeldHere]:
-        """Hold the `indexes` at one leader. Those that may be tried again stay in `items`."""
+        """Hold the `indexes` at one leader."""
         some = [items[index] for index in indexes]
-        for index in indexes:
-            items[index] = DONE
         held: Sequence[HeldHere] = ()
         answered: Sequence[AcknowledgementResult]
         if node == self._routing.cluster.me:
@@ -266,24 +258,15 @@ class Settler:
                     )
                     for each in answer.held
                 ]
-        for index, item, result in zip(indexes, some, answered, strict=True):
+        for index, result in zip(indexes, answered, strict=True):
             results[index] = result
-            if result.retriable:
-                items[index] = item
         return held
 
 
 def digest_of(wanted: Iterable[Wanted]) -> bytes:
     """Names the acknowledgements of a commit, so that a repeat can be distinguished from another commit."""
-    digest = hashlib.sha256(b"[")
-    comma = b""
-    for group_id, member_id, acknowledgements in wanted:
-        for begin in range(0, len(acknowledgements), DIGESTED_AT_ONCE):
-            some = [(group_id, member_id, item) for item in acknowledgements[begin : begin + DIGESTED_AT_ONCE]]
-            digest.update(comma + encode(some)[1:-1])
-            comma = b","
-    digest.update(b"]")
-    return digest.digest()
+    sent = [(each.group_id, each.member_id, item) for each in wanted for item in each.acknowledgements]
+    return hashlib.sha256(encode(sent)).digest()
 
 
 def _add(held: dict[SharePartitionKey, HeldHere], more: HeldHere) -> None:

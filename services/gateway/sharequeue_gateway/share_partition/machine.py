@@ -4,11 +4,9 @@ No IO, no clock, no logging. Callers pass `now_ms`; methods return what to do. S
 KIP-1222.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import Final, NamedTuple
-
-from msgspec import structs
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState, InvalidRequest
@@ -105,10 +103,8 @@ class SharePartition(PendingRecords):
 
     # Acknowledging
 
-    def acknowledge(self, member_id: str, batches: Iterable[AcknowledgementBatch], now_ms: int) -> Acknowledged:
+    def acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch], now_ms: int) -> Acknowledged:
         """Apply acknowledgement batches, all or none.
-
-        `batches`: read once, so they need not all be in memory.
 
         Raises: InvalidRecordState (121): a record is not held by this member. InvalidRequest (42): offsets that were
             never fetched.
@@ -116,7 +112,7 @@ class SharePartition(PendingRecords):
         call = AcknowledgeCall(member_id, now_ms, StateWrite(self.start_offset, now_ms), {}, [])
         ignored = True
         try:
-            for batch in batches if isinstance(batches, list) and len(batches) == 1 else self._joined(batches):
+            for batch in batches:
                 if batch.last_offset >= self.start_offset:
                     ignored = False
                     self._acknowledge(call, batch)
@@ -130,38 +126,15 @@ class SharePartition(PendingRecords):
         renewed = [self._renew(run, lock_duration_ms, now_ms) for run, lock_duration_ms in call.renewals]
         return Acknowledged(tuple(call.joined.values()), ignored, renewed)
 
-    def joinable(self, batches: Sequence[AcknowledgementBatch | None], position: int) -> int:
-        """How many batches from `position` on say the same about one run, so that all of them have one outcome."""
-        batch = batches[position]
-        if batch is None:
-            return 1
-        end = self._end_of_run(batch.first_offset)
-        after = position + 1
-        while after < len(batches):
-            further = batches[after]
-            if further is None or further.last_offset > end or not batch.continued_by(further):
-                break
-            batch = further
-            after += 1
-        return after - position
-
-    def _joined(self, batches: Iterable[AcknowledgementBatch]) -> Iterator[AcknowledgementBatch]:
-        """The batches, with equal neighbours of one run as one: 10,000 of them would make as many runs."""
-        joined, end = None, -1
-        for batch in batches:
-            if joined is not None and batch.last_offset <= end and joined.continued_by(batch):
-                joined = structs.replace(joined, last_offset=batch.last_offset)
-                continue
-            if joined is not None:
-                yield joined
-            joined, end = batch, self._end_of_run(batch.first_offset)
-        if joined is not None:
-            yield joined
-
-    def _end_of_run(self, offset: int) -> int:
-        """The last offset of the run that holds `offset`; -1: it lies outside the window."""
-        index = self.index_of(offset)
-        return self.runs[index].last if index >= 0 and offset >= self.start_offset else -1
+    def end_of_equals(self, batches: Sequence[AcknowledgementBatch], begin: int) -> int:
+        """The end of the batches from `begin` on that say the same about one run, so that all have one outcome."""
+        batch, end = batches[begin], begin + 1
+        index = self.index_of(batch.first_offset)
+        last = self.runs[index].last if index >= 0 and batch.first_offset >= self.start_offset else -1
+        while end < len(batches) and batches[end].last_offset <= last and batch.continued_by(batches[end]):
+            batch = batches[end]
+            end += 1
+        return end
 
     def _acknowledge(self, call: AcknowledgeCall, batch: AcknowledgementBatch) -> None:
         """Apply one batch, above the start offset. Source: KIP-932."""

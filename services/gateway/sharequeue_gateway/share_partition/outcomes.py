@@ -11,11 +11,8 @@ from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, DeadLetter, Hold, Run, StateWrite
 
 
-class AcknowledgementBatch(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """A member's acknowledgement of first..last: one type for all offsets, or one per offset.
-
-    A call may have 10,000 of them, so one takes as little memory as it can, also when it is packed as an array.
-    """
+class AcknowledgementBatch(msgspec.Struct, frozen=True, gc=False):
+    """A member's acknowledgement of first..last: one type for all offsets, or one per offset."""
 
     first_offset: int
     last_offset: int
