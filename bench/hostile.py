@@ -201,7 +201,7 @@ def acknowledgements(url: str) -> Iterator[Case]:
 
 
 def replacements(url: str) -> Iterator[Case]:
-    for records in (90, 10):
+    for records in (20, 10):
         topic = f"compacted-{records}"
         yield Case(
             f"a replacement of 1,000 batches without {1000 * records:,} ranges",

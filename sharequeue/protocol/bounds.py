@@ -1,30 +1,26 @@
-"""Bounds a client's request before it is decoded. Pure.
+"""Bounds a client's request: what a large body may hold, which is checked before it is decoded, and how many
+acknowledgements go into one call. Pure.
 
 The schema bounds each list too, but msgspec checks that when the whole list is decoded. By then each `{},` of three
-bytes has become 80 bytes. So the number of values is checked first, in a time that grows with the bytes of the body.
+bytes has become 80 bytes. So what a body of 10 MiB holds is counted first, in a time that grows with its bytes.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_PARTITIONS_NAMED, MAX_RECORDS, MAX_TOPICS_NAMED
+from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_RECORDS
 
 MAX_VALUES: Final = 200_000
-"""Values in one body, counted by its commas: ten times as many as the longest lists of the schemas need."""
+"""Values in the body of an acknowledgement or a commit, counted by its commas: more than the longest lists need."""
 
 MAX_NAMES: Final = 20_000
-"""Values in the body of a heartbeat."""
-
-MAX_SETTINGS: Final = 1000
-"""Values in the body of a call that changes settings. Decoded, an object with short names takes ten times its size."""
+"""Values in the body of a heartbeat. Each of its names is matched with a pattern, which takes ten times as long."""
 
 ALWAYS_FITS: Final = min(MAX_VALUES, MAX_NAMES, MAX_RECORDS)
-"""Bytes: a body of no more is not checked before it is decoded.
-Its values take little memory, and the schema bounds them."""
-
+"""Bytes: a body of no more is not checked. Its values take little memory, and the schema bounds them."""
 
 ACKNOWLEDGEMENT_BYTES: Final = 600
 """The most bytes of an acknowledgement without its reason and with one type, as JSON."""
@@ -51,45 +47,8 @@ def check_values(body: bytes, most: int = MAX_VALUES) -> None:
 
 
 def check_names(body: bytes) -> None:
-    """As `check_values`, for a heartbeat: each of its names is matched with a pattern,
-    which takes ten times as long."""
+    """As `check_values`, for a heartbeat."""
     check_values(body, MAX_NAMES)
-
-
-def check_settings(body: bytes) -> None:
-    """As `check_values`, for settings."""
-    check_values(body, MAX_SETTINGS)
-
-
-class _Named(msgspec.Struct, gc=False):
-    """The lists of a request that name topics and partitions, as JSON."""
-
-    topics: msgspec.Raw = msgspec.Raw()
-    topic_partitions: msgspec.Raw = msgspec.Raw()
-    forgotten_topics: msgspec.Raw = msgspec.Raw()
-
-
-_named: Final[Callable[[bytes], _Named]] = msgspec.json.Decoder(_Named).decode
-_MAX_IN_PARTITIONS: Final = MAX_PARTITIONS_NAMED + 2 * MAX_TOPICS_NAMED
-"""Values in a list of partitions by topic: each of its entries has a name and one more value beside its partitions."""
-
-
-def check_named(body: bytes) -> None:
-    """As `check_values`, and counts topics and partitions: decoded, short ones take ten times their size."""
-    check_values(body)
-    if body.count(b",") < MAX_TOPICS_NAMED:
-        return
-    try:
-        named = _named(body)
-    except (msgspec.DecodeError, RecursionError):
-        return  # decoding the whole body finds the same fault and its place
-    for field in ("topics", "topic_partitions", "forgotten_topics"):
-        entries = bytes(getattr(named, field))
-        by_topic = entries.count(b"{")
-        if (by_topic or entries.count(b",") + 1) > MAX_TOPICS_NAMED:
-            raise TooMany(f"/{field}", "entries", MAX_TOPICS_NAMED)
-        if entries.count(b",") >= _MAX_IN_PARTITIONS:
-            raise TooMany(f"/{field}", "values", _MAX_IN_PARTITIONS)
 
 
 def acknowledgements_in_a_call(reasons: Iterable[str | None]) -> int:

@@ -21,6 +21,8 @@ MOST_DECODED_AGAIN: Final = 64 * 1024
 """Bytes of a body that is decoded once more to explain its fault. Of a part of it, MAX_HEADERS_BYTES."""
 MOST_COMPARED: Final = 64
 """A longer unknown name is not compared with the known ones."""
+MOST_SAID: Final = 1000
+"""Characters from the beginning and from the end of a fault that are read."""
 MOST_QUOTED: Final = 100
 """An answer quotes no more characters of the caller's text."""
 
@@ -144,6 +146,8 @@ _type_info: Final = functools.lru_cache(256)(inspect.type_info)
 
 
 def _unfit(fault: str, whole: _Place, noun: str) -> ApiError:
+    if len(fault) > 2 * MOST_SAID:  # it names an unknown field of megabytes: copies of that take much memory
+        fault = fault[:MOST_SAID] + fault[-MOST_SAID:]
     said, steps = _split(fault)
     place = _located(whole, steps, _got(said))
     too_long = _TOO_LONG.match(said)

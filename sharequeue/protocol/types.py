@@ -157,6 +157,8 @@ MAX_GROUP_NAMES: Final = 50_000
 """Subscribed names of all members of a group together; a name counts once for each member."""
 MAX_GROUP_PARTITIONS: Final = 50_000
 """Partitions of all topics that the members of a group subscribe to."""
+MAX_CALL_BYTES: Final = 1 << 20
+"""Of a client's body that carries no records and commits no transaction."""
 MAX_ACKNOWLEDGEMENTS: Final = 1000
 """In one call. An acknowledgement with `types` counts as many times as it has types."""
 MAX_SETTLED: Final = 10_000

@@ -11,6 +11,8 @@ from tests.http.calls import when_loaded
 
 MIB = 1024 * 1024
 BODY = 10 * MIB - 1024
+CALL = MIB - 1024
+"""The largest bodies: of a call that carries records, and of any other."""
 WIDE = 1000
 MOST = 5
 """The most CPU of a request here, in times of a produce of 10 MiB that is accepted. Most take less than one; some took
@@ -62,12 +64,18 @@ def post(client: httpx.Client, path: str, body: bytes) -> httpx.Response:
 
 FETCH, ACKNOWLEDGE = "/v1/share-groups/g/fetch", "/v1/share-groups/g/acknowledge"
 PARTITIONS = b'{"max_wait_ms":0,"topic_partitions":[{"topic":"small","partitions":['
+COMMIT = b'{"acknowledgements":[{"group_id":"g","member_id":"m","acknowledgements":['
 TYPES = b'{"member_id":"m","acknowledgements":[{"topic":"t","partition":0,"first_offset":0,"last_offset":9,"types":['
 ACKNOWLEDGEMENT = b'{"topic":"nothing","partition":0,"first_offset":0,"last_offset":0,"type":"accept"}'
 TOO_LONG = {
-    "a topic named again and again": (FETCH, filled(b'{"topics":[', b'"wide"', b"]}"), "", 200_000),
+    "a topic named again and again": (FETCH, filled(b'{"topics":[', b'"wide"', b"]}", CALL), "/topics", 1000),
     "a topic named 1,001 times": (FETCH, b'{"topics":[' + b",".join([b'"wide"'] * 1001) + b"]}", "/topics", 1000),
-    "partitions that are not there": (FETCH, filled(PARTITIONS, b"999", b"]}]}"), "", 200_000),
+    "partitions that are not there": (
+        FETCH,
+        filled(PARTITIONS, b"999", b"]}]}", CALL),
+        "/topic_partitions/0/partitions",
+        20_000,
+    ),
     "20,001 partitions": (
         FETCH,
         PARTITIONS + b",".join([b"7"] * 20_001) + b"]}]}",
@@ -82,7 +90,25 @@ TOO_LONG = {
     ),
     "acknowledgements": (
         ACKNOWLEDGE,
+        filled(b'{"member_id":"m","acknowledgements":[', ACKNOWLEDGEMENT, b"]}", CALL),
+        "/acknowledgements",
+        1000,
+    ),
+    "acknowledgements, 10 MiB": (
+        ACKNOWLEDGE,
         filled(b'{"member_id":"m","acknowledgements":[', ACKNOWLEDGEMENT, b"]}"),
+        "",
+        200_000,
+    ),
+    "acknowledgements of a commit, 10 MiB": (
+        "/v1/transactions/t/commit",
+        filled(COMMIT, ACKNOWLEDGEMENT, b"]}]}"),
+        "",
+        200_000,
+    ),
+    "records beside an acknowledgement": (
+        ACKNOWLEDGE,
+        filled(b'{"member_id":"m","acknowledgements":[],"produce":[{"topic":"t","records":[', b"{}", b"]}]}"),
         "",
         200_000,
     ),
@@ -95,7 +121,7 @@ TOO_LONG = {
     "types": (ACKNOWLEDGE, filled(TYPES, b'"gap"', b"]}]}", 100_000), "/acknowledgements", 1000),
     "names of a heartbeat": (
         "/v1/share-groups/g/heartbeat",
-        filled(b'{"member_id":"m","subscribed_topic_names":[', b'"wide"', b"]}"),
+        filled(b'{"member_id":"m","subscribed_topic_names":[', b'"wide"', b"]}", CALL),
         "",
         20_000,
     ),
@@ -154,7 +180,36 @@ def test_a_list_that_is_too_long_is_refused_with_its_limit(
     assert "several requests" in problem["detail"]
     assert len(response.content) < 1000
     assert cpu_seconds(gateway.pid) - used < MOST * produce_cpu_s
-    assert peak_resident_bytes(gateway.pid) - before < 6 * len(body) + 4 * MIB
+    assert peak_resident_bytes(gateway.pid) - before < 6 * len(body) + 12 * MIB
+
+
+LARGE = {
+    "fetch": (FETCH, filled(b'{"topics":[', b'"wide"', b"]}", MIB + 1000)),
+    "acknowledge": (ACKNOWLEDGE, b'{"member_id":"m","acknowledgements":[]%b}' % (b" " * MIB)),
+    "settings": ("/v1/topics", b'{"name":"%b"}' % (b"x" * MIB)),
+    "heartbeat": ("/v1/share-groups/g/heartbeat", b'{"member_id":"%b"}' % ("😀" * (MIB // 4)).encode()),
+}
+
+
+@pytest.mark.parametrize(("path", "body"), LARGE.values(), ids=LARGE.keys())
+def test_a_body_without_records_has_at_most_a_mebibyte(client: httpx.Client, path: str, body: bytes) -> None:
+    refused = post(client, path, body)
+    assert (refused.status_code, refused.json()["code"], refused.json()["limit"]) == (413, "MESSAGE_TOO_LARGE", MIB)
+    assert "send less in one request" in refused.json()["detail"]
+
+
+def test_a_commit_and_an_acknowledgement_with_records_may_have_more(client: httpx.Client) -> None:
+    spaces = b" " * (2 * MIB)
+    assert post(client, "/v1/transactions/x/commit", b'{"note":"n"%b}' % spaces).json()["code"] != "MESSAGE_TOO_LARGE"
+    record = b'{"topic":"beside","records":[{"value":"%b"}]}' % (b"v" * 1000)
+    body = b'{"member_id":"m","acknowledgements":[],"produce":[%b]%b}' % (record, spaces)
+    assert post(client, ACKNOWLEDGE, body).status_code == 200
+
+
+def test_a_body_of_the_largest_size_may_nest(client: httpx.Client) -> None:
+    """It is refused at once, or its deep value is carried."""
+    for body in (b'{"topics":%b' % (b"[" * CALL), b'{"topics":%b%b}' % (b"[" * (CALL // 2), b"]" * (CALL // 2))):
+        assert post(client, FETCH, body).status_code in (400, 422)
 
 
 def test_partitions_of_whole_topics_count(client: httpx.Client, topics: None) -> None:
@@ -248,7 +303,7 @@ def test_headers_above_the_limit_are_refused_and_create_no_topic(client: httpx.C
 
 
 def test_a_problem_quotes_little_of_the_request(client: httpx.Client) -> None:
-    response = post(client, FETCH, b'{"%b":1}' % (b"\x7f" * MIB))
+    response = post(client, FETCH, b'{"%b":1}' % (b"\x7f" * CALL))
     assert response.status_code == 422
     assert len(response.content) < 5000
 

@@ -35,7 +35,8 @@ from sharequeue_pipeline.options import GatewayOptions, source_options
 REQUEST_BYTES: Final = 16 * 1024 * 1024
 """Stored bytes of the batches in one request."""
 REQUEST_BATCHES: Final = 500
-REQUEST_RANGES: Final = 20_000
+REQUEST_RANGES: Final = 10_000
+"""In one request, which has at most MAX_CALL_BYTES: a range takes up to 70 bytes."""
 TASK_RECORDS: Final = 500_000
 _COUNTS: Final = pa.schema([("partition", pa.int32()), ("batches", pa.int64()), ("records", pa.int64())])
 

@@ -33,6 +33,7 @@ from sharequeue.http.problems import problem_answer
 from sharequeue.http.request_id import request_id_from
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, InvalidRequest, UnknownPath
+from sharequeue.protocol.types import MAX_CALL_BYTES
 
 DEFAULT_MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
 INTERNAL_MAX_REQUEST_BYTES: Final = 128 * 1024 * 1024
@@ -146,12 +147,15 @@ def serve(
     Args:
         handler: takes a Call, returns the response message, an Answer that is already bytes, or a Stream. May raise
             ApiError.
-        max_request_bytes: a larger body of a client is refused with 413; internal calls have a limit of their own.
+        max_request_bytes: a larger body of a client is refused with 413, and one of more than MAX_CALL_BYTES if the
+            call is not `large`; internal calls have a limit of their own.
         cluster_token: the token that internal calls must bring; None: they need none.
         protect: this call needs the token too, although it is not internal.
         admission: asked before and after a body is read; None: nothing is bounded.
     """
-    limit = INTERNAL_MAX_REQUEST_BYTES if api.internal else max_request_bytes
+    limit = max_request_bytes if api.large else min(max_request_bytes, MAX_CALL_BYTES)
+    if api.internal:
+        limit = INTERNAL_MAX_REQUEST_BYTES
     app.add_endpoint(Endpoint(api, handler, limit, cluster_token, protect, app.callers, admission))
 
 

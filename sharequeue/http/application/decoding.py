@@ -12,7 +12,6 @@ from sharequeue.protocol.apis import Api
 from sharequeue.protocol.bounds import ALWAYS_FITS, TooMany
 from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import InvalidRequest
-from sharequeue.protocol.long_strings import BLOCK, Cut, cut
 
 _UTF8_SLICE: Final = 1 << 16
 
@@ -41,9 +40,6 @@ class RequestDecoder:
                     raw.decode()
             if self._check_body is not None and len(raw) > ALWAYS_FITS:
                 self._check_body(raw)
-                shortened = cut(raw)
-                if shortened is not None:
-                    self._check_cut(shortened)
             return self._decoder.decode(raw)
         except TooMany as fault:
             raise mistakes.too_many(fault.pointer, fault.what, fault.limit) from None
@@ -55,19 +51,6 @@ class RequestDecoder:
             raise _not_utf8(fault.start) from None
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply") from None
-
-    def _check_cut(self, shortened: Cut) -> None:
-        """Check a body with long strings before they are decoded. Raises: InvalidRequest; as the decoder."""
-        assert self._decoder is not None
-        try:
-            place = shortened.place(self._decoder.decode(shortened.body))
-        except msgspec.ValidationError as fault:
-            raise mistakes.unfit_body(fault, shortened.body, self._api.request) from None
-        except msgspec.DecodeError as fault:  # the place that it names is that in the shortened body
-            raise msgspec.DecodeError(str(fault).partition(" (byte ")[0]) from None
-        if place is not None:
-            detail = f"is a text of more than {BLOCK} bytes with characters beyond ASCII"
-            raise InvalidRequest(f"{mistakes.shown(place)} {detail}", limit=BLOCK, pointers=[(place, detail)])
 
 
 def _decode_query(request_type: Any, query_string: bytes) -> Any:

@@ -6,8 +6,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from sharequeue.protocol import bounds
-
 NO_BODY: Final = None
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 RECORD_RUNS: Final = "application/vnd.sharequeue.record-runs.v1"
@@ -50,8 +48,11 @@ class Api:
     """Request headers this call understands, as (name, meaning)."""
     also: tuple[int, ...] = ()
     """Further statuses that come with `response` and not with a problem."""
-    check_body: Callable[[bytes], None] = bounds.check_values
-    """Called with a client's body before it is decoded. Raises: TooMany."""
+    check_body: Callable[[bytes], None] | None = None
+    """Called with a client's body before it is decoded. Raises: TooMany. None: any body of its size may be decoded."""
+    large: bool = False
+    """Whether a body may have `max_request_bytes`: it carries records, or commits a transaction. Others have at most
+    MAX_CALL_BYTES."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:

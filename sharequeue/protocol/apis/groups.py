@@ -44,7 +44,6 @@ UPDATE_SHARE_GROUP_CONFIG = Api(
     tag="Groups",
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
     idempotent=True,
-    check_body=bounds.check_settings,
 )
 LIST_SHARE_GROUP_OFFSETS = Api(
     "listShareGroupOffsets",
@@ -156,7 +155,6 @@ RESET_SHARE_GROUP_OFFSETS = Api(
     response=ResetOffsetsResult,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
-    check_body=bounds.check_named,
 )
 DELETE_SHARE_GROUP_OFFSETS = Api(
     "deleteShareGroupOffsets",

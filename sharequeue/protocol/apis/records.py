@@ -41,6 +41,7 @@ PRODUCE_RECORDS = Api(
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     check_body=bounds.check_records,
+    large=True,
 )
 PRODUCE_ARROW = Api(
     "produceArrow",
@@ -57,6 +58,7 @@ PRODUCE_ARROW = Api(
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     raw_body=True,
+    large=True,
     media_type=ARROW_STREAM,
 )
 PRODUCE_RAW_RECORD = Api(
@@ -77,6 +79,7 @@ PRODUCE_RAW_RECORD = Api(
         ("Record-Partition", "the partition; without it the key's hash or the next partition in turn"),
     ),
     raw_body=True,
+    large=True,
 )
 FETCH_RECORDS = Api(
     "fetchRecords",
@@ -90,7 +93,6 @@ FETCH_RECORDS = Api(
     response=FetchResponse,
     tag="Records",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS, *_SESSION_ERRORS, "SHARE_SESSION_LIMIT_REACHED"),
-    check_body=bounds.check_named,
 )
 STREAM_RECORDS = Api(
     "streamRecords",
@@ -133,6 +135,8 @@ ACKNOWLEDGE_RECORDS = Api(
         "REQUEST_TIMED_OUT",
     ),
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION),
+    check_body=bounds.check_values,
+    large=True,
 )
 READ_RECORDS = Api(
     "readRecords",

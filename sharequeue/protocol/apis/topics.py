@@ -1,7 +1,6 @@
 """Topics and their partitions: calls of a gateway, which forwards those about a topic itself to the group
 coordinator."""
 
-from sharequeue.protocol import bounds
 from sharequeue.protocol.apis.api import TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
@@ -31,7 +30,6 @@ CREATE_TOPIC = Api(
     status=201,
     tag="Topics",
     errors=("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
-    check_body=bounds.check_settings,
 )
 LIST_TOPICS = Api(
     "listTopics",
@@ -67,7 +65,6 @@ UPDATE_TOPIC = Api(
     tag="Topics",
     errors=(*TOPIC_ERRORS, "INVALID_PARTITIONS", "INVALID_CONFIG"),
     idempotent=True,
-    check_body=bounds.check_settings,
 )
 DELETE_TOPIC = Api(
     "deleteTopic",

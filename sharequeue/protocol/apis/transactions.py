@@ -1,5 +1,6 @@
 """Transactions: calls of a gateway. Any gateway takes any of them."""
 
+from sharequeue.protocol import bounds
 from sharequeue.protocol.apis.api import Api
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
@@ -55,6 +56,8 @@ COMMIT_TRANSACTION = Api(
     tag="Transactions",
     errors=_END_ERRORS,
     idempotent=True,
+    check_body=bounds.check_values,
+    large=True,
 )
 ABORT_TRANSACTION = Api(
     "abortTransaction",

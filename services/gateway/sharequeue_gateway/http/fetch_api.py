@@ -134,7 +134,6 @@ class FetchApi:
     async def fetch_here(self, call: Call) -> Answer:
         """A fetch of any form. If it has a share session, this gateway keeps it."""
         request: FetchRequest = call.request
-        call.raw = b""  # large acknowledgements are not kept until they are durable
         group_id = call.group_id()
         member_id = request.member_id or str(uuid.uuid4())
         if self._fetcher.fetches.count >= self._max_waiting_fetches:

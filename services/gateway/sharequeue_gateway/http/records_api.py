@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from sharequeue.http.answer import JSON, Answer
 from sharequeue.http.application.endpoint import Call
+from sharequeue.http.exchange import too_large
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.protocol.types import MAX_CALL_BYTES
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import SMALL, Acknowledger, check_count, failed_of
 from sharequeue_gateway.http.settle_api import SettleApi
@@ -40,6 +42,8 @@ class RecordsApi:
         """Acknowledgements of a client. If they are in a share session, the gateway that keeps it gets them."""
         request: AcknowledgeRequest = call.request
         if len(call.raw) > SMALL:
+            if len(call.raw) > MAX_CALL_BYTES and not request.produce:
+                raise too_large(MAX_CALL_BYTES)
             check_count(request.acknowledgements)
         if request.produce:
             return await self._settle.acknowledge_and_produce(call)
@@ -51,7 +55,6 @@ class RecordsApi:
             return await self.acknowledge_here(call)
         if not self._cluster.alone:
             return await self._acknowledge_routed(group_id, call)
-        call.raw = b""  # a large request is not kept until it is durable
         results = await self._acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic
         )
