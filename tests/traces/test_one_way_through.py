@@ -168,7 +168,7 @@ def traces(gateway: TracedGateway) -> dict[str, Trace]:
 
 @pytest.mark.parametrize(
     ("request_name", "functions", "depth", "files"),
-    [("produce", 30, 7, 15), ("fetch", 56, 12, 15), ("acknowledge", 54, 10, 14)],
+    [("produce", 30, 7, 15), ("fetch", 56, 12, 15), ("acknowledge", 53, 10, 14)],
 )
 def test_a_request_takes_one_way_through(
     traces: dict[str, Trace], request_name: str, functions: int, depth: int, files: int

@@ -13,7 +13,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import SettledBatch, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import (
     APPLIED,
@@ -24,7 +24,6 @@ from sharequeue_gateway.delivery.acknowledging import (
 )
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.transactions.settlements import SettledLines
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
 
 AT_ONCE: Final = 100
@@ -37,7 +36,7 @@ class HeldHere(NamedTuple):
     key: SharePartitionKey
     state_epoch: int
     leader_epoch: int
-    settled: SettledLines
+    settled: list[SettledBatch]
 
 
 class Holder:
@@ -117,8 +116,8 @@ class Holder:
             self._leader.pending(led)
             writes = [self._leader.persist(led, hold) for hold in granted.holds if not hold.durable]
             if not held or held[-1].key != led.key or held[-1].state_epoch != machine.state_epoch:
-                held.append(HeldHere(led.key, machine.state_epoch, machine.leader_epoch, SettledLines()))
-            held[-1].settled.add(granted.batches)
+                held.append(HeldHere(led.key, machine.state_epoch, machine.leader_epoch, []))
+            held[-1].settled.extend(granted.batches)
         if faults and not await self._leader.locks.still_leads(led):  # the new leader knows the holder of the records
             moved = NotLeaderOrFollower("another gateway leads this share-partition")
             faults = [(position, moved) for position, _ in faults]

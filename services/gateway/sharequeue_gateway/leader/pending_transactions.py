@@ -193,8 +193,6 @@ class PendingTransactions:
         settled: Iterable[SettledBatch] = ()
         if settlement is not None and settlement.state_epoch == machine.state_epoch:
             try:
-                for _ in settled_of(settlement.batches):  # before anything changes
-                    pass
                 settled = settled_of(settlement.batches)
             except msgspec.MsgspecError as fault:  # damaged: the row stays
                 log.warning("cannot read a settlement", extra=fields(group_id=led.key.group_id, cause=str(fault)))

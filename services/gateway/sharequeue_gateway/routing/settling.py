@@ -35,7 +35,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import ask_for_topics, count_of, failed, failed_of
 from sharequeue_gateway.delivery.holding import HeldHere, Holder
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
-from sharequeue_gateway.record_log.transactions.settlements import SettledLines, Settlement
+from sharequeue_gateway.record_log.transactions.settlements import Settlement, encoded
 from sharequeue_gateway.routing.routing import Routing
 
 PATIENCE_MS: Final = 8000
@@ -162,7 +162,7 @@ class Settler:
             self._routing.cluster.look_again()
             await asyncio.sleep(PAUSE_S)
         return [
-            Settlement(each.key, each.state_epoch, each.leader_epoch, each.settled.encoded()) for each in held.values()
+            Settlement(each.key, each.state_epoch, each.leader_epoch, encoded(each.settled)) for each in held.values()
         ]
 
     def keys_of(self, places: Iterable[Place]) -> list[SharePartitionKey]:
@@ -254,7 +254,7 @@ class Settler:
                         SharePartitionKey(group_id, each.topic_id, each.partition),
                         each.state_epoch,
                         each.leader_epoch,
-                        SettledLines(each.batches),
+                        list(each.batches),
                     )
                     for each in answer.held
                 ]
@@ -276,7 +276,7 @@ def _add(held: dict[SharePartitionKey, HeldHere], more: HeldHere) -> None:
         return
     if known.state_epoch != more.state_epoch:
         raise CoordinatorNotAvailable("the group's state was reset just now; repeat the request")
-    known.settled.add(more.settled)
+    known.settled.extend(more.settled)
     held[more.key] = known._replace(leader_epoch=max(known.leader_epoch, more.leader_epoch))
 
 

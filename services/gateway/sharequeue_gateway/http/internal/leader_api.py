@@ -189,7 +189,7 @@ class LeaderApi:
                     partition=each.key.partition,
                     state_epoch=each.state_epoch,
                     leader_epoch=each.leader_epoch,
-                    batches=list(each.settled),
+                    batches=each.settled,
                 )
                 for each in held
             ],

@@ -7,8 +7,7 @@ The row, and not what happens to be pending, says what was settled. A leader ask
 or T's row here, or neither: then T was aborted, or was committed without these records.
 """
 
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -20,53 +19,22 @@ from sharequeue_gateway.record_log.store import BOUNDS, Bounds, Connection, boun
 from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT, State, Transaction
 from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, transaction_of
 
-BATCHES_OF_A_LINE: Final = 100
-"""Batches that are encoded, and decoded, together."""
-
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(list[SettledBatch]).decode
+encoded: Final = msgspec.json.Encoder().encode
+settled_of: Final = msgspec.json.Decoder(list[SettledBatch]).decode
+"""Decodes the batches of a settlement. Raises: MsgspecError: they are damaged."""
 
 
 class Settlement(NamedTuple):
     """What a transaction settles in one share-partition.
 
-    `state_epoch`, `leader_epoch`: those under which the records became pending. `batches`: for the leader alone, lines
-    of JSON (`SettledLines`): as objects, all of them would take five times as much.
+    `state_epoch`, `leader_epoch`: those under which the records became pending. `batches`: for the leader alone, a
+    list of SettledBatch as JSON.
     """
 
     key: SharePartitionKey
     state_epoch: int
     leader_epoch: int
     batches: bytes
-
-
-class SettledLines:
-    """The batches that a transaction settles in one share-partition, as lines of JSON."""
-
-    __slots__ = ("_lines", "_rest")
-
-    def __init__(self, batches: Iterable[SettledBatch] = ()) -> None:
-        self._lines: list[bytes] = []
-        self._rest: list[SettledBatch] = []
-        self.add(batches)
-
-    def __iter__(self) -> Iterator[SettledBatch]:
-        return settled_of(self.encoded())
-
-    def add(self, batches: Iterable[SettledBatch]) -> None:
-        self._rest += batches
-        while len(self._rest) > BATCHES_OF_A_LINE:
-            self._lines.append(_encode(self._rest[:BATCHES_OF_A_LINE]))
-            del self._rest[:BATCHES_OF_A_LINE]
-
-    def encoded(self) -> bytes:
-        return b"\n".join([*self._lines, _encode(self._rest)])
-
-
-def settled_of(lines: bytes) -> Iterator[SettledBatch]:
-    """The settled batches, decoded line by line. Raises: MsgspecError: a line is damaged."""
-    for line in io.BytesIO(lines):
-        yield from _decode(line)
 
 
 class Settling(NamedTuple):
