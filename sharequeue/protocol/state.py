@@ -17,22 +17,26 @@ Each batch is an array, in JSON between the services and in msgpack in a row. A 
 
 A further field comes last, with a default that means "nothing". Four files know it: this one, `share_partition/runs.py`
 and `share_partition/restoring.py` of the gateway, which write and restore it, and `share_state/notes.py` of the share
-coordinator, which says how long it lives.
+coordinator, which says how long it lives. An audit shows it if `messages/audit.py` names it too.
 
 Texts stand in a table, and a batch names them by their place: thousands of records have the same reason.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
+
+from sharequeue.protocol.types import MAX_INT64
+
+Number = Annotated[int, Meta(ge=0, le=MAX_INT64)]
 
 
 class Given(Struct, array_like=True, frozen=True, gc=False):
     """A reason that a client gave. `text`: its place in the table. `at_ms`: when it was given; 0: that is not known."""
 
-    text: int
-    at_ms: int = 0
+    text: Number
+    at_ms: Number = 0
 
 
 class Note(Struct, array_like=True, frozen=True, gc=False):
@@ -43,9 +47,9 @@ class Note(Struct, array_like=True, frozen=True, gc=False):
     transaction on which the delivery after `delivery_count` is pending.
     """
 
-    available_at_ms: int = 0
+    available_at_ms: Number = 0
     reason: Given | None = None
-    forgiven: int = 0
+    forgiven: Number = 0
     earlier: tuple[Given, ...] = ()
     transaction_id: str | None = None
 
@@ -56,10 +60,10 @@ NOTHING: Final = Note()
 class StateBatch(Struct, array_like=True, frozen=True, gc=False):
     """The state of a range of offsets, both included. Source: Kafka PersisterStateBatch."""
 
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
+    first_offset: Number
+    last_offset: Number
+    delivery_state: Number
+    delivery_count: Number
     note: Note | None = None
 
     def part(self, first_offset: int, last_offset: int) -> "StateBatch":
@@ -79,8 +83,18 @@ class StateBatch(Struct, array_like=True, frozen=True, gc=False):
 class StateBatches(Struct, frozen=True):
     """Batches, and the table of the texts that they name."""
 
-    batches: Sequence[StateBatch] = ()
-    texts: Sequence[str] = ()
+    batches: list[StateBatch] = []
+    texts: list[str] = []
+
+
+def unnamed_text(batches: Sequence[StateBatch], count: int) -> int | None:
+    """The place of a text that a batch names and a table of `count` texts does not have; None if there is none."""
+    for batch in batches:
+        if batch.note is not None:
+            for place in texts_in(batch.note):
+                if not 0 <= place < count:
+                    return place
+    return None
 
 
 def texts_in(note: Note) -> list[int]:

@@ -40,9 +40,8 @@ class Stored:
     def with_page(self, result: PartitionStateResult) -> "Stored":
         """These with the next page of a read."""
         assert result.error_code == 0, result.error_message
-        texts = [*self.texts, *[""] * (len(result.state.texts) - len(self.texts))]
-        texts[: len(result.state.texts)] = [new or old for new, old in zip(result.state.texts, texts, strict=False)]
-        return Stored([*self.batches, *result.state.batches], texts)
+        texts = dict(enumerate(self.texts)) | result.texts
+        return Stored([*self.batches, *result.batches], [texts.get(n, "") for n in range(max(texts, default=-1) + 1)])
 
     def state_batches(self) -> list[StateBatch]:
         """The batches without notes; neighbours of one state and count are one."""

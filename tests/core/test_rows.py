@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from sharequeue_share_coordinator.http.export_api import states_of
 from sharequeue_share_coordinator.share_state.notes import (
     MOST_REASON_BYTES,
     MOST_REASONS,
@@ -104,6 +105,33 @@ def test_a_snapshot_without_all_its_parts_is_damage_that_is_named() -> None:
             state_of(LoadedKey(1, damaged), 500)
 
 
+@pytest.mark.parametrize(
+    ("row", "cause"),
+    [
+        (Row(kind=PART), "it has the kind 3 and 0 parts"),
+        (Row(kind=UPDATE, parts=1), "it has the kind 1 and 1 parts"),
+        (Row(kind=SNAPSHOT, parts=-1), "it has the kind 0 and -1 parts"),
+        (Row(kind=UPDATE, batches=[StateBatch(0, 0, 0, 1, Note(reason=Given(1)))], texts=["a"]), "the text 1 of 1"),
+        (
+            Row(kind=SNAPSHOT, batches=[StateBatch(9, 9, 0, 1), StateBatch(0, 20, 0, 1)]),
+            "the batch 0-20 is out of place",
+        ),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_damage_that_is_named(row: Row, cause: str) -> None:
+    rows = [*stored(Row(kind=SNAPSHOT)), LoadedRow(7, row.kind, msgspec.msgpack.encode(row))]
+    with pytest.raises(UnreadableRow, match=f"row 7 cannot be read: .*{cause}"):
+        state_of(LoadedKey(1, rows), 500)
+    shown = states_of([(1, "g", "t", 0, *each) for each in rows])[1].rows
+    assert shown[-1].fault is not msgspec.UNSET or cause.startswith("the batch")
+
+
+def test_a_negative_number_in_a_row_is_no_row() -> None:
+    record = msgspec.msgpack.encode(Row(kind=UPDATE, batches=[StateBatch(0, 0, 0, 1, Note(reason=Given(-1)))]))
+    with pytest.raises(ValueError, match="Expected `int` >= 0"):
+        decode_row(record)
+
+
 def test_rows_in_front_of_a_snapshot_mean_nothing() -> None:
     rows = [LoadedRow(-1, UPDATE, b"rubbish"), *stored(Row(kind=SNAPSHOT, start_offset=7))]
     state = state_of(LoadedKey(1, rows), 500)
@@ -168,4 +196,3 @@ def test_a_snapshot_is_due_by_updates_and_by_bytes() -> None:
         True,
     ]
     assert snapshot_due(structs.replace(large, updates=MOST_UPDATES), 500)
-    assert snapshot_due(structs.replace(large, texts=["a", TOO_MANY]), 500)

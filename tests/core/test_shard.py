@@ -7,14 +7,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from sharequeue_share_coordinator.share_state import shard
-from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, replay
+from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, encode_row, replay
 from sharequeue_share_coordinator.share_state.shard import Decision
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.state import StateBatch, StateBatches
+from sharequeue.protocol.state import Given, Note, StateBatch, StateBatches
 from sharequeue.protocol.types import Reason
-from tests.core.states import StateAnnotation, stored_in, written
+from tests.core.states import StateAnnotation, Stored, stored_in, written
 
 Batches = list[tuple[int, int, int, int]]
 NO_TOPIC = shard.fault(0, UnknownTopicOrPartition, "no such partition")
@@ -470,16 +470,56 @@ def test_pages_of_any_size_make_the_whole_state(ranges: list[tuple[int, int, int
     assert key.state is not None
     for size in (1, 100, 1000, 1 << 20):
         found: list[StateBatch] = []
-        texts: list[str] = [""] * len(key.state.texts)
+        texts: dict[int, str] = {}
         offset: int | None = 0
         pages = 0
         while offset is not None:
             request = PartitionState(partition=0, leader_epoch=0, from_offset=offset)
             result = shard.read(key.state, request, None, 500, 0, size).result
-            found += result.state.batches
-            texts = [new or text for new, text in zip(result.state.texts or texts, texts, strict=True)]
-            assert len(msgspec.json.encode(result.state)) < size + 250
+            found += result.batches
+            texts |= result.texts
+            assert len(msgspec.json.encode((result.batches, result.texts))) < size + 250
             offset, pages = result.next_offset, pages + 1
         assert found == key.state.batches
-        assert texts == list(key.state.texts)
+        assert texts == dict(enumerate(key.state.texts))
         assert pages == max(len(found), 1) if size == 1 else pages >= len(found) * 16 // (size + 80)
+
+
+def test_the_first_page_beside_a_snapshot_names_texts_as_later_pages_do() -> None:
+    """The read raises the leader epoch when a snapshot is due, which forgets a text."""
+    key = Shard()
+    key.init(0, 0)
+    key.write(0, 0, 0, 0, [(0, 0, 0, 1)], annotations=[StateAnnotation(0, 0, 1, reason=Reason("forgotten"))])
+    notes = [StateAnnotation(n, n, 1, reason=Reason(f"reason {n % 3}")) for n in range(1, 300)]
+    key.write(0, 0, 1, 0, [(n, n, 0, 1) for n in range(1, 300)], annotations=notes)
+    found, offset, versions = Stored(), 0, set()
+    while offset is not None:
+        decision = shard.read(
+            key.state, PartitionState(partition=0, leader_epoch=7, from_offset=offset), None, 2, 0, 900
+        )
+        if decision.row is not None:
+            key.state = replay(key.state, encode_row(decision.row)[0], 2)
+        found = found.with_page(decision.result)
+        versions.add(decision.result.version)
+        offset = decision.result.next_offset
+    assert len(versions) == 1
+    assert [note.reason for note in found.annotations()] == [note.reason for note in notes]
+
+
+def test_an_empty_reason_is_kept_and_read() -> None:
+    key = Shard()
+    key.init(0, 0)
+    note = StateAnnotation(0, 0, 1, reason=Reason(""))
+    key.write(0, 0, 0, 0, [(0, 0, 0, 1)], annotations=[note])
+    result = key.read(0)
+    assert result.texts == {0: ""}
+    assert stored_in(result).annotations() == [note]
+
+
+@pytest.mark.parametrize("place", [1, -1])
+def test_a_batch_that_names_no_text_is_refused(place: int) -> None:
+    batch = StateBatch(0, 0, 0, 1, Note(reason=Given(place)))
+    request = PartitionState(partition=0, leader_epoch=0, state_epoch=0, state=StateBatches([batch], ["a"]))
+    refused = shard.form_fault("t", request, leader_epoch=True, state_epoch=True)
+    assert refused is not None
+    assert refused.result.error_message == f"a batch names the text {place} of 1"

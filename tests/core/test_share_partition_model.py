@@ -454,9 +454,9 @@ class AnyEvents(SideBySide):
         texts: dict[int, str] = {}
         offset: int | None = 0
         while offset is not None:
-            page, offset = shard.page_of(self.durable, offset, size)
-            batches += page.batches
-            texts.update((place, text) for place, text in enumerate(page.texts) if text)
+            page, named, offset = shard.page_of(self.durable.batches, self.durable.texts, offset, size)
+            batches += page
+            texts |= named
         for _ in Restoring(machine, texts, self.now_ms).restore(batches, self.locks):
             pass
         return machine.loaded()

@@ -52,7 +52,6 @@ MUTANTS = [
         ),
         ("a snapshot waits for half the bytes of the last one", "2 * state.update_bytes >=", "state.update_bytes >="),
         ("many updates are not replayed for long", " or state.updates >= MOST_UPDATES", ""),
-        ("a snapshot follows at once while reasons have no room", " or TOO_MANY in state.texts", ""),
         (
             "texts of updates join those of the state",
             "[*state.texts, *row.texts] if row.texts",
@@ -62,7 +61,7 @@ MUTANTS = [
     *coordinator(
         "share_state/notes",
         ("the bytes of reasons are bounded", "len(kept.encode()) <= left", "True"),
-        ("the number of reasons is bounded", "len(places) < MOST_REASONS - 1", "True"),
+        ("the number of reasons is bounded", "len(known) < MOST_REASONS - 1", "True"),
         (
             "a delay never ends early",
             "-(-note.available_at_ms // DELAY_STEP_MS)",
@@ -77,7 +76,11 @@ MUTANTS = [
             " and state_epoch == state.state_epoch:\n        result",
             ":\n        result",
         ),
-        ("the next page begins behind this one", "batches[count].first_offset if", "batches[count].last_offset + 1 if"),
+        (
+            "the next page begins behind this one",
+            "return page, texts, batch.first_offset",
+            "return page, texts, batch.last_offset + 1",
+        ),
     ),
     *coordinator(
         "share_state/notes",

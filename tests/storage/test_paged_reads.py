@@ -47,7 +47,7 @@ class Client(ShareStateClient):
         found = await super().state(api, group_id, wanted, deadline_s=deadline_s)
         if api is apis.READ_STATE:
             self.pages += 1
-            self.widest = max(self.widest, sum(len(result.state.batches) for result in found.values()))
+            self.widest = max(self.widest, sum(len(result.batches) for result in found.values()))
             if self.interrupts:
                 self.interrupts -= 1
                 for key in found:

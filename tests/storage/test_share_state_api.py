@@ -80,7 +80,7 @@ def batches(*given: tuple[int, int, int, int]) -> State:
 
 def stored(result: State) -> Stored:
     """The state in the answer of a read."""
-    return stored_in(msgspec.convert(result, PartitionStateResult))
+    return stored_in(msgspec.convert(result, PartitionStateResult, str_keys=True))
 
 
 def written(**more: Any) -> State:
@@ -135,7 +135,7 @@ def test_a_state_write_may_exceed_the_limit_of_client_requests(calls: Calls, top
     offset: int | None = 0
     while offset is not None:
         (result,) = calls("read", topic_id, {"leader_epoch": 0, "from_offset": offset})
-        found = found.with_page(msgspec.convert(result, PartitionStateResult))
+        found = found.with_page(msgspec.convert(result, PartitionStateResult, str_keys=True))
         offset = result.get("next_offset")
     assert [str(note.reason) for note in found.annotations()] == [f"{number % 60:<1024}" for number in range(10_000)]
 

@@ -70,6 +70,7 @@ async def prepare(settings: Settings) -> Service:
         time_line,
         updates_per_snapshot=updates_per_snapshot,
         max_cached=settings.max_cached_share_partitions,
+        sized=not settings.kafka_defaults,
     )
     await coordinator.health.look()
     housekeeping = Housekeeping(

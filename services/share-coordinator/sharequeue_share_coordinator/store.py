@@ -4,7 +4,7 @@ Each write is one statement. It locks the rows of its shards and compares the ow
 (`sharequeue.ownership.shard_store`), so an instance that another one replaced writes nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import structs
@@ -21,7 +21,7 @@ from sharequeue_share_coordinator.share_state.rows import (
     KeyState,
     Row,
     decode_row,
-    replayed,
+    replay,
 )
 
 APPEND: Final = f"""
@@ -115,28 +115,36 @@ async def load(connection: Any, keys: Sequence[SharePartitionKey]) -> dict[Share
     return found
 
 
-def state_of(loaded: LoadedKey, updates_per_snapshot: int) -> KeyState | None:
+def state_of(loaded: LoadedKey, updates_per_snapshot: int, *, sized: bool = True) -> KeyState | None:
     """Replay the rows of a share-partition, from its last snapshot or tombstone on.
 
+    Args:
+        sized: whether the bytes of rows decide, beside their number, when a snapshot is due.
     Raises: UnreadableRow: one of these.
     """
     last = max((place for place, row in enumerate(loaded.rows) if row.kind in SUPERSEDING), default=0)
-    return replayed(whole_rows(loaded.rows[last:]), updates_per_snapshot)
+    state: KeyState | None = None
+    while last < len(loaded.rows):
+        row, size = whole_row(loaded.rows, last)
+        try:
+            state = replay(state, row, updates_per_snapshot, size if sized else 0, stored=True)
+        except ValueError as fault:
+            raise UnreadableRow(f"row {loaded.rows[last].seq} cannot be read: {fault}") from fault
+        last += 1 + row.parts
+    return state
 
 
-def whole_rows(rows: Sequence[LoadedRow]) -> Iterator[tuple[Row, int]]:
-    """Decode rows; a snapshot and its parts are one. Each with its bytes. Raises: UnreadableRow."""
-    place = 0
-    while place < len(rows):
-        row = decoded(rows[place])
-        parts = rows[place + 1 : place + 1 + row.parts]
-        if row.parts:
-            if [part.kind for part in parts] != [PART] * row.parts:
-                raise UnreadableRow(f"row {rows[place].seq} cannot be read: {row.parts} parts belong to it")
-            batches = [batch for part in parts for batch in decoded(part).batches]
-            row = structs.replace(row, batches=[*row.batches, *batches])
-        yield row, sum(len(each.record) for each in (rows[place], *parts))
-        place += 1 + row.parts
+def whole_row(rows: Sequence[LoadedRow], place: int) -> tuple[Row, int]:
+    """Decode a row; a snapshot and its parts are one. Returns: it, and its bytes. Raises: UnreadableRow."""
+    row = decoded(rows[place])
+    parts = rows[place + 1 : place + 1 + max(row.parts, 0)]
+    if row.kind == PART or row.parts < 0 or (row.parts and row.kind != SNAPSHOT):
+        raise UnreadableRow(f"row {rows[place].seq} cannot be read: it has the kind {row.kind} and {row.parts} parts")
+    if [part.kind for part in parts] != [PART] * row.parts:
+        raise UnreadableRow(f"row {rows[place].seq} cannot be read: {row.parts} parts belong to it")
+    if parts:
+        row = structs.replace(row, batches=[*row.batches, *(each for part in parts for each in decoded(part).batches)])
+    return row, len(rows[place].record) + sum(len(part.record) for part in parts)
 
 
 def decoded(stored: LoadedRow) -> Row:

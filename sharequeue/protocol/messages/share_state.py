@@ -6,7 +6,7 @@ Errors of one partition are data: `error_code` 0 is success. Source: KIP-932.
 from msgspec import Struct
 
 from sharequeue.protocol.messages.fields import Request, Response
-from sharequeue.protocol.state import StateBatches
+from sharequeue.protocol.state import StateBatch, StateBatches
 
 
 class PartitionState(Struct, omit_defaults=True, kw_only=True):
@@ -53,10 +53,10 @@ class WriteBatchRequest(Request):
 
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     """`unfinished_offset`, in a summary: the first offset at or behind `start_offset` that is not finished. The start
-    offset of the leader's next write is at or behind it. `state`, in a read: a page of the state, in which texts have
-    the same places as in other pages. `next_offset`: where the next page begins. Pages of one `version` belong
-    together. `version` and `store`, in a read and in a write: of the state now, for the next write. `leader_epoch`,
-    with error 74: the recorded one."""
+    offset of the leader's next write is at or behind it. `batches`, in a read: a page of the state. `texts`: those
+    that they name, by their places, which are the same in all pages of one `version`. `next_offset`: where the next
+    page begins. Pages of one `version` belong together. `version` and `store`, in a read and in a write: of the state
+    now, for the next write. `leader_epoch`, with error 74: the recorded one."""
 
     partition: int
     error_code: int
@@ -69,7 +69,8 @@ class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     next_offset: int | None = None
     version: int | None = None
     store: str = ""
-    state: StateBatches = StateBatches()
+    batches: list[StateBatch] = []
+    texts: dict[int, str] = {}
 
 
 class TopicStateResult(Struct, omit_defaults=True, kw_only=True):

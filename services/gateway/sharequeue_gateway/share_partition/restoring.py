@@ -184,7 +184,7 @@ def _strongest(locks: Sequence[RestoredLock], start_offset: int) -> Sequence[Res
     """The locks from a start offset on, ascending. Where several cover an offset, the one of the last delivery counts,
     then the one that ends last."""
     locks = sorted(
-        lock._replace(first_offset=max(lock.first_offset, start_offset))
+        lock if lock.first_offset >= start_offset else lock._replace(first_offset=start_offset)
         for lock in locks
         if lock.last_offset >= start_offset
     )

@@ -112,15 +112,13 @@ class Hold(StateWrite):
 
     pends = True
 
-    __slots__ = ("_batches", "durable", "ranges", "transaction_id")
+    __slots__ = ("durable", "ranges", "transaction_id")
 
     def __init__(self, start_offset: int, transaction_id: str, at_ms: int, *, durable: bool = False) -> None:
         super().__init__(start_offset, at_ms)
         self.transaction_id = transaction_id
         self.durable = durable
         self.ranges: list[OffsetRange] = []
-        self._batches: list[StateBatch] = []
-        self.state = StateBatches(self._batches)
 
     def add(self, run: "Run") -> None:
         """Flag a run, and have the state say that it is pending: with the delivery before this one."""
@@ -128,7 +126,7 @@ class Hold(StateWrite):
         self.ranges.append(OffsetRange(run.first, run.last))
         if not self.durable:
             note = Note(forgiven=run.forgiven, transaction_id=self.transaction_id)
-            self._batches.append(StateBatch(run.first, run.last, int(AVAILABLE), run.delivery_count - 1, note))
+            self.state.batches.append(StateBatch(run.first, run.last, int(AVAILABLE), run.delivery_count - 1, note))
 
 
 class DecidedWrite(StateWrite):

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 REQUESTS_PER_COMMIT: Final = 2000
 TRY_WRITE: Final = f"INSERT INTO share_state.share_records (key_id, kind, record) VALUES (-1, 0, {SOME_BYTES})"
 MOST_ENCODED_HERE: Final = 2000
-"""Batches. The row of more is encoded in a thread, so that the event loop does not stop."""
+"""Batches. A snapshot or an update of more is encoded in a thread, so that the event loop does not stop."""
 MOST_LOGGED: Final = 20
 """Request ids in one log line."""
 
@@ -45,13 +45,18 @@ class ShareCoordinator:
         *,
         updates_per_snapshot: int,
         max_cached: int,
+        sized: bool = True,
     ) -> None:
+        """`sized`: whether bytes decide, beside the number of updates, when a snapshot is due."""
         self._connect = connect
         self.health = PostgresHealth(connect, TRY_WRITE)
         self._ownership = ownership
         self.time_line: Final = time_line
         self._updates_per_snapshot = updates_per_snapshot
-        self.states = StateCache(ownership, updates_per_snapshot=updates_per_snapshot, max_cached=max_cached)
+        self.states = StateCache(
+            ownership, updates_per_snapshot=updates_per_snapshot, max_cached=max_cached, sized=sized
+        )
+        self._sized = sized
         self._gathered: list[WaitingRequest] = []
         self._wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection: Any = None
@@ -201,7 +206,8 @@ class ShareCoordinator:
                     )
                     large = len(row.batches) > MOST_ENCODED_HERE
                     stored, records = await asyncio.to_thread(encode_row, row) if large else encode_row(row)
-                    decided.states[key] = replay(state, stored, self._updates_per_snapshot, sum(map(len, records)))
+                    size = sum(map(len, records)) if self._sized else 0
+                    decided.states[key] = replay(state, stored, self._updates_per_snapshot, size)
                     decided.rows.append(StoredRow(entry.key_id, stored.kind, records[0]))
                     decided.rows += [StoredRow(entry.key_id, PART, record) for record in records[1:]]
                     decided.epochs[entry.shard] = owned

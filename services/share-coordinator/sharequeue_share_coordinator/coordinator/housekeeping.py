@@ -93,9 +93,9 @@ class Housekeeping:
         """Read whole tables, to find cold states, and the rows and keys that earlier owners and failed rounds left
         behind."""
         cold = await store.cold_keys(connection, self._cold_interval_ms, KEYS_PER_READ)
-        own = [key for key in cold if self._coordinator.states.shard_of(key) in self._ownership.owned]
-        if own:
-            await self._coordinator.submit([Operation(key, self._cold_snapshot, False) for key in own])
+        for key in cold:  # one by one: large ones together would be one commit that all others wait for
+            if self._coordinator.states.shard_of(key) in self._ownership.owned:
+                await self._coordinator.submit([Operation(key, self._cold_snapshot, False)])
         if PRUNING_SHARD in self._ownership.owned:
             removed, last = await store.prune(connection)
             metrics.PRUNED_ROWS.inc(removed)

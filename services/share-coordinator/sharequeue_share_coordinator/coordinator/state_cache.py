@@ -37,7 +37,8 @@ class CachedPartition:
 class StateCache:
     """The entries by key, the one used last at the end."""
 
-    def __init__(self, ownership: Ownership, *, updates_per_snapshot: int, max_cached: int) -> None:
+    def __init__(self, ownership: Ownership, *, updates_per_snapshot: int, max_cached: int, sized: bool) -> None:
+        self._sized = sized
         self._ownership = ownership
         self._updates_per_snapshot = updates_per_snapshot
         self._max_cached = max_cached
@@ -89,7 +90,7 @@ class StateCache:
     async def _state(self, found: store.LoadedKey | None) -> KeyState | None:
         if found is None:
             return None
-        replay = partial(store.state_of, found, self._updates_per_snapshot)
+        replay = partial(store.state_of, found, self._updates_per_snapshot, sized=self._sized)
         return await asyncio.to_thread(replay) if found.size > MOST_REPLAYED_HERE else replay()
 
     async def _keep(

@@ -3,7 +3,9 @@
 Each page is read over a connection of its own, so that neither commits nor housekeeping wait for it.
 """
 
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +21,7 @@ from sharequeue.protocol.messages.audit import (
     StoredBatch,
     StoredState,
 )
-from sharequeue.protocol.state import NOTHING, StateBatch
+from sharequeue.protocol.state import NOTHING, StateBatch, unnamed_text
 from sharequeue.protocol.types import GivenReason, Reason
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import PostgresHealth
@@ -60,46 +62,49 @@ class ExportApi:
 def states_of(rows: Sequence[tuple[Any, ...]]) -> dict[int, StoredState]:
     """The share-partitions that `store.export` read, by key id."""
     found: dict[int, StoredState] = {}
-    texts: list[str] = []
-    for key_id, group_id, topic_id, partition, seq, kind, record in rows:
-        if key_id not in found:
-            texts = []
-            found[key_id] = StoredState(
-                key_id=key_id, group_id=group_id, topic_id=str(topic_id), partition=partition, rows=[]
-            )
-        if seq is None:
-            continue
-        shown = _shown(LoadedRow(seq, kind, record), texts)
-        of_key = found[key_id].rows
-        if kind != PART or not of_key:
-            of_key.append(shown)
-        elif shown.fault is not msgspec.UNSET:
-            of_key[-1] = StateRow(seq=of_key[-1].seq, kind="snapshot", fault=shown.fault)
-        else:
-            of_key[-1].state_batches.extend(shown.state_batches)
+    for (key_id, group_id, topic_id, partition), of_key in itertools.groupby(rows, key=itemgetter(0, 1, 2, 3)):
+        stored = [LoadedRow(seq, kind, record) for *_, seq, kind, record in of_key if seq is not None]
+        found[key_id] = StoredState(
+            key_id=key_id, group_id=group_id, topic_id=str(topic_id), partition=partition, rows=_shown(stored)
+        )
     return found
 
 
-def _shown(stored: LoadedRow, texts: list[str]) -> StateRow:
-    """A row for an audit. `texts`: the table of the state before this row; it becomes the one behind it."""
-    kind = KINDS.get(stored.kind, str(stored.kind))
-    try:
-        row = store.decoded(stored)
-    except store.UnreadableRow as fault:
-        return StateRow(seq=stored.seq, kind=kind, fault=str(fault))
-    if row.kind == SNAPSHOT:
-        texts.clear()
-    texts += row.texts
-    return StateRow(
-        seq=stored.seq,
-        kind=kind,
-        snapshot_epoch=row.snapshot_epoch,
-        state_epoch=row.state_epoch,
-        leader_epoch=row.leader_epoch,
-        start_offset=row.start_offset,
-        delivery_complete_count=row.delivery_complete_count,
-        state_batches=[_batch(batch, texts) for batch in row.batches],
-    )
+def _shown(stored: Sequence[LoadedRow]) -> list[StateRow]:
+    """The rows of a share-partition for an audit; those that cannot be read say why."""
+    shown: list[StateRow] = []
+    texts: list[str] = []
+    parts = 0
+    for place, (seq, kind, _) in enumerate(stored):
+        if kind == PART and parts:
+            parts -= 1
+            continue
+        named = KINDS.get(kind, str(kind))
+        try:
+            row, _ = store.whole_row(stored, place)
+        except store.UnreadableRow as fault:
+            shown.append(StateRow(seq=seq, kind=named, fault=str(fault)))
+            continue
+        parts = row.parts
+        if row.kind == SNAPSHOT:
+            texts = []
+        texts += row.texts
+        if (unnamed := unnamed_text(row.batches, len(texts))) is not None:
+            shown.append(StateRow(seq=seq, kind=named, fault=f"a batch names the text {unnamed} of {len(texts)}"))
+            continue
+        shown.append(
+            StateRow(
+                seq=seq,
+                kind=named,
+                snapshot_epoch=row.snapshot_epoch,
+                state_epoch=row.state_epoch,
+                leader_epoch=row.leader_epoch,
+                start_offset=row.start_offset,
+                delivery_complete_count=row.delivery_complete_count,
+                state_batches=[_batch(batch, texts) for batch in row.batches],
+            )
+        )
+    return shown
 
 
 def _batch(batch: StateBatch, texts: Sequence[str]) -> StoredBatch:

@@ -33,15 +33,14 @@ def updated(kept: Sequence[StateBatch], incoming: Sequence[StateBatch], start_of
 
 
 def lay_over(batches: list[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> None:
-    """Change a list that nobody else has, as `updated` does."""
-    if incoming:
-        ordered = sorted((batch for batch in incoming if batch.first_offset <= batch.last_offset), key=_first)
-        if any(left.last_offset >= right.first_offset for left, right in itertools.pairwise(ordered)):
-            for batch in incoming:
-                if batch.first_offset <= batch.last_offset:
-                    _lay(batches, [batch])
-        elif ordered:
-            _lay(batches, ordered)
+    """Lay a write over a list in place. Nobody else may have the list; `updated` is for one that others have."""
+    incoming = [batch for batch in incoming if batch.first_offset <= batch.last_offset]
+    ordered = sorted(incoming, key=_first)
+    if any(left.last_offset >= right.first_offset for left, right in itertools.pairwise(ordered)):
+        for batch in incoming:
+            _lay(batches, [batch])
+    elif ordered:
+        _lay(batches, ordered)
     gone = bisect_left(batches, start_offset, key=_last)
     if gone < len(batches) and batches[gone].first_offset < start_offset:
         batches[gone] = batches[gone].part(start_offset, batches[gone].last_offset)

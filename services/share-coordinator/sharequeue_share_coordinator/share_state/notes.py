@@ -3,8 +3,10 @@
 The page of `sharequeue/protocol/state.py` has the fields, and says how long each of them lives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from msgspec import structs
 
 from sharequeue.protocol.state import NOTHING, Given, Note, StateBatch, renumbered, texts_in
 from sharequeue.protocol.types import REASON_STEP_MS, DeliveryState, with_reason
@@ -61,19 +63,23 @@ def taken(
     Returns: the batches, which name the texts of the state, and the texts to add to these.
     """
     places = {text: place for place, text in enumerate(known)}
-    renamed = [_place(text, places) for text in texts]
+    renamed = []
+    left = MOST_REASON_BYTES - len(TOO_MANY) - sum(len(text.encode()) for text in known) if texts else 0
+    for text in texts:
+        kept = _kept(text, places, left)
+        if kept not in places:
+            places[kept] = len(places)
+            left -= len(kept.encode())
+        renamed.append(places[kept])
     return [_in_steps(renumbered(batch, renamed)) for batch in batches], list(places)[len(known) :]
 
 
-def _place(text: str, places: dict[str, int]) -> int:
-    """The place of a text, or of the one that stands for it, among those of a state. A new one is added."""
-    if text in places:
-        return places[text]
-    left = MOST_REASON_BYTES - len(TOO_MANY) - sum(len(each.encode()) for each in places)
-    for kept in (text, text[:SHORT_REASON], TOO_MANY):
-        if kept in places or kept == TOO_MANY or (len(places) < MOST_REASONS - 1 and len(kept.encode()) <= left):
-            break
-    return places.setdefault(kept, len(places))
+def _kept(text: str, known: Mapping[str, int], left: int) -> str:
+    """The text that stands for a reason among those that are known. `left`: the bytes that new ones may take."""
+    for kept in (text, text[:SHORT_REASON]):
+        if kept in known or (len(known) < MOST_REASONS - 1 and len(kept.encode()) <= left):
+            return kept
+    return TOO_MANY
 
 
 def _in_steps(batch: StateBatch) -> StateBatch:
@@ -82,15 +88,14 @@ def _in_steps(batch: StateBatch) -> StateBatch:
         return batch
     until_ms = -(-note.available_at_ms // DELAY_STEP_MS) * DELAY_STEP_MS
     reason = note.reason and Given(note.reason.text, note.reason.at_ms // REASON_STEP_MS * REASON_STEP_MS)
-    note = Note(until_ms, reason, note.forgiven, note.earlier, note.transaction_id)
-    return StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count, note)
+    return structs.replace(batch, note=structs.replace(note, available_at_ms=until_ms, reason=reason))
 
 
-def without_unused_texts(batches: Sequence[StateBatch], texts: Sequence[str]) -> tuple[Sequence[StateBatch], list[str]]:
+def without_unused_texts(batches: list[StateBatch], texts: list[str]) -> tuple[list[StateBatch], list[str]]:
     """The batches with a table of the texts that one of them names."""
     notes = {id(batch.note): batch.note for batch in batches if batch.note is not None}
     used = sorted({place for note in notes.values() for place in texts_in(note)})
     if len(used) == len(texts):
-        return batches, list(texts)
+        return batches, texts
     places = {place: number for number, place in enumerate(used)}
     return [renumbered(batch, places) for batch in batches], [texts[place] for place in used]

@@ -1,14 +1,14 @@
 """The rows of the state log, and the state that they make. Pure. Source: Kafka ShareCoordinatorShard."""
 
-from collections.abc import Iterable, Sequence
+import itertools
 from typing import Final
 
 import msgspec
 from msgspec import Struct, structs
 
-from sharequeue.protocol.state import StateBatch
+from sharequeue.protocol.state import StateBatch, unnamed_text
 from sharequeue_share_coordinator.share_state.batch_list import lay_over, updated
-from sharequeue_share_coordinator.share_state.notes import TOO_MANY, without_unused_texts
+from sharequeue_share_coordinator.share_state.notes import without_unused_texts
 
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
@@ -42,8 +42,8 @@ class Row(Struct, array_like=True, frozen=True, kw_only=True):
     delivery_complete_count: int = -1
     create_timestamp_ms: int = 0
     write_timestamp_ms: int = 0
-    batches: Sequence[StateBatch] = ()
-    texts: Sequence[str] = ()
+    batches: list[StateBatch] = []
+    texts: list[str] = []
     parts: int = 0
 
 
@@ -61,8 +61,8 @@ class KeyState(Struct, frozen=True):
     delivery_complete_count: int = -1
     create_timestamp_ms: int = 0
     write_timestamp_ms: int = 0
-    batches: Sequence[StateBatch] = ()
-    texts: Sequence[str] = ()
+    batches: list[StateBatch] = []
+    texts: list[str] = []
     updates: int = 0
     """Updates since the last snapshot that was due."""
     rows: int = 0
@@ -87,7 +87,7 @@ def encode_row(row: Row) -> tuple[Row, list[bytes]]:
     if row.kind != SNAPSHOT:
         return row, [_encode(row)]
     batches, texts = without_unused_texts(row.batches, row.texts)
-    chunks = [batches[start : start + BATCHES_PER_ROW] for start in range(0, len(batches), BATCHES_PER_ROW)] or [()]
+    chunks = [batches[start : start + BATCHES_PER_ROW] for start in range(0, len(batches), BATCHES_PER_ROW)] or [[]]
     row = structs.replace(row, batches=batches, texts=texts, parts=len(chunks) - 1)
     first = structs.replace(row, batches=chunks[0])
     return row, [_encode(first), *(_encode(Row(kind=PART, batches=chunk)) for chunk in chunks[1:])]
@@ -102,46 +102,40 @@ def snapshot_due(state: KeyState, updates_per_snapshot: int) -> bool:
     """Whether the next row of a state should be a snapshot.
 
     It is due after a number of updates, and not before these have half the bytes of the last snapshot, so snapshots at
-    most triple what is written; but at once if reasons have no room, which only a snapshot makes.
+    most triple what is written; but after MOST_UPDATES in any case.
     """
     if state.updates < updates_per_snapshot:
         return False
-    if state.snapshot_bytes <= SMALL_BYTES or state.updates >= MOST_UPDATES or TOO_MANY in state.texts:
+    if state.snapshot_bytes <= SMALL_BYTES or state.updates >= MOST_UPDATES:
         return True
     return 2 * state.update_bytes >= state.snapshot_bytes
 
 
-def replay(state: KeyState | None, row: Row, updates_per_snapshot: int, size: int = 0) -> KeyState | None:
+def replay(
+    state: KeyState | None, row: Row, updates_per_snapshot: int, size: int = 0, *, stored: bool = False
+) -> KeyState | None:
     """The state after a row. None: there is no state.
 
     Args:
-        row: a snapshot has the batches of its parts. size: the bytes of the row; 0 is as good for a small state.
+        row: a snapshot has the batches of its parts. size: the bytes of the row; 0: the number of updates decides alone
+            when a snapshot is due.
+        stored: the row comes from the database. It is checked, and nobody else has the list of the state.
+    Raises: ValueError: a stored row contradicts itself.
     """
+    if stored:
+        _check(row, 0 if state is None or row.kind == SNAPSHOT else len(state.texts))
     if row.kind == TOMBSTONE:
         return None
     if row.kind == SNAPSHOT:
         return _snapshot(state, row, updates_per_snapshot, size)
     if state is None:
         return None
-    return _updated(state, row, size, updated(state.batches, row.batches, max(state.start_offset, row.start_offset)))
-
-
-def replayed(rows: Iterable[tuple[Row, int]], updates_per_snapshot: int) -> KeyState | None:
-    """The state after rows and their bytes, the first of them a snapshot. Its list is copied once, not for each row."""
-    state: KeyState | None = None
-    for row, size in rows:
-        if row.kind == UPDATE and state is not None:
-            batches = state.batches
-            assert isinstance(batches, list), "only `lay_over` changes it, and nobody else has it"
-            lay_over(batches, row.batches, max(state.start_offset, row.start_offset))
-            state = _updated(state, row, size, batches)
-        else:
-            state = replay(state, row, updates_per_snapshot, size)
-            state = state and structs.replace(state, batches=list(state.batches))
-    return state
-
-
-def _updated(state: KeyState, row: Row, size: int, batches: Sequence[StateBatch]) -> KeyState:
+    start_offset = max(state.start_offset, row.start_offset)
+    batches = state.batches
+    if stored:
+        lay_over(batches, row.batches, start_offset)
+    else:
+        batches = updated(batches, row.batches, start_offset)
     return structs.replace(
         state,
         leader_epoch=state.leader_epoch if row.leader_epoch == -1 else row.leader_epoch,
@@ -154,6 +148,20 @@ def _updated(state: KeyState, row: Row, size: int, batches: Sequence[StateBatch]
         rows=state.rows + 1,
         update_bytes=state.update_bytes + size,
     )
+
+
+def _check(row: Row, known: int) -> None:
+    """Raises: ValueError: batches of a stored row are out of order, or name a text that is not there.
+
+    Args:
+        known: the number of texts in front of those of the row.
+    """
+    place = unnamed_text(row.batches, known + len(row.texts))
+    if place is not None:
+        raise ValueError(f"a batch names the text {place} of {known + len(row.texts)}")
+    for left, right in itertools.pairwise(row.batches) if row.kind == SNAPSHOT else ():
+        if left.last_offset >= right.first_offset:
+            raise ValueError(f"the batch {right.first_offset}-{right.last_offset} is out of place")
 
 
 def _snapshot(state: KeyState | None, row: Row, updates_per_snapshot: int, size: int) -> KeyState:

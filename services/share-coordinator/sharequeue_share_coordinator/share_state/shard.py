@@ -3,7 +3,7 @@
 Source: Kafka ShareCoordinatorShard.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -16,13 +16,13 @@ from sharequeue.protocol.errors import (
     InvalidRequest,
 )
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.state import StateBatches, texts_in
+from sharequeue.protocol.state import StateBatch, texts_in, unnamed_text
 from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
 )
 from sharequeue_share_coordinator.share_state.batch_list import from_offset, updated
-from sharequeue_share_coordinator.share_state.notes import FINISHED, taken
+from sharequeue_share_coordinator.share_state.notes import FINISHED, taken, without_unused_texts
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, snapshot_due
 
 READ_PAGE_BYTES: Final = 1 << 17
@@ -93,6 +93,9 @@ def form_fault(
         if batch.last_offset < batch.first_offset:
             wrong = f"the state batch {batch.first_offset} to {batch.last_offset} ends before it begins"
             return fault(request.partition, InvalidRequest, wrong)
+    place = unnamed_text(request.state.batches, len(request.state.texts))
+    if place is not None:
+        return fault(request.partition, InvalidRequest, f"a batch names the text {place} of {len(request.state.texts)}")
     return None
 
 
@@ -151,6 +154,8 @@ def read(
     if leader_epoch > state.recorded_leader_epoch:
         if snapshot_due(state, updates_per_snapshot):
             row = _snapshot(state, now_ms, leader_epoch=leader_epoch)
+            batches, table = without_unused_texts(row.batches, row.texts)  # as later pages have them
+            row = structs.replace(row, batches=batches, texts=table)
             version = version_of(state.snapshot_epoch + 1, 0)
         else:
             row = Row(
@@ -160,7 +165,8 @@ def read(
                 delivery_complete_count=state.delivery_complete_count,
             )
             version += 1
-    page, next_offset = page_of(state, request.from_offset, page_bytes)
+    held = state if row is None or row.kind == UPDATE else row
+    page, texts, next_offset = page_of(held.batches, held.texts, request.from_offset, page_bytes)
     result = PartitionStateResult(
         partition=request.partition,
         error_code=0,
@@ -170,7 +176,8 @@ def read(
         next_offset=next_offset,
         version=version,
         store=store,
-        state=page,
+        batches=page,
+        texts=texts,
     )
     return Decision(result, row)
 
@@ -238,25 +245,28 @@ def write(
     return Decision(result, row)
 
 
-def page_of(state: KeyState, offset: int, size: int) -> tuple[StateBatches, int | None]:
+def page_of(
+    state: Sequence[StateBatch], table: Sequence[str], offset: int, size: int
+) -> tuple[list[StateBatch], dict[int, str], int | None]:
     """The batches that end at or behind an offset, up to a size in bytes, but at least one.
 
-    Returns: also where the next page begins; None: this is the last one. Texts that no batch of the page names are "".
+    Returns: these, the texts that they name, and where the next page begins; None: this is the last one.
     """
-    batches, named = from_offset(state.batches, offset), set[int]()
-    count = 0
-    for batch in batches:
+    page: list[StateBatch] = []
+    texts: dict[int, str] = {}
+    for batch in from_offset(state, offset):
         if size <= 0:
-            break
-        count += 1
+            return page, texts, batch.first_offset
+        page.append(batch)
         size -= BATCH_BYTES
         if batch.note is not None:
             places = texts_in(batch.note)
-            size -= NOTE_BYTES + GIVEN_BYTES * len(places) + sum(len(state.texts[new]) for new in {*places} - named)
-            named.update(places)
-    texts = [text if place in named else "" for place, text in enumerate(state.texts)] if named else ()
-    next_offset = batches[count].first_offset if count < len(batches) else None
-    return StateBatches(batches[:count], texts), next_offset
+            size -= NOTE_BYTES + GIVEN_BYTES * len(places) + len(batch.note.transaction_id or "")
+            for place in places:
+                if place not in texts:
+                    texts[place] = table[place]
+                    size -= len(table[place])
+    return page, texts, None
 
 
 def version_of(snapshot_epoch: int, updates: int) -> int:

@@ -62,8 +62,8 @@ async def _whole(
         batches: list[StateBatch] = []
         texts: dict[int, str] = {}
         while page.version == version and page.state_epoch == first_page.state_epoch:
-            batches += page.state.batches
-            texts.update((place, text) for place, text in enumerate(page.state.texts) if text)
+            batches += page.batches
+            texts.update(page.texts)
             if page.next_offset is None:
                 return batches, texts
             page = await _page(share_coordinator, key, leader_epoch, page.next_offset)
