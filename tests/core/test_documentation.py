@@ -1,5 +1,6 @@
 """The documents name everything that exists and nothing else: settings, metrics, calls, make targets, files."""
 
+import ast
 import os
 import re
 import shlex
@@ -166,6 +167,46 @@ def test_every_file_named_in_a_document_exists(document: Path) -> None:
             assert any(PurePosixPath(there).match(path) for there in PATHS), path
         else:
             assert any(f"/{there}".endswith(f"/{path}") for there in PATHS), path
+
+
+def rules() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The rows of docs/rules.md: the rule, and (file, name) for each name that a cell has behind a file."""
+    for part in re.split(r"^## ", (DOCS / "rules.md").read_text(), flags=re.MULTILINE)[1:]:
+        below = re.search(r"^Files below (?:`(.+)`|the root of the repository)\.$", part, re.MULTILINE)
+        assert below is not None, part
+        for line in part.splitlines():
+            if line.startswith("| ") and not line.startswith(("| rule |", "| ---")):
+                rule, place = line.removeprefix("| ").removesuffix(" |").split(" | ")
+                found, file = [], ""
+                for code in re.findall(r"`([^`]+)`", place):
+                    if code.endswith(".py"):
+                        assert file in {"", *(named for named, _ in found)}, f"{file} has no name"
+                        file = f"{below[1] or ''}{code}"
+                    else:
+                        found.append((file, code))
+                assert file in {named for named, _ in found}, f"{file} has no name"
+                yield rule, found
+
+
+def defined(file: str) -> set[str]:
+    """The names that a module defines, and the methods of its classes as `Class.method`."""
+    names: set[str] = set()
+    for node in ast.parse((ROOT / file).read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            methods = (inner for inner in node.body if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef))
+            names |= {node.name, *(f"{node.name}.{method.name}" for method in methods)}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+@pytest.mark.parametrize(("rule", "places"), [*rules()])
+def test_each_rule_names_a_file_and_a_name_that_the_file_defines(rule: str, places: list[tuple[str, str]]) -> None:
+    wrong = [f"{file} {name}" for file, name in places if file not in PATHS or name not in defined(file)]
+    assert not wrong, rule
 
 
 def test_the_picture_equals_the_output_of_its_program() -> None:
