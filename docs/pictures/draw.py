@@ -66,22 +66,26 @@ class Arrow(NamedTuple):
 
 
 SERVICES: Final = (
-    Box(20, 70, 150, 56, "store", "any HTTP client", "curl, SDKs, Python"),
-    Box(240, 70, 170, 56, "service", "gateway", "grants the locks"),
-    Box(480, 70, 180, 56, "service", "group coordinator", "topics, groups, gateways"),
-    Box(720, 70, 180, 56, "service", "share coordinator", "outcomes of records"),
-    Box(20, 176, 150, 46, "store", "Redis", "a copy of the locks"),
-    Box(240, 176, 660, 46, "store", "PostgreSQL", "the log of records, topics and groups, outcomes"),
+    Box(20, 60, 150, 44, "store", "producers", "curl, SDKs, Python"),
+    Box(20, 120, 150, 44, "store", "group: senders", "workers w-1, w-2"),
+    Box(20, 192, 150, 44, "store", "group: statistics", "each record again"),
+    Box(310, 60, 150, 92, "service", "gateway", "grants the locks"),
+    Box(530, 66, 160, 56, "service", "group coordinator", "topics, groups, gateways"),
+    Box(740, 66, 160, 56, "service", "share coordinator", "outcomes, by group"),
+    Box(250, 196, 150, 46, "store", "Redis", "a copy of the locks"),
+    Box(430, 196, 470, 46, "store", "PostgreSQL", "the log of records, topics and groups, outcomes"),
 )
 CALLS: Final = (
-    Arrow("M170 98 H232", "HTTP", 200, 90),
-    Arrow("M410 98 H472"),
-    Arrow("M660 98 H712"),
-    Arrow("M325 70 C325 36 810 36 810 62"),
-    Arrow("M325 126 V168"),
-    Arrow("M570 126 V168"),
-    Arrow("M810 126 V168"),
-    Arrow("M262 126 L177 177"),
+    Arrow("M170 82 H302", "produce", 236, 76),
+    Arrow("M170 138 H302", "fetch, acknowledge", 236, 130),
+    Arrow("M170 214 C230 214 230 148 302 148", "the same", 276, 180),
+    Arrow("M460 94 H522"),
+    Arrow("M690 94 H732"),
+    Arrow("M385 60 C385 18 820 18 820 58", "writes what became of each record", 600, 22),
+    Arrow("M345 152 V188"),
+    Arrow("M440 152 C440 174 480 168 480 188", "append, read", 512, 164),
+    Arrow("M610 122 V188"),
+    Arrow("M820 122 V188"),
 )
 
 STATES: Final = {

@@ -21,7 +21,7 @@ import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import wait_until
-from tests.system.test_readme import PRINTED_URL, blocks, matches, section
+from tests.system.test_readme import PRINTED_URL, TOUR, blocks, matches, section
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -165,9 +165,9 @@ def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_p
         assert letter["headers"]["__dlq.errors.reason"] == "no address: 'to'"
 
 
-def test_the_commands_of_the_command_line_do_what_the_readme_says(stack: Stack) -> None:
+def test_the_commands_of_the_command_line_do_what_the_tour_says(stack: Stack) -> None:
     """Each line is a command. The one with `--follow` ends by Ctrl-C, when it has printed a record."""
-    ((language, block),) = blocks(section("The command line"))
+    ((language, block),) = blocks(section(TOUR, "With the command line"))
     assert language == "sh"
     printed = []
     for line in block.splitlines():
@@ -201,7 +201,7 @@ def test_the_commands_of_the_command_line_do_what_the_readme_says(stack: Stack) 
     assert re.search(r"^\S+ .*\b5$", activity, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["concepts.md", "is-it-for-me.md", "index.md"])
+@pytest.mark.parametrize("page", ["concepts.md", "is-it-for-me.md", "index.md", "promises.md"])
 def test_pages_without_programs_show_no_commands_that_nobody_ran(page: str) -> None:
     assert {language for language, _ in blocks((DOCS / page).read_text())} <= {"text"}
 

@@ -1,4 +1,4 @@
-"""The commands of README.md work, and get the answers it shows."""
+"""The commands of README.md and of docs/tour.md work, and get the answers that the pages show."""
 
 import re
 import shutil
@@ -13,6 +13,7 @@ import pytest
 from sharequeue.stack.stack import Stack
 
 README = Path(__file__).parents[2] / "README.md"
+TOUR = README.parent / "docs" / "tour.md"
 PRINTED_URL = "http://127.0.0.1:8080"
 DEAD_LETTERS = "dlq.billing"
 SEPARATOR = "\x1e"
@@ -31,9 +32,9 @@ json.dump({{"member_id": fetched["member_id"], "acknowledgements": fetched["batc
 """
 
 
-def section(title: str) -> str:
+def section(page: Path, title: str) -> str:
     """The text below a heading of the second level."""
-    return README.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+    return page.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
@@ -41,9 +42,9 @@ def blocks(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def calls(title: str) -> list[tuple[str, str]]:
+def calls(page: Path, title: str) -> list[tuple[str, str]]:
     """The shell blocks of a section with the answer that is shown below each; "" where none is."""
-    found = blocks(section(title))
+    found = blocks(section(page, title))
     commands = [content for language, content in found if language == "sh"]
     answers = [content for language, content in found if language == "json"]
     silent = len(commands) - len(answers)
@@ -69,7 +70,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_first_two_calls_answer_as_shown(stack: Stack) -> None:
     assert shutil.which("curl"), "the first calls need curl: install it to run this test"
-    shown = calls("Start")
+    shown = calls(README, "Start")
     assert len(shown) == 2
     for command, answer in shown:
         done = subprocess.run(
@@ -94,9 +95,9 @@ def wait_for_dead_letter(url: str) -> None:
 
 
 @pytest.mark.usefixtures("path")
-def test_the_readmes_tour_gets_the_answers_it_shows(stack: Stack) -> None:
+def test_the_tour_gets_the_answers_it_shows(stack: Stack) -> None:
     assert shutil.which("curl"), "the tour needs curl: install it to run this test"
-    tour = calls("A tour with curl")
+    tour = calls(TOUR, "With curl")
     assert len(tour) > 8
     commands, (_, *answers) = zip(*tour, strict=True)
     script = f"printf '{SEPARATOR}'\n".join(commands).replace(PRINTED_URL, stack.url)
@@ -120,23 +121,19 @@ def split_before(script: str, text: str) -> tuple[str, str]:
     return script[:at], script[at:]
 
 
-def test_the_client_example_prints_the_output_it_shows(stack: Stack) -> None:
-    outputs = [
-        ["Produced(topic='jobs', partition=0, offset=0)", "1 1", "{('jobs', 0): 1}"],
-        ["committed"],
-    ]
-    for (language, content), shown in zip(blocks(section("The Python client")), outputs, strict=True):
-        assert language == "python"
-        done = subprocess.run(
-            [sys.executable, "-c", content.replace(PRINTED_URL, stack.url)],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-        )
-        assert done.stdout.splitlines() == shown
-        for line in (shown[0], shown[-1]):
-            assert f"# {line}" in content
+def test_the_worker_prints_the_output_it_shows(stack: Stack) -> None:
+    shown = ["Produced(topic='jobs', partition=0, offset=0)", "1 1", "{('jobs', 0): 1}"]
+    ((language, content),) = blocks(section(README, "A worker"))
+    assert language == "python"
+    done = subprocess.run(
+        [sys.executable, "-c", content.replace(PRINTED_URL, stack.url)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert done.stdout.splitlines() == shown
+    assert all(f"# {line}" in content for line in (shown[0], shown[-1]))
 
 
 def test_an_answer_that_differs_is_noticed() -> None:
