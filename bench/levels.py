@@ -63,7 +63,7 @@ class Run(NamedTuple):
 
 
 def median_ratio(without: Sequence[float], with_it: Sequence[float]) -> Ratio:
-    """Compare runs in pairs. The interval is that of the sign test: it assumes nothing about the noise."""
+    """Compare runs in pairs. The interval comes from the sign test: it assumes nothing about the noise."""
     ratios = sorted(b / a for a, b in zip(without, with_it, strict=True))
     outside = max(0, math.floor((len(ratios) - 1.96 * math.sqrt(len(ratios))) / 2))
     return Ratio(median(ratios), ratios[outside], ratios[-1 - outside])

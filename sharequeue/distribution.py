@@ -1,7 +1,7 @@
 """Distributions of measured values, for Prometheus as histograms. Counting a value is one function call without a lock.
 
 A histogram of prometheus_client takes seven calls and two locks for each value, and every request counts several. Here
-one thread alone counts and reads: that of the event loop.
+only the thread of the event loop counts and reads.
 """
 
 from bisect import bisect_left

@@ -43,7 +43,7 @@ class Pace:
     __slots__ = ("_began", "_rest")
 
     def __init__(self, rest: float) -> None:
-        """`rest`: how many times as long as a slice took it rests after it, for MOST_REST_S at most."""
+        """`rest`: pause after a slice for `rest` times its duration, at most MOST_REST_S."""
         self._rest = rest
         self._began = time.perf_counter()
 

@@ -31,7 +31,7 @@ def with_libraries(name: str, packages: tuple[str, ...], home: Path) -> tuple[Pa
     """The program `name` of PATH, or of Debian's packages, unpacked below `home`; and its environment.
 
     Args:
-        packages: that of the program, then those of its libraries.
+        packages: the package of the program, then the packages of its libraries.
     Raises: EngineError: there is neither.
     """
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin")

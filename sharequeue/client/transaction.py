@@ -5,7 +5,7 @@ A commit also settles the records of consumers that were acknowledged with it. U
 block ends ───────────▶ flush ──▶ commit ──▶ committed: `outcome` says when
                           │         └──────▶ refused, or unknown: ApiError
 block raises, or a record failed that nobody has seen, or was appended outside
-                          └───────▶ abort ──▶ the block's exception, or that of the record
+                          └───────▶ abort ──▶ the exception of the block or of the record
 
 A commit that is cancelled may have happened: an abort decides, and is refused if the commit came first.
 """

@@ -500,7 +500,7 @@ def effective(configs: Mapping[str, Config], stored: Mapping[str, str], kafka_de
 
 
 def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False) -> ShareGroupConfig:
-    """The settings of a group in force. The default dead-letter topic is made of the group id."""
+    """The settings of a group in force. The default dead-letter topic is named after the group: `dlq.<group>`."""
     values = group_config_values(group_id, stored, kafka_defaults)
     return ShareGroupConfig(
         record_lock_duration_ms=int(values["share.record.lock.duration.ms"]),

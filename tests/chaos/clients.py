@@ -25,7 +25,7 @@ NAMES: Final = ("topic", "partition", "first_offset", "last_offset", "delivery_c
 
 
 class Answer:
-    """The result of one request. `document` is None without an answer; `outcome` is that of the whole request."""
+    """The result of one request. `document` is None without an answer; `outcome`: of the whole request."""
 
     def __init__(self, span: Span, gateway: str, status: int, document: Any, *, never_sent: bool = False) -> None:
         self.span = span
@@ -82,7 +82,7 @@ class Gateways:
     async def until_answered(
         self, method: str, path: str, body: Any = None, *, done: int | None = None, give_up_s: float = GIVE_UP_S
     ) -> Answer:
-        """Repeat a request until it succeeds. The answer's span is that of all tries.
+        """Repeat a request until it succeeds. The answer's span covers all tries.
 
         `done`: the Kafka code of a repeat whose first try succeeded. Raises: AssertionError.
         """

@@ -1,6 +1,6 @@
 """Every request of a run with its answer, as the checker reads them. No IO.
 
-Times are seconds of one monotonic clock, that of the process which asked: `started_s` before the request was sent,
+Times are seconds by the monotonic clock of the process which asked: `started_s` before the request was sent,
 `ended_s` after its answer came, or the hope of one was given up.
 """
 

@@ -29,7 +29,7 @@ STEPS = {
     "commit": ("log.settlements", "AFTER INSERT", True),
     "forget": ("log.settlements", "BEFORE DELETE", False),
 }
-"""The writes of one request, in order: table, moment, and whether it is that of the COMMIT itself. Between "commit" and
+"""The writes of one request, in order: table, moment, and whether the moment is the COMMIT itself. Between "commit" and
 "forget" the leader writes the state, again at "hold"."""
 DECIDED_FROM = "commit"
 POINTS = [*list(STEPS)[:-1], "apply", "forget", "answer"]

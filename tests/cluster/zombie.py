@@ -73,7 +73,7 @@ class Zombie:
         return self.said("cannot load share-partition")
 
     def said(self, message: str) -> int:
-        """How often its log says that of the group."""
+        """How often its log has a message about the group."""
         lines = map(json.loads, self.gateway._log_file.read_text().splitlines())
         return sum(line["message"] == message and line["group_id"] == self._name for line in lines)
 

@@ -1,7 +1,7 @@
 """A name server that knows no name, for the containers of our own engine.
 
-The engine knows the names of containers that run, and asks a name server for all others: that of a container that is
-gone too. This machine's is out of reach of the containers, and Debian's engine leaves the question without an answer:
+The engine knows the names of containers that run, and asks a name server for all others, also for containers that are
+gone. This machine's is out of reach of the containers, and Debian's engine leaves the question without an answer:
 each lookup would wait 10 s, and those behind it in the same process too.
 """
 

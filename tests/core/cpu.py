@@ -1,4 +1,4 @@
-"""The CPU of pure work beside that of a control in the same run: a busy machine slows both."""
+"""The CPU of pure work beside a control in the same run: a busy machine slows both."""
 
 import time
 from collections.abc import Callable

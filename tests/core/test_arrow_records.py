@@ -77,7 +77,7 @@ COMPRESSION = st.sampled_from([None, "lz4"])
 
 @st.composite
 def rows(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """The body of produceArrow with some records, in batches, and that of produceRecords with the same."""
+    """The bodies of produceArrow, in batches, and of produceRecords with the same records."""
     count = draw(st.integers(1, 6))
 
     def column(entries: Any) -> list[Any]:

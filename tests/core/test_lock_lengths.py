@@ -1,4 +1,4 @@
-"""A lock has a length of its own: that of its group, or that of the fetch that acquired it."""
+"""A lock has a length of its own: from its group's setting, or from the fetch that acquired it."""
 
 from sharequeue_gateway.share_partition.machine import RestoredLock
 

@@ -280,7 +280,7 @@ def test_lg_005_lag_counts_from_an_altered_offset(gateway: Gateway, name: str) -
 
 
 def test_lg_009_accepted_records_behind_the_start_offset_are_not_lag(gateway: Gateway, name: str) -> None:
-    """The stored start is that of the last write, 0, with ten finished behind it."""
+    """The stored start comes from the last write: 0, with ten finished behind it."""
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name)
     assert gateway.settle(name, name, 0, 9, "accept") == "applied"

@@ -189,7 +189,7 @@ FREE_TEXTS = re.compile(
     r"|/UpdateShareGroupConfigRequest/properties/config/additionalProperties"
     r"|Record-Key|Client-Id"
 )
-"""Whose only bound is that of the whole request."""
+"""Fields that only the size of the whole request bounds."""
 
 
 def test_requests_and_parameters_have_bounds(document: Json) -> None:
@@ -240,7 +240,7 @@ def bodies(document: Json) -> Iterator[tuple[str, str, Json]]:
 
 
 def resolved(schema: Json, schemas: Json) -> Json:
-    """A schema without what it may be besides: the first of several, the one that is referred to."""
+    """Resolve `$ref` and `anyOf`: return the first alternative."""
     while "$ref" in schema or "anyOf" in schema:
         schema = schemas[schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema["anyOf"][0]
     return schema

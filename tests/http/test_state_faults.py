@@ -159,7 +159,7 @@ def test_a_batch_that_cannot_be_decoded_is_named_and_stepped_over(gateway: Gatew
 
 
 def test_in_flight_names_share_partitions_that_cannot_be_read(gateway: Gateway, database: str, name: str) -> None:
-    """Otherwise a partition that nobody can be served from looks like one of which nothing is in flight."""
+    """Otherwise a partition that cannot be served looks like one with nothing in flight."""
     gateway.produce_batches(name, 3)
     initialised(gateway, name)
     with refused_state_writes(database, name):  # reading a state raises its leader epoch

@@ -1,7 +1,7 @@
 """What a run of Spark costs as it goes on: CPU seconds and memory of all processes, by how many records are committed.
 
-A thread looks several times a second. CPU is that of all processes below this one, with those that have ended: where
-their parent waits for them, the kernel adds theirs to its own. What the looking itself costs is left out.
+A thread looks several times a second. CPU counts all processes below this one, also processes that have ended: if
+their parent waits for them, the kernel adds their CPU to its own. What the looking itself costs is left out.
 """
 
 import contextlib

@@ -164,7 +164,7 @@ def test_a_start_behind_the_end_is_refused(found: Found) -> None:
 
 
 def test_a_log_whose_unread_records_were_deleted_fails_the_query(found: Found) -> None:
-    """The checkpoint is that of the run that was killed. With failOnDataLoss=false it continues, and counts."""
+    """The checkpoint comes from the run that was killed. With failOnDataLoss=false it continues, and counts."""
     expected = f"{NAME}-log-a-0: the offsets 50 to 79 were deleted before they were read; set failOnDataLoss=false"
     assert expected in found.results["deleted"]
     assert found.results["read by pattern"]["a"] == [*range(50), *range(80, 100)]

@@ -111,7 +111,7 @@ async def test_schemas_of_another_version_are_refused_and_not_changed(
     empty_database: str, chain: str, revision: str
 ) -> None:
     """Those of a development version had numbers; those of a later version have names that this one does not know.
-    No schema is made before the refusal, not that of another chain either."""
+    No schema is made before the refusal, also none of another chain."""
     for statement in (
         f"CREATE SCHEMA {chain}",
         f"CREATE TABLE {chain}.schema_version (version_num varchar(32) PRIMARY KEY)",

@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def environment(stack: Stack) -> dict[str, str]:
-    """`sharequeue` is that of this Python, and its gateway the stack's."""
+    """`sharequeue` runs with this Python, against the gateway of the stack."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "SHAREQUEUE_URL": stack.url}
 

@@ -20,7 +20,7 @@ PARTITION_LOAD_SECONDS = Histogram(
 )
 FETCH_RATIO = Histogram(
     "sharequeue_request_topic_partitions_fetch_ratio",
-    "Percent of a fetch's partitions that it acquired from (RequestTopicPartitionsFetchRatio).",
+    "Percentage of the named partitions from which a fetch got records (RequestTopicPartitionsFetchRatio).",
     (0, 10, 25, 50, 75, 90, 100),
 )
 ACQUIRE_SECONDS = Histogram(

@@ -32,7 +32,7 @@ class Example:
     body: Any = None
     """JSON, or bytes for a raw body."""
     status: int | None = None
-    """Of the answer, if it is not that of the call."""
+    """The status of the answer, if it is not the call's usual one."""
     eventual: bool = False
     """Whether the answer may come only after a while, as gateways write counts and dead letters in the background."""
 

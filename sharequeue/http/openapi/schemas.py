@@ -4,7 +4,7 @@
 - A field has no `default`, since generators take it for one that is always there. Its description says the default, or
   when an answer leaves the field out.
 - A word that has a title becomes a component of that name.
-- Every integer has a range: its own or that of its format. Every list has a bound: its own, or as many entries as an
+- Every integer has a range: its own, or its format's. Every list has a bound: its own, or as many entries as an
   int32 counts.
 """
 

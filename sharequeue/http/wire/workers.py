@@ -25,7 +25,7 @@ from sharequeue.http.wire.connection_exchange import ConnectionExchange
 MOST_IDLE: Final = 64
 
 Served = Callable[[ConnectionExchange, "asyncio.Task[None]", BaseException | None], None]
-"""Called when the work for a request has ended, with or without its answer: with its task, and what it failed with."""
+"""Called when a handler ends, answered or not. Arguments: the exchange, its task, and its exception or None."""
 
 
 class Workers:

@@ -59,7 +59,7 @@ READYZ = Api(
     "/readyz",
     "Whether the service can do its work, and which dependency is missing; 503 if another one can do it.",
     description="It answers within a second, even if a dependency hangs. A gateway answers 503 only while it stops, or "
-    "if another gateway has what it lacks. So if all lose a dependency together, all stay in the load balancer. After a "
+    "if it lacks a store that another gateway can reach. So if all lose a dependency together, all stay in the load balancer. After a "
     "failed write, PostgreSQL counts as missing until a write succeeds.",
     request=ReadinessQuery,
     response=Readiness,

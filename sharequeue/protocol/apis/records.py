@@ -48,8 +48,8 @@ PRODUCE_ARROW = Api(
     "POST",
     "/v1/topics/{topic}/records/arrow",
     "Append records that are rows of an Arrow stream, all or none; answered when they are durable.",
-    description="As produceRecords, for many records: their cost is that of their bytes. Columns: `value` (string or binary; "
-    "null is a tombstone), and optionally `key` (string or binary), `value_is_json` (bool; true: `value` is JSON, kept byte "
+    description="Like produceRecords, for bulk: the cost depends on bytes, not on the number of records. Columns: `value` "
+    "(string or binary; null is a tombstone), and optionally `key` (string or binary), `value_is_json` (bool; true: `value` is JSON, kept byte "
     "for byte), `headers` (map of string to string), `partition` and `timestamp_ms` (integers). A string becomes "
     "`key` or `value` of a JSON record, and a binary `key_base64` or `value_base64`. One request has 1 to 10,000 rows. "
     "Its buffers may be compressed with LZ4, and after decompression have at most `max_request_bytes`.",

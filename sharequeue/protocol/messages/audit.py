@@ -144,7 +144,7 @@ class StateAnswer(Response):
 class AuditedState(Response):
     """A share-partition: its stored rows, the answer of its share coordinator, and the ends of its log.
 
-    Without `topic` there is no such topic, or no such partition of it.
+    If `topic` is missing, the topic or the partition does not exist.
     """
 
     group_id: str

@@ -34,7 +34,7 @@ from sharequeue.protocol.types import (
 
 
 def at_most(entries: int) -> Meta:
-    """The bound of a list in an answer. The document shows it; the service keeps it by what it answers."""
+    """Bound a list in an answer. The OpenAPI document shows the bound; nothing checks it, as no answer has more."""
     return Meta(extra_json_schema={"maxItems": entries})
 
 

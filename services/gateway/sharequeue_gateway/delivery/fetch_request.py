@@ -23,7 +23,7 @@ class FetchLimits(msgspec.Struct, frozen=True):
     acquire_mode: AcquireMode
     deadline_ms: int
     lock_duration_ms: int | None = None
-    """The length of the locks; None: that of the group."""
+    """The length of the locks; None: as the group's setting says."""
     look_at_ends: bool = True
     """Read the log ends before an empty answer: another gateway may have appended just now."""
 

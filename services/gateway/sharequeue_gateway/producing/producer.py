@@ -38,7 +38,7 @@ Places = list[list[int]] | None
 
 
 class Prepared(NamedTuple):
-    """The appends of records for one topic. `body`: makes that of a ProduceResponse from their base offsets."""
+    """The appends of records for one topic. `body`: makes the body of a ProduceResponse from their base offsets."""
 
     topic: KnownTopic
     appends: list[PartitionAppend]

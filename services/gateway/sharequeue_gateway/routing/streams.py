@@ -122,7 +122,7 @@ class Streams:
                 self._disconnected(stream, waiting)
 
     def _connect(self, waiting: WaitingFetch, opening: Opening) -> tuple[Stream, int | None]:
-        """Make a connection that of the member's stream. Returns: the stream, and the last position that
+        """Give a connection to the member's stream. Returns: the stream, and the last position that
         the client has; None: it has none."""
         group_id, member_id, last = opening.group_id, opening.member_id, opening.last
         stream = self._streams.get((group_id, member_id))

@@ -65,7 +65,7 @@ class Acquisition:
         now_ms: int,
         lock_duration_ms: int | None = None,
     ) -> None:
-        """`lock_duration_ms`: the length of the locks; None: that of the group."""
+        """`lock_duration_ms`: the length of the locks; None: as the group's setting says."""
         self._window = window
         self._member_id = member_id
         self._mode = mode

@@ -35,7 +35,7 @@ class Reasons:
 
     def history(self, earlier: tuple[GivenReason, ...], reason: GivenReason | None = None) -> tuple[GivenReason, ...]:
         """The reasons of earlier deliveries, the oldest first.
-        `reason`: that of the last one of them, if it is a further one."""
+        `reason`: the reason of the newest delivery, if `earlier` does not have it yet."""
         if reason is not None:
             earlier = with_reason(earlier, reason)
         if not earlier:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 PRUNING_SHARD: Final = 0
 """The owner of this shard prunes the rows of all shards."""
 ROUNDS_PER_SWEEP: Final = 20
-"""One round in so many, beginning with the first, is a sweep, which reads whole tables."""
+"""Every twentieth round, and the first, is a sweep: it reads whole tables."""
 KEYS_PER_READ: Final = 2000
 KEYS_PER_REMOVAL: Final = 20_000
 NOT_SERVED: Final = {error.error.kafka_code for error in (CoordinatorLoadInProgress, NotCoordinator)}

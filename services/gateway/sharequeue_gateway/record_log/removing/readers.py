@@ -73,7 +73,7 @@ class Beginning(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A share-partition that may hand out records. `floor`: that of its row. `log_end_offset`: -1 if the partition is
+    """A share-partition that may hand out records. `floor`: as its row has it. `log_end_offset`: -1 if the partition is
     deleted."""
 
     start_offset: int

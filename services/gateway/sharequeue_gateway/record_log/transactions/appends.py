@@ -108,7 +108,7 @@ class Settles:
     async def lock(
         self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool
     ) -> dict[TopicIdPartition, Bounds] | None:
-        """Commit the transaction within that of the append, lock the partitions, and read their bounds.
+        """Commit the transaction within the append's own, lock the partitions, and read their bounds.
 
         Raises: also ConcurrentTransactions: another client has written to it.
         """

@@ -1,4 +1,4 @@
-"""The SQL that begins transactions, and that of transactional ids: the epoch, the owner and the last note of each.
+"""The SQL that begins transactions and keeps transactional ids: the epoch, the owner and the last note of each.
 
 A new producer raises the epoch under the lock of the row, so the earlier ones are refused from then on.
 """
@@ -113,7 +113,7 @@ async def begin(
 async def begin_part(
     connection: Connection, transaction_id: str, whole: Transaction, most_open: int
 ) -> tuple[int, int] | None:
-    """Begin a part of a transaction whose row is locked. Its time passes with that of the whole.
+    """Begin a part of a transaction whose row is locked. It has the deadline of the whole.
     Returns: as `begin`."""
     row = await connection.fetchrow(
         f"""INSERT INTO log.transactions (transaction_id, principal, timeout_ms, deadline, part_of)

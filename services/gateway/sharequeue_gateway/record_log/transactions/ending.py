@@ -6,7 +6,7 @@ call runs again: it waits for the backend that may still run the first try,
 and finds the outcome or ends the transaction.
 
 A commit ends the parts that it names in the same database transaction. The other parts, and all parts of a transaction
-that is aborted, are aborted after it, one by one. If that fails, their time passes with that of the whole.
+that is aborted, are aborted after it, one by one. If that fails, the deadline of the whole ends them.
 
 An end of many partitions is paced: it writes its markers in pieces, one statement each, and rests between them. So it
 takes a part of the time of the database and of the event loop, and appends to other partitions do not wait for it.

@@ -103,7 +103,7 @@ class Transaction(NamedTuple):
 
 
 def end_answer(wish: Wish, transaction_id: str, found: Transaction | None, settled: bytes | None = None) -> Transaction:
-    """The answer to a call that ends a transaction. `found`: what is durable after the call has done what it could.
+    """The answer to a call that ends a transaction. `found`: the transaction as stored after the call.
 
     Args:
         settled: the digest of the acknowledgements of a commit.

@@ -67,7 +67,7 @@ DEFAULTS: Final = TransactionOptions()
 class NewTransaction(NamedTuple):
     """`producer_epoch`: of a producer that has begun before; None: a new one, which ends what is open and fences it.
 
-    `part_of`: the open transaction that the new one is a part of; its time is that of the whole. `durable`: as in
+    `part_of`: the open transaction that the new one is a part of; it has the same deadline. `durable`: as in
     `begin_store.begin`.
     """
 
@@ -203,7 +203,7 @@ class PostgresTransactions:
     async def append(
         self, transaction_id: str, appends: Sequence[PartitionAppend], key: IdempotencyKey | None = None
     ) -> AppendResult:
-        """Append records to an open transaction, which is that of each of these appends.
+        """Append records to an open transaction, which each of these appends names.
 
         Raises: as `Appender.append`; InvalidTxnState, ProducerFenced, TransactionalIdNotFound: it is not open;
             TooLarge: it would have too many bytes or partitions.
