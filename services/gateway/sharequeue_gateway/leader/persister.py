@@ -242,7 +242,7 @@ class Persister:
             if key in self._on_their_way or self._share_coordinator.owner_url(key) != url:
                 left.append(pending)
                 continue
-            size += 256 + 96 * len(write.state.batches) + sum(len(text.encode()) for text in write.state.texts)
+            size += 256 + 96 * len(write.state.batches) + len("".join(write.state.texts).encode())
             if (size > MOST_BYTES and taken) or len(taken) == MOST_WRITES:
                 left += self._gathered[index:]
                 break
