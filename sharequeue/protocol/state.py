@@ -1,9 +1,9 @@
-"""The state of a share-partition: one shape for what a leader writes, what a row stores, and what a read answers. Pure.
+"""The state of a share-partition: one shape for what a leader writes, what a row stores and what a read answers. Pure.
 
     gateway  ──── write: StateBatches ───▶  share coordinator  ── row: StateBatches ──▶  PostgreSQL
-             ◀─── read: StateBatches ────   combines them
+             ◀─── read: a page of it ────   combines them
 
-Each batch is an array, in JSON between the services and in msgpack in a row. A field is declared here and nowhere else:
+Each batch is an array, in JSON between the services and in msgpack in a row. Each field is declared here:
 
 | field | place in the array | lives until |
 | --- | --- | --- |

@@ -196,3 +196,16 @@ def test_a_snapshot_is_due_by_updates_and_by_bytes() -> None:
         True,
     ]
     assert snapshot_due(structs.replace(large, updates=MOST_UPDATES), 500)
+
+
+def test_with_kafkas_defaults_the_number_of_updates_decides_alone() -> None:
+    batches = [StateBatch(2 * n, 2 * n, 2, 1) for n in range(5 * BATCHES_PER_ROW)]
+    rows = stored(Row(kind=SNAPSHOT, start_offset=0, batches=batches))
+    rows += [
+        LoadedRow(100 + n, UPDATE, encode_row(Row(kind=UPDATE, delivery_complete_count=n))[1][0]) for n in range(3)
+    ]
+    found = {sized: state_of(LoadedKey(1, rows), 3, sized=sized) for sized in (True, False)}
+    assert {sized: state is not None and snapshot_due(state, 3) for sized, state in found.items()} == {
+        True: False,
+        False: True,
+    }
