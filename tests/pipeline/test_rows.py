@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
-from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import sink_options
 from sharequeue_pipeline.sink import rows
 from sharequeue_pipeline.sink.rows import Rows, chunks
+from sharequeue_pipeline.source.schema import arrow_schema
 
 TEXT = spark.StringType()
 MAP = spark.MapType(TEXT, TEXT)

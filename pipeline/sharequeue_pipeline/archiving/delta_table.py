@@ -20,11 +20,10 @@ from pyspark.sql import types as spark
 
 from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.archiving.table_files import DATE, TOMBSTONE, TableFile, TableTask
-from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.schema import value_type
+from sharequeue_pipeline.source.schema import arrow_schema, value_type
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

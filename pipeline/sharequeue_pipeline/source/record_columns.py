@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
-from sharequeue_pipeline.arrow_schema import arrow_schema
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.registry import registry_values
 from sharequeue_pipeline.registry.wire_format import Malformed as MalformedValue
+from sharequeue_pipeline.source.schema import arrow_schema
 
 Malformed = dict[int, str]
 """What does not fit its schema, by the place of the record in its batch."""

@@ -1,12 +1,14 @@
-"""The columns of the source, and the types of values in them."""
+"""The columns of the source as DDL and as an Arrow schema, and the types of values in them."""
 
-from typing import Final
+from typing import Any, Final
 
+import pyspark
 from pyspark.sql import types as spark
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.registry import registry_values
+from sharequeue_pipeline.spark_version import NAMED_TIME_ZONE, reaches
 
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "delivery_count")
 
@@ -31,3 +33,12 @@ def check_columns(schema: spark.StructType) -> None:
         raise PipelineError(
             f"the columns are {', '.join(COLUMNS)}: leave out .schema(…), and give JSON its type with from_json"
         )
+
+
+def arrow_schema(schema: spark.StructType) -> Any:
+    """The `pyarrow.Schema` of rows of Spark, with times in UTC. Each version has its own way to ask for that."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - the start of a query needs no Arrow
+
+    if reaches(pyspark.__version__, NAMED_TIME_ZONE):
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
