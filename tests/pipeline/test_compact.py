@@ -198,13 +198,12 @@ def test_a_batch_replaced_by_another_run_is_refused(jobs: Jobs, gateway: Gateway
     assert [offset for offset, _, _ in left(gateway, name)] == [2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("records", [0, 1])
-def test_a_log_without_removable_records_stays(jobs: Jobs, gateway: Gateway, name: str, records: int) -> None:
-    gateway.create_topic(name, cleanup_policy="compact")
-    for _ in range(records):
-        produce(gateway, name, ("a", 1))
-    report = jobs.done("compact", name)["partitions"][0]
-    assert (report["records"], report["superseded"]) == (0, 0)
+def test_a_log_without_removable_records_stays(jobs: Jobs, gateway: Gateway, name: str) -> None:
+    """One partition has no record, the other one has one."""
+    gateway.create_topic(name, 2, cleanup_policy="compact")
+    gateway.produce(name, 1, key="a", partition=1)
+    for report in jobs.done("compact", name)["partitions"]:
+        assert (report["records"], report["superseded"]) == (0, 0)
 
 
 def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str) -> None:
