@@ -17,7 +17,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack
 
 WORKERS: Final = 10
-AT_ONCE: Final = 2000
+AT_ONCE: Final = 1000
 HOUR_MS: Final = 3_600_000
 PRUNE_MS: Final = 2000
 """How often the share coordinator removes rows: so often that each turn pays for its own."""
