@@ -43,6 +43,7 @@ class Restoring:
         self._texts = texts
         self._now_ms = now_ms
         self._given: dict[Given, GivenReason] = {}
+        self._histories: dict[tuple[tuple[Given, ...], GivenReason | None], tuple[GivenReason, ...]] = {}
         self._deadlines: list[tuple[int, int, int]] = []
 
     def restore(self, batches: Sequence[StateBatch], locks: Sequence[RestoredLock]) -> Iterator[None]:
@@ -122,8 +123,7 @@ class Restoring:
         if run.state not in TERMINAL:
             run.forgiven = max(run.forgiven, note.forgiven)
             if note.earlier or not last:
-                earlier = tuple(map(self._reason, note.earlier))
-                run.earlier = self._window.reasons.history(earlier, None if last else reason)
+                run.earlier = self._history(note.earlier, None if last else reason)
         if last:
             run.reason = reason
             run.released = reason is not None  # a lock that ends has none
@@ -139,6 +139,14 @@ class Restoring:
             if given.text not in self._texts:
                 raise InvalidState(f"the persisted state cannot be read: it has no text {given.text}")
             found = self._given[given] = self._window.reasons.given(Reason(self._texts[given.text]), given.at_ms)
+        return found
+
+    def _history(self, earlier: tuple[Given, ...], reason: GivenReason | None) -> tuple[GivenReason, ...]:
+        """The reasons of earlier deliveries in memory. `reason`: of the newest delivery, if `earlier` lacks it."""
+        found = self._histories.get((earlier, reason))
+        if found is None:
+            given = tuple(map(self._reason, earlier))
+            found = self._histories[earlier, reason] = self._window.reasons.history(given, reason)
         return found
 
     def _delay(self, run: Run, available_at_ms: int) -> None:
@@ -221,6 +229,11 @@ def _pieces(batches: Sequence[StateBatch], locks: Sequence[RestoredLock], start_
             checked, expected = at_batch, batch.last_offset + 1
             if batch.first_offset > end:
                 begin, end = batch.first_offset, _in_flight_end(batches, at_batch)
+            if lock is None or batch.last_offset < lock.first_offset:  # as most of a large state
+                yield batch.first_offset, batch.last_offset, batch, None, begin, end
+                at = expected
+                at_batch += 1
+                continue
         first_of_batch = MAX_INT64 + 1 if batch is None else batch.first_offset
         first_of_lock = MAX_INT64 + 1 if lock is None else lock.first_offset
         at = max(at, min(first_of_batch, first_of_lock))
