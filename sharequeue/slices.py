@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Final
 
-SLICE_S: Final = 0.01
+SLICE_S: Final = 0.005
 """The length of a slice in seconds."""
 MOST_REST_S: Final = 0.02
 """The longest rest: a slice that waited for something else took long for another reason."""

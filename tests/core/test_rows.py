@@ -191,7 +191,7 @@ def test_a_snapshot_is_due_by_updates_and_by_bytes() -> None:
     small = KeyState(snapshot_bytes=SMALL_BYTES)
     assert [snapshot_due(structs.replace(small, updates=updates), 500) for updates in (499, 500)] == [False, True]
     large = KeyState(snapshot_bytes=MIB, updates=600)
-    assert [snapshot_due(structs.replace(large, update_bytes=size), 500) for size in (MIB // 2 - 1, MIB // 2)] == [
+    assert [snapshot_due(structs.replace(large, update_bytes=size), 500) for size in (MIB - 1, MIB)] == [
         False,
         True,
     ]

@@ -50,7 +50,11 @@ MUTANTS = [
             "*(_encode(Row(kind=PART, batches=chunk)) for chunk in chunks[1:])",
             "",
         ),
-        ("a snapshot waits for half the bytes of the last one", "2 * state.update_bytes >=", "state.update_bytes >="),
+        (
+            "a snapshot waits for the bytes of the last one",
+            "return state.update_bytes >= state",
+            "return 2 * state.update_bytes >= state",
+        ),
         ("many updates are not replayed for long", " or state.updates >= MOST_UPDATES", ""),
         (
             "texts of updates join those of the state",

@@ -21,7 +21,7 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     """The port to bind; 0 takes any free one."""
     snapshot_update_records_per_snapshot: Annotated[int, Meta(ge=0, le=500)] = 500
     """After this many updates of a share-partition, a snapshot is due. If the last snapshot has more than 16 KiB, the
-    updates must also have half its bytes, or be 4,000. Kafka:
+    updates must also have its bytes, or be 8,000. Kafka:
     share.coordinator.snapshot.update.records.per.snapshot."""
     kafka_defaults: bool = False
     """True: only the number of updates decides when a snapshot is due."""
