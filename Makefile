@@ -41,12 +41,14 @@ pipeline = tests/pipeline
 processes = tests/system tests/packages tests/traces
 cluster = tests/cluster tests/chaos
 hostile = tests/hostile
-slow = $(addprefix tests/storage/test_,large_ends.py large_snapshots.py many_begins.py many_locks.py migrations.py paged_reads.py query_plans.py \
-	readers_interleaved.py redis_away.py retaining.py share_state_faults.py silent_postgres.py transaction_model.py transaction_parts.py \
-	transaction_plans.py transaction_races.py transactions.py wide_topics.py) \
-	$(addprefix tests/http/test_,backlog_metrics.py client_losses.py client_membership.py coordinators.py fair_turns.py group_faults.py \
-	isolation_levels.py limits.py metrics.py other_systems.py readers.py state_faults.py wide_topics.py) \
-	$(addprefix tests/http/cli/test_,consuming.py producing.py transactions.py)
+slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py key_partitions.py large_ends.py large_snapshots.py last_stable_offset.py \
+	many_begins.py many_locks.py migrations.py open_dead_letters.py ownership.py paged_reads.py query_plans.py \
+	readers_interleaved.py redis_away.py retaining.py share_state_faults.py silent_postgres.py transaction_model.py \
+	transaction_parts.py transaction_plans.py transaction_races.py transactions.py wide_topics.py) \
+	$(addprefix tests/http/test_,backlog_metrics.py client_losses.py client_membership.py coordinators.py crowding.py fair_turns.py group_faults.py \
+	in_flight_pages.py isolation_levels.py limits.py lock_lengths.py metrics.py other_systems.py readers.py reading_on.py \
+	share_partition_limit.py state_faults.py streams.py wide_topics.py) \
+	$(addprefix tests/http/cli/test_,consuming.py group_administration.py producing.py transactions.py)
 SHARDS ?= pipeline processes cluster hostile slow
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
