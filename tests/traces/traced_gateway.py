@@ -28,6 +28,8 @@ PACKAGES = {
 METHODS = (b"GET ", b"POST ")
 RUN = ("sharequeue_gateway/__main__.py", "sharequeue/service/service.py", "sharequeue/http/wire/workers.py")
 """What runs the service, and the loop of a task that answers one request after another."""
+BETWEEN = ("sharequeue/service/garbage.py",)
+"""What runs by time between the turns of the loop: on a busy machine it is in every trace."""
 WRAPPERS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")
 
 
@@ -37,7 +39,8 @@ def place_of(code: CodeType) -> str:
         return ""
     for package, folder in PACKAGES.items():
         if code.co_filename.startswith(folder):
-            return f"{package}/{code.co_filename.removeprefix(folder)}"
+            place = f"{package}/{code.co_filename.removeprefix(folder)}"
+            return "" if place in BETWEEN else place
     return ""
 
 
