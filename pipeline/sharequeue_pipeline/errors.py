@@ -3,23 +3,39 @@
 import os
 
 from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.messages.problems import ProducedBatch
 
 
 class PipelineError(Exception):
-    """A fault that the user can mend; the text says how. Spark shows it without a Python traceback."""
+    """A fault that the user can mend; the text says how. Spark shows it without a Python traceback.
+
+    `code`: Kafka's name of the error that the gateway answered, "" for other faults.
+    """
 
     __module__ = "sharequeue"  # what Spark shows before the text
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, code: str = "") -> None:
         super().__init__(" ".join(text.split()))
+        self.code = code
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # Spark's worker reads it when it reports the fault, and then ends
+
+
+class KeyUsed(PipelineError):
+    """Another request has used the idempotency key. `batches`: where its records were appended."""
+
+    def __init__(self, text: str, code: str, batches: list[ProducedBatch]) -> None:
+        super().__init__(text, code)
+        self.batches = batches
 
 
 def refused(error: ApiError, url: str) -> PipelineError:
     """A gateway's problem document, or a failure to reach the gateway, as one line."""
+    code = error.error.code
     if error.status in (401, 403):
-        return PipelineError(f"the gateway at {url} refuses the token: {error.detail}")
-    return PipelineError(f"{error.error.code}: {error.detail}")
+        return PipelineError(f"the gateway at {url} refuses the token: {error.detail}", code)
+    text = f"{code}: {error.detail}"
+    first = [] if error.problem is None else error.problem.first_batches
+    return KeyUsed(text, code, first) if first else PipelineError(text, code)
 
 
 def data_loss(topic: str, partition: int, first_offset: int, last_offset: int) -> PipelineError:

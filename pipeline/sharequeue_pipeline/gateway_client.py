@@ -6,10 +6,10 @@ repeated after its answer was lost: a produce request has a key. `group_client` 
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -20,9 +20,8 @@ from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.compaction import ListRecordBatchesQuery, RecordBatchList, RecordBatchListing
 from sharequeue.protocol.messages.fields import IsolationLevel
-from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import MAX_RECORDS_READ, ReadRecordsQuery
-from sharequeue.protocol.messages.topics import ListTopicsQuery, TopicDescription, TopicList
+from sharequeue.protocol.messages.topics import ListTopicsQuery, TopicDescription
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
     BegunTransaction,
@@ -34,6 +33,8 @@ from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
 PRODUCE_ARROW: Final = replace(apis.PRODUCE_ARROW, idempotent=True)
@@ -50,14 +51,6 @@ FIRST_TRY_S: Final = 10.0
 """How long a first call tries to reach the gateway, before it reports that there is none."""
 
 
-class KeyUsed(PipelineError):
-    """Another request has used the idempotency key. `batches`: where its records were appended."""
-
-    def __init__(self, text: str, batches: list[ProducedBatch]) -> None:
-        super().__init__(text)
-        self.batches = batches
-
-
 class GatewayClient:
     """A client of one gateway.
 
@@ -66,8 +59,7 @@ class GatewayClient:
 
     def __init__(self, options: GatewayOptions) -> None:
         self._options = options
-        self._client = Client(options.url, deadline_s=options.timeout_ms / 1000)
-        self._headers = {} if options.token is None else {"Authorization": f"Bearer {options.token}"}
+        self._client = Client(options.url, cluster_token=options.token, deadline_s=options.timeout_ms / 1000)
         self._loop = asyncio.new_event_loop()
 
     def close(self) -> None:
@@ -81,29 +73,45 @@ class GatewayClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _exchange(
-        self, api: Api, request: Any = None, headers: dict[str, str] | None = None, wait_s: float = 0.0, **path: Any
-    ) -> bytes:
-        body, _ = self._loop.run_until_complete(
-            self._client.relay(
-                api,
-                request,
-                path=path,
-                headers={**self._headers, **(headers or {})},
-                deadline_s=self._options.timeout_ms / 1000 + wait_s,
-            )
-        )
-        return body
-
-    def _call(self, api: Api, request: Any = None, wait_s: float = 0.0, **path: Any) -> Any:
-        return decoder_of(api.response).decode(self._exchange(api, request, None, wait_s, **path))
-
-    def ask(self, api: Api, request: Any = None, **path: Any) -> Any:
-        """Make a call that has no method of its own here. Returns: the decoded response."""
+    def _wait_for(self, answer: Coroutine[Any, Any, T]) -> T:
+        """Run a call of the client. Raises: PipelineError: its fault, as one line."""
         try:
-            return self._call(api, request, **path)
+            return self._loop.run_until_complete(answer)
         except ApiError as error:
             raise refused(error, self._options.url) from None
+
+    def _exchange(
+        self,
+        api: Api,
+        request: Any = None,
+        headers: dict[str, str] | None = None,
+        *,
+        wait_s: float = 0.0,
+        first_try: bool = False,
+        **path: Any,
+    ) -> bytes:
+        """Make a call. Returns: the undecoded answer.
+
+        `wait_s`: how long the gateway may wait before it answers. `first_try`: give up after `FIRST_TRY_S` if there is
+        no gateway.
+        """
+        deadline_s = self._options.timeout_ms / 1000 + wait_s
+        if first_try:
+            deadline_s = min(deadline_s, FIRST_TRY_S)
+        return self._wait_for(self._client.relay(api, request, path=path, headers=headers, deadline_s=deadline_s))[0]
+
+    def ask(self, api: Api, request: Any = None, **options: Any) -> Any:
+        """Make a call; the options are those of `_exchange` and its path. Returns: the decoded response."""
+        return decoder_of(api.response).decode(self._exchange(api, request, **options))
+
+    def list_pages(self, api: Api, query: Any, **options: Any) -> Iterator[Any]:
+        """Make a list call, page after page, as `ask`. `query`: of the first page. Returns: the pages."""
+        while True:
+            page = self.ask(api, query, **options)
+            yield page
+            if page.next_page_token is None:
+                return
+            query = msgspec.structs.replace(query, page_token=page.next_page_token)
 
     def describe(self, topic: str, *, first_try: bool = False) -> TopicDescription:
         """A topic's partitions and offsets. `first_try`: give up after `FIRST_TRY_S` if there is no gateway."""
@@ -114,28 +122,18 @@ class GatewayClient:
 
     def find(self, topic: str, *, first_try: bool = False) -> TopicDescription | None:
         """The same. Returns: None if there is no such topic."""
-        wait_s = min(0.0, FIRST_TRY_S - self._options.timeout_ms / 1000) if first_try else 0.0
         try:
-            described: TopicDescription = self._call(apis.DESCRIBE_TOPIC, wait_s=wait_s, topic=topic)
-        except ApiError as error:
-            if error.error.code == "UNKNOWN_TOPIC_OR_PARTITION":
+            described: TopicDescription = self.ask(apis.DESCRIBE_TOPIC, topic=topic, first_try=first_try)
+        except PipelineError as fault:
+            if fault.code == "UNKNOWN_TOPIC_OR_PARTITION":
                 return None
-            raise refused(error, self._options.url) from None
+            raise
         return described
 
     def topic_names(self, *, first_try: bool = False) -> Iterator[str]:
         """The names of all topics. `first_try`: as for `describe`."""
-        wait_s = min(0.0, FIRST_TRY_S - self._options.timeout_ms / 1000) if first_try else 0.0
-        query = ListTopicsQuery()
-        while True:
-            try:
-                page: TopicList = self._call(apis.LIST_TOPICS, query, wait_s)
-            except ApiError as error:
-                raise refused(error, self._options.url) from None
+        for page in self.list_pages(apis.LIST_TOPICS, ListTopicsQuery(), first_try=first_try):
             yield from (topic.name for topic in page.topics)
-            if page.next_page_token is None:
-                return
-            query = ListTopicsQuery(page_token=page.next_page_token)
 
     def read(self, entry: Range, isolation: IsolationLevel, *, skip_deleted: bool = True) -> Iterator[Any]:
         """The records of a range, as record batches of `sharequeue.arrow_records`; none is empty.
@@ -160,10 +158,10 @@ class GatewayClient:
             )
             try:
                 body = self._exchange(apis.READ_RECORDS, query, ACCEPT, topic=entry.topic, partition=entry.partition)
-            except ApiError as error:
-                start = self._log_start(entry) if error.error.code == "OFFSET_OUT_OF_RANGE" else -1
+            except PipelineError as fault:
+                start = self._log_start(entry) if fault.code == "OFFSET_OUT_OF_RANGE" else -1
                 if start <= offset:
-                    raise refused(error, self._options.url) from None
+                    raise
                 if not skip_deleted:
                     raise data_loss(entry.topic, entry.partition, offset, min(start - 1, entry.last_offset)) from None
                 log.warning(
@@ -206,23 +204,12 @@ class GatewayClient:
         Returns: the answer. If the key is known, it has the offsets of the first time.
         Raises: KeyUsed: the key was used for another body.
         """
-        try:
-            return self._exchange(PRODUCE, body, _key_headers(idempotency_key, transaction_id), topic=topic)
-        except ApiError as error:
-            raise self._not_appended(error) from None
+        return self._exchange(PRODUCE, body, _key_headers(idempotency_key, transaction_id), topic=topic)
 
     def produce_arrow(self, topic: str, body: bytes, idempotency_key: str, transaction_id: str | None = None) -> bytes:
         """As `produce`, for an Arrow stream."""
         headers = {"Content-Type": ARROW_STREAM, **_key_headers(idempotency_key, transaction_id)}
-        try:
-            return self._exchange(PRODUCE_ARROW, body, headers, topic=topic)
-        except ApiError as error:
-            raise self._not_appended(error) from None
-
-    def _not_appended(self, error: ApiError) -> PipelineError:
-        fault = refused(error, self._options.url)
-        first = [] if error.problem is None else error.problem.first_batches
-        return KeyUsed(str(fault), first) if first else fault
+        return self._exchange(PRODUCE_ARROW, body, headers, topic=topic)
 
     def begin_transaction(self, transactional_id: str | None, timeout_ms: int) -> BegunTransaction:
         """Begin a transaction. A producer that had the transactional id before is fenced."""

@@ -13,12 +13,11 @@ import msgspec
 from sharequeue.protocol import apis
 from sharequeue.protocol.bounds import acknowledgements_in_a_call
 from sharequeue.protocol.errors import BY_CODE, ApiError
-from sharequeue.protocol.messages.groups import ShareGroupOffsets, UpdateShareGroupConfigRequest
+from sharequeue.protocol.messages.groups import GroupTopicOffsets, ShareGroupOffsets, UpdateShareGroupConfigRequest
 from sharequeue.protocol.messages.in_flight import (
     InFlightBatch,
     InFlightPartition,
     InFlightQuery,
-    ListInFlightResponse,
 )
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import (
@@ -63,10 +62,7 @@ class GroupClient(GatewayClient):
 
     def group_config(self, group: str) -> dict[str, str]:
         """All settings of a group, with defaults, as text."""
-        try:
-            config: dict[str, str] = self._call(apis.GET_SHARE_GROUP_CONFIG, group=group)
-        except ApiError as error:
-            raise refused(error, self._options.url) from None
+        config: dict[str, str] = self.ask(apis.GET_SHARE_GROUP_CONFIG, group=group)
         return config
 
     def redelivery_percent(self, group: str) -> int:
@@ -79,20 +75,24 @@ class GroupClient(GatewayClient):
 
     def lags(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """How many records of each partition a group has not finished; none for a partition it has not fetched from."""
-        try:
-            listed: ShareGroupOffsets = self._call(apis.LIST_SHARE_GROUP_OFFSETS, group=group)
-        except ApiError as error:
-            if error.error.code == "GROUP_ID_NOT_FOUND":
-                return {}
-            raise refused(error, self._options.url) from None
         wanted = set(topics)
         return {
             (entry.topic, place.partition): place.lag
-            for entry in listed.topics
+            for entry in self.group_offsets(group)
             if entry.topic in wanted
             for place in entry.partitions
             if place.lag >= 0
         }
+
+    def group_offsets(self, group: str) -> list[GroupTopicOffsets]:
+        """What a group has finished of each topic; empty if there is no such group."""
+        try:
+            listed: ShareGroupOffsets = self.ask(apis.LIST_SHARE_GROUP_OFFSETS, group=group)
+        except PipelineError as fault:
+            if fault.code == "GROUP_ID_NOT_FOUND":
+                return []
+            raise
+        return listed.topics
 
     def delivered(self, group: str, topics: Iterable[str], within_s: float) -> list[Range]:
         """The records of topics that were delivered to a group before, and that nobody holds.
@@ -103,40 +103,28 @@ class GroupClient(GatewayClient):
         until_ms = (time.time() + within_s) * 1000
         return [
             _range(entry, batch)._replace(delivery_count=batch.attempt)
-            for entry in self._in_flight_of(group, topics)
+            for entry in self.in_flight(group, topics)
             for batch in entry.batches
             if batch.delivery_state == "AVAILABLE" and batch.delivery_count and (batch.available_at_ms or 0) < until_ms
         ]
 
-    def _in_flight_of(self, group: str, topics: Iterable[str]) -> Iterator[InFlightPartition]:
+    def in_flight(self, group: str, topics: Iterable[str]) -> Iterator[InFlightPartition]:
         """The partitions of topics with a group's records in flight; none if there is no such group or topic."""
         for topic in topics:
-            token: str | None = None
-            while True:
-                query = InFlightQuery(topic=topic, page_token=token)
-                try:
-                    page: ListInFlightResponse = self._call(apis.LIST_IN_FLIGHT_RECORDS, query, group=group)
-                except ApiError as error:
-                    if error.error.code == "GROUP_ID_NOT_FOUND":
-                        return
-                    if error.error.code == "UNKNOWN_TOPIC_OR_PARTITION":
-                        break
-                    raise refused(error, self._options.url) from None
-                yield from page.partitions
-                token = page.next_page_token
-                if token is None:
-                    break
+            try:
+                for page in self.list_pages(apis.LIST_IN_FLIGHT_RECORDS, InFlightQuery(topic=topic), group=group):
+                    yield from page.partitions
+            except PipelineError as fault:
+                if fault.code not in ("GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"):
+                    raise
 
     def fetch(self, group: str, request: FetchRequest, *, topics_may_go: bool = False) -> tuple[list[Range], int]:
         """Acquire records. Returns: their ranges, and the duration of their locks in ms.
 
         `topics_may_go`: a topic that is gone gives no records; otherwise it is a fault.
         """
-        try:
-            wait_s = (request.max_wait_ms or 0) / 1000
-            response: FetchResponse = self._call(FETCH, request, wait_s, group=group)
-        except ApiError as error:
-            raise refused(error, self._options.url) from None
+        wait_s = (request.max_wait_ms or 0) / 1000
+        response: FetchResponse = self.ask(FETCH, request, wait_s=wait_s, group=group)
         for fault in response.errors:
             gone = topics_may_go and fault.code == "UNKNOWN_TOPIC_OR_PARTITION"
             if not gone and not BY_CODE[fault.code].retriable:
@@ -187,7 +175,7 @@ class GroupClient(GatewayClient):
             return NotHeld([], [])
         held: list[Range] = []
         finished: list[Range] = []
-        for entry in self._in_flight_of(group, sorted({each.topic for each in refused_ranges})):
+        for entry in self.in_flight(group, sorted({each.topic for each in refused_ranges})):
             for batch in entry.batches:
                 if batch.delivery_state == "ACQUIRED" and batch.member_id == member_id:
                     held.append(_range(entry, batch))
@@ -251,7 +239,8 @@ class GroupClient(GatewayClient):
         ]
         request = AcknowledgeRequest(member_id=member_id, acknowledgements=acknowledgements)
         try:
-            results: list[AcknowledgementResult] = self._call(ACKNOWLEDGE, request, group=group).results
+            calling = self._client.call(ACKNOWLEDGE, request, path={"group": group})
+            results: list[AcknowledgementResult] = self._loop.run_until_complete(calling).results
         except ApiError as error:
             if "results" not in error.extra:
                 raise refused(error, self._options.url) from None

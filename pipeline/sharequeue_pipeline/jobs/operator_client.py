@@ -1,37 +1,34 @@
 """The calls of jobs besides reading and writing: groups and their offsets, deleting records."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.compaction import (
     BatchReplacement,
     ReplacedBatch,
     ReplaceRecordBatchesRequest,
 )
-from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupOffsets
-from sharequeue.protocol.messages.in_flight import InFlightPartition, InFlightQuery
+from sharequeue.protocol.messages.groups import ListShareGroupsQuery
 from sharequeue.protocol.messages.topics import (
     CreateTopicRequest,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     TopicDescription,
 )
-from sharequeue_pipeline.errors import refused
-from sharequeue_pipeline.gateway_client import GatewayClient
+from sharequeue_pipeline.errors import PipelineError
+from sharequeue_pipeline.group_client import GroupClient
 
 
-class OperatorClient(GatewayClient):
+class OperatorClient(GroupClient):
     """A client with the calls of operators. Every method may raise PipelineError."""
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic, unless it exists."""
         try:
-            self._call(apis.CREATE_TOPIC, CreateTopicRequest(name=topic, partitions=partitions))
-        except ApiError as error:
-            if error.error.code != "TOPIC_ALREADY_EXISTS":
-                raise refused(error, self._options.url) from None
+            self.ask(apis.CREATE_TOPIC, CreateTopicRequest(name=topic, partitions=partitions))
+        except PipelineError as fault:
+            if fault.code != "TOPIC_ALREADY_EXISTS":
+                raise
 
     def start_offsets(self, topic: str, topic_id: str) -> dict[int, dict[str, int]]:
         """By partition: the offset below which each group that reads the topic has finished all records; 0 if unknown.
@@ -41,18 +38,14 @@ class OperatorClient(GatewayClient):
         """
         starts: dict[int, dict[str, int]] = {}
         for group in self._groups():
-            listed: ShareGroupOffsets | None = self._of_group(apis.LIST_SHARE_GROUP_OFFSETS, group)
             entries = [
-                entry
-                for each in (listed.topics if listed is not None else ())
-                if each.topic_id == topic_id
-                for entry in each.partitions
+                entry for each in self.group_offsets(group) if each.topic_id == topic_id for entry in each.partitions
             ]
             for entry in entries:
                 done = entry.log_end_offset if entry.lag == 0 else max(entry.start_offset, 0)
                 starts.setdefault(entry.partition, {})[group] = done
             if any(entry.lag != 0 for entry in entries):
-                for place in self._in_flight(group, topic):
+                for place in self.in_flight(group, [topic]):
                     known = starts.get(place.partition, {})
                     if group in known:
                         known[group] = max(known[group], place.start_offset)
@@ -60,35 +53,8 @@ class OperatorClient(GatewayClient):
 
     def _groups(self) -> Iterator[str]:
         """The ids of all groups."""
-        token = None
-        while True:
-            page = self.ask(apis.LIST_SHARE_GROUPS, ListShareGroupsQuery(page_token=token))
+        for page in self.list_pages(apis.LIST_SHARE_GROUPS, ListShareGroupsQuery()):
             yield from (group.group_id for group in page.groups)
-            token = page.next_page_token
-            if token is None:
-                return
-
-    def _in_flight(self, group: str, topic: str) -> Iterator[InFlightPartition]:
-        """The partitions of a topic with a group's records in flight; none if the group was deleted."""
-        token = None
-        while True:
-            query = InFlightQuery(topic=topic, page_token=token)
-            page = self._of_group(apis.LIST_IN_FLIGHT_RECORDS, group, query)
-            if page is None:
-                return
-            yield from page.partitions
-            token = page.next_page_token
-            if token is None:
-                return
-
-    def _of_group(self, api: apis.Api, group: str, request: Any = None) -> Any:
-        """Make a call about a group. Returns: None if the group was deleted."""
-        try:
-            return self._call(api, request, group=group)
-        except ApiError as error:
-            if error.error.code == "GROUP_ID_NOT_FOUND":
-                return None
-            raise refused(error, self._options.url) from None
 
     def delete_records(self, topic: TopicDescription, before: Mapping[int, int]) -> None:
         """Delete records of this topic, not of a later one of its name. `before`: the new log start, by partition."""

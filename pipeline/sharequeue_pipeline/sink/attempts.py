@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol, Self
 
 from sharequeue.protocol.messages.problems import ProducedBatch
-from sharequeue_pipeline.gateway_client import GatewayClient, KeyUsed
+from sharequeue_pipeline.errors import KeyUsed
+from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.sink.digests import digests_of_read
 from sharequeue_pipeline.sink.known_records import KnownRecords
