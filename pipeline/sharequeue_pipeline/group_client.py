@@ -6,12 +6,12 @@ Every call can be repeated after its answer was lost: a fetch has a fetch id, an
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
-
+from sharequeue.client.consuming.acknowledging import Acknowledging, Results
+from sharequeue.client.consuming.deliveries import Sent
+from sharequeue.client.consuming.outcomes import RENEW, Outcome
 from sharequeue.protocol import apis
-from sharequeue.protocol.bounds import acknowledgements_in_a_call
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.groups import GroupTopicOffsets, ShareGroupOffsets, UpdateShareGroupConfigRequest
 from sharequeue.protocol.messages.in_flight import (
@@ -19,34 +19,15 @@ from sharequeue.protocol.messages.in_flight import (
     InFlightPartition,
     InFlightQuery,
 )
-from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import (
-    Acknowledgement,
-    AcknowledgeRequest,
     FetchRequest,
     FetchResponse,
 )
-from sharequeue.protocol.types import Reason
-from sharequeue_pipeline.errors import PipelineError, refused
+from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range, divided
 
 FETCH: Final = replace(apis.FETCH_RECORDS, idempotent=True)
-ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
-REPEAT_PAUSE_S: Final = 0.2
-
-
-class Outcome(NamedTuple):
-    """What becomes of an acquired range: `type` is accept, release, reject or renew; `delay_ms` goes with release.
-
-    `begun`: false for a release before a program saw any of its records. Then the delivery does not count.
-    """
-
-    entry: Range
-    type: str
-    reason: str | None = None
-    delay_ms: int | None = None
-    begun: bool = True
 
 
 class NotHeld(NamedTuple):
@@ -55,6 +36,45 @@ class NotHeld(NamedTuple):
 
     lost: list[Range]
     finished: list[Range]
+
+
+class _SentRange(Sent):
+    """An acknowledgement of a range."""
+
+    def __init__(self, entry: Range, outcome: Outcome) -> None:
+        super().__init__(entry, entry.first_offset, entry.last_offset, outcome)
+        self.entry = entry
+
+    @property
+    def released_before(self) -> bool:
+        """Never: the member may hold a part of a refused range, and the list of records in flight shows which."""
+        return False
+
+
+class _NotHeld(Results[_SentRange]):
+    """Gathers the ranges that a member no longer holds.
+
+    A refused range is tried a second time: another write or a hand-over of the share-partition may be over then.
+    """
+
+    attempts = 2
+
+    def __init__(self) -> None:
+        self.ranges: list[Range] = []
+
+    def applied(self, run: _SentRange, *, ignored: bool) -> None:
+        if ignored and run.outcome is RENEW:  # another member settled it
+            self.ranges.append(run.entry)
+
+    def refused(self, run: _SentRange, code: str, detail: str, *, retriable: bool) -> None:
+        if retriable:
+            raise PipelineError(
+                f"an acknowledgement has no outcome, the gateway did not give one in time: {detail}", code
+            )
+        self.ranges.append(run.entry)
+
+    def refuse(self, acknowledgements: Sequence[_SentRange], error: ApiError) -> None:
+        raise error
 
 
 class GroupClient(GatewayClient):
@@ -142,35 +162,12 @@ class GroupClient(GatewayClient):
         ]
         return ranges, response.acquisition_lock_timeout_ms
 
-    def acknowledge(
-        self,
-        group: str,
-        member_id: str,
-        ranges: Sequence[Range],
-        type: str,
-        reason: str | None = None,
-        *,
-        begun: bool = True,
-    ) -> list[Range]:
-        """Acknowledge ranges with one type, and repeat until each has an outcome. Returns: those no longer held."""
-        outcomes = [Outcome(entry, type, reason, begun=begun) for entry in ranges]
-        return [lost.entry for lost in self.settle(group, member_id, outcomes)]
-
-    def acknowledge_held(
-        self,
-        group: str,
-        member_id: str,
-        ranges: Sequence[Range],
-        type: str,
-        reason: str | None = None,
-        *,
-        begun: bool = True,
-    ) -> NotHeld:
+    def acknowledge_held(self, group: str, member_id: str, ranges: Sequence[Range], outcome: Outcome) -> NotHeld:
         """Acknowledge what the member still holds of ranges. Returns: the parts that it does not hold.
 
         A job may have settled some records of a range. An acknowledgement of the whole range is refused then.
         """
-        refused_ranges = self.acknowledge(group, member_id, ranges, type, reason, begun=begun)
+        refused_ranges = self.settle(group, member_id, [(entry, outcome) for entry in ranges])
         if not refused_ranges:
             return NotHeld([], [])
         held: list[Range] = []
@@ -187,69 +184,16 @@ class GroupClient(GatewayClient):
         for count in {each.delivery_count for each in refused_ranges}:
             of_count = [each for each in refused_ranges if each.delivery_count == count]
             ours += divided(of_count, [each for each in held if each.delivery_count == count])[0]
-        lost = self.acknowledge(group, member_id, ours, type, reason, begun=begun) if ours else []
+        lost = self.settle(group, member_id, [(entry, outcome) for entry in ours])
         done, rest = divided(divided(refused_ranges, ours)[1], finished)
         return NotHeld([*lost, *rest], done)
 
-    def settle(self, group: str, member_id: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """Acknowledge ranges, and repeat until each has an outcome. Returns: those that the member no longer holds.
-
-        A refused range is tried a second time: another write or a hand-over of the share-partition may be over now.
-        """
-        lost: list[Outcome] = []
-        refused_once: set[Outcome] = set()
-        deadline = time.monotonic() + self._options.timeout_ms / 1000
-        waiting = list(outcomes)
-        while waiting:
-            sent = waiting[: acknowledgements_in_a_call(outcome.reason for outcome in waiting)]
-            results = self._acknowledge(group, member_id, sent)
-            again = []
-            for entry, result in zip(sent, results, strict=True):
-                if result.status == "unknown" or result.retriable:
-                    again.append(entry)
-                elif result.status == "failed" and entry not in refused_once:
-                    refused_once.add(entry)
-                    again.append(entry)
-                elif result.status == "failed" or (result.status == "ignored" and entry.type == "renew"):
-                    lost.append(entry)  # ignored: another member settled it, and it lies below the start offset
-            waiting[: len(sent)] = again
-            if again:
-                if time.monotonic() > deadline:
-                    raise PipelineError(
-                        f"{len(again)} acknowledgements have no outcome: the gateway did not give one in time"
-                    )
-                time.sleep(REPEAT_PAUSE_S)
-        return lost
-
-    def _acknowledge(self, group: str, member_id: str, outcomes: Iterable[Outcome]) -> list[AcknowledgementResult]:
-        acknowledgements = [
-            Acknowledgement(
-                topic=entry.topic,
-                topic_id=entry.topic_id or None,
-                partition=entry.partition,
-                first_offset=entry.first_offset,
-                last_offset=entry.last_offset,
-                delivery_count=entry.delivery_count,
-                type=type,
-                reason=None if reason is None else Reason(reason),
-                begun=begun,
-                **_delay(delay_ms),
-            )
-            for entry, type, reason, delay_ms, begun in outcomes
-        ]
-        request = AcknowledgeRequest(member_id=member_id, acknowledgements=acknowledgements)
-        try:
-            calling = self._client.call(ACKNOWLEDGE, request, path={"group": group})
-            results: list[AcknowledgementResult] = self._loop.run_until_complete(calling).results
-        except ApiError as error:
-            if "results" not in error.extra:
-                raise refused(error, self._options.url) from None
-            results = msgspec.convert(error.extra["results"], list[AcknowledgementResult])
-        return results
-
-
-def _delay(delay_ms: int | None) -> dict[str, Any]:
-    return {} if delay_ms is None else {"delay_ms": delay_ms}
+    def settle(self, group: str, member_id: str, outcomes: Iterable[tuple[Range, Outcome]]) -> list[Range]:
+        """Acknowledge ranges, and repeat until each has its result. Returns: those that the member no longer holds."""
+        found = _NotHeld()
+        calls = Acknowledging(self._client, group, member_id, self._options.timeout_ms / 1000)
+        self._wait_for(calls.send([_SentRange(*each) for each in outcomes], found))
+        return found.ranges
 
 
 def _range(entry: InFlightPartition, batch: InFlightBatch) -> Range:

@@ -15,9 +15,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from sharequeue.client.consuming.outcomes import RENEW, Outcome, outcome_of
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.group_client import GroupClient, Outcome
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.member_files import note_settled, read_report
 from sharequeue_pipeline.source.query_end import QueryEndListener
@@ -65,7 +66,7 @@ def settle(rows: DataFrame, outcome: str, reason: str | Column | None = None, *,
     for offset in offsets:
         held = ranges.decode(offset["ranges"])
         mine = [
-            Outcome(entry, outcome, why, delay_ms)
+            (entry, outcome_of(outcome, why, delay_ms, begun=True))
             for why, places in wanted.items()
             for entry in ranges.divided(held, places)[0]
         ]
@@ -92,7 +93,7 @@ def _reasons_of(rows: DataFrame, reason: str | Column | None) -> dict[str | None
     return {text: ranges.joined(places) for text, places in found.items()}
 
 
-def _settle(directory: str, offset: dict[str, object], outcomes: list[Outcome]) -> int:
+def _settle(directory: str, offset: dict[str, object], outcomes: list[tuple[Range, Outcome]]) -> int:
     """Settle records of one member. Returns: how many."""
     member_id, batch = str(offset["member_id"]), int(str(offset["batch"]))
     try:
@@ -102,9 +103,9 @@ def _settle(directory: str, offset: dict[str, object], outcomes: list[Outcome]) 
             f"the source of this query left no report, so its records cannot be settled: {fault}"
         ) from None
     with GroupClient(to) as gateway:
-        lost = {each.entry for each in gateway.settle(group, member_id, outcomes)}
-    done = [each.entry for each in outcomes if each.entry not in lost]
-    if outcomes[0].type != "renew":
+        lost = set(gateway.settle(group, member_id, outcomes))
+    done = [entry for entry, _ in outcomes if entry not in lost]
+    if outcomes[0][1] is not RENEW:
         note_settled(directory, member_id, batch, done)
     if lost:
         log.warning("%d records were not settled, because their locks had ended: they are delivered again", _size(lost))

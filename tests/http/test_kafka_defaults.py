@@ -4,8 +4,12 @@ Kafka takes a limit of record locks from 100 on, so the rows are scaled by ten.
 """
 
 import pytest
+from sharequeue_pipeline.group_client import GroupClient
+from sharequeue_pipeline.options import GatewayOptions
+from sharequeue_pipeline.ranges import Range
 
 from sharequeue.client import ShareConsumer
+from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.client_calls import in_event_loop
@@ -115,6 +119,16 @@ async def test_the_client_closes_without_it(own_gateway: Gateway, stack: Stack, 
     own_gateway.produce_batches(group, 2)
     async with ShareConsumer(stack.url, group, [group]) as consumer:
         assert (await anext(consumer)).offset == 0
+    assert own_gateway.acquire(group, group) == ["0-1×2"]
+
+
+def test_a_spark_query_releases_without_it(own_gateway: Gateway, stack: Stack, group: str) -> None:
+    """It releases a batch as never begun if Spark had begun no job of it."""
+    own_gateway.produce_batches(group, 2)
+    own_gateway.fetch(group, group, member="m")
+    with GroupClient(GatewayOptions(url=stack.url)) as to:
+        never_begun = Outcome("release", "why", begun=False)
+        assert to.acknowledge_held(group, "m", [Range(group, 0, 0, 1, 1)], never_begun) == ([], [])
     assert own_gateway.acquire(group, group) == ["0-1×2"]
 
 

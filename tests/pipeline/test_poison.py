@@ -11,6 +11,7 @@ from sharequeue_pipeline import ranges
 from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.ranges import Range
 
+from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline, wait_for
@@ -75,7 +76,7 @@ class Queries:
 def release(stack: Stack, name: str) -> Callable[[str, list[Range]], None]:
     def release(member_id: str, failed: list[Range]) -> None:
         with GroupClient(options_of(stack, name).gateway) as to:
-            to.acknowledge(name, member_id, failed, "release", "fails")
+            to.settle(name, member_id, [(entry, Outcome("release", "fails")) for entry in failed])
 
     return release
 

@@ -20,6 +20,7 @@ from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.log_batch import LogBatchReader
 from sharequeue_pipeline.source.log_stream import LogStreamReader
 
+from sharequeue.client.consuming.outcomes import ACCEPT
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
 from tests.http.database import sql
@@ -320,9 +321,9 @@ def test_a_refused_acknowledgement_is_tried_twice(stack: Stack, gateway: Gateway
     with Proxy(stack.url).running() as proxy, GroupClient(options_of(stack, name, url=proxy.url).gateway) as to:
         proxy.rule = rule
         gateway.fetch(name, name, member="m", max_records=3)
-        assert to.acknowledge(name, "m", [Range(name, 0, 0, 2, 1)], "accept") == []
+        assert to.settle(name, "m", [(Range(name, 0, 0, 2, 1), ACCEPT)]) == []
         assert refused
-        assert to.acknowledge(name, "m", [Range(name, 0, 3, 4, 1)], "accept") == [Range(name, 0, 3, 4, 1)]
+        assert to.settle(name, "m", [(Range(name, 0, 3, 4, 1), ACCEPT)]) == [Range(name, 0, 3, 4, 1)]
     assert gateway.offsets(name)[name, 0][1] == 2
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from sharequeue.client.consuming.acknowledging import Acknowledging
 from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.http.calling.caller import Client
@@ -36,7 +37,7 @@ def delivery(offset: int) -> Delivery:
 def test_a_renewal_due_at_once_may_be_followed_by_others(run: Run) -> None:
     async def work() -> None:
         client = Client("http://127.0.0.1:9")
-        renewing = Renewing(client, "g", "m", {}, 300.0, enabled=True)
+        renewing = Renewing(Acknowledging(client, "g", "m", 30.0), {}, 300.0, enabled=True)
         now = time.monotonic()
         renewing.held(delivery(0), now, urgent=True)
         renewing.held(delivery(1), now, urgent=False)

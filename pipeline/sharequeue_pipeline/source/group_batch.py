@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from sharequeue.client.consuming.outcomes import ACCEPT
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_pipeline.errors import PipelineError
@@ -113,7 +114,7 @@ class GroupBatchReader(DataSourceReader):
                     yield batch
             if renewal is not None:
                 renewal.drop(number)
-            lost = gateway.acknowledge_held(self._group, member_id, found, "accept").lost
+            lost = gateway.acknowledge_held(self._group, member_id, found, ACCEPT).lost
             if lost:
                 log.warning(
                     "%d ranges were read, but not accepted, because their locks had ended: they are delivered again",

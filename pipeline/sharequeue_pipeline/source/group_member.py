@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sharequeue.client.consuming.outcomes import ACCEPT, RENEW
 from sharequeue.protocol.configs import GROUP_CONFIGS
 from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
@@ -264,7 +265,7 @@ class GroupMember:
         held = ranges.decode(offset["ranges"])
         if offset["batch"] == self._acquired_batch:
             return held
-        lost, finished = self._gateway.acknowledge_held(self._group, self.member_id, held, "renew")
+        lost, finished = self._gateway.acknowledge_held(self._group, self.member_id, held, RENEW)
         self._acquired_batch = offset["batch"]
         self._count_lost(lost, "are not read again: the failed query released them, or their locks ended")
         held = ranges.divided(held, [*lost, *finished])[1]
@@ -285,7 +286,7 @@ class GroupMember:
         if self._report_to is not None:
             finished = ranges.divided(finished, settled_by_job(self._report_to, self.member_id, offset["batch"]))[1]
         self._count_lost(
-            self._gateway.acknowledge_held(self._group, self.member_id, finished, "accept").lost,
+            self._gateway.acknowledge_held(self._group, self.member_id, finished, ACCEPT).lost,
             "were processed, but not accepted, because their locks had ended: they are delivered again",
         )
         self._settled_batch = offset["batch"]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from sharequeue.client.consuming.outcomes import RENEW
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
@@ -79,7 +80,7 @@ class LockRenewal:
                         continue  # `hold`, `drop` or `close` changed the ranges
                     self._due = time.monotonic() + self._every_s
                 try:
-                    lost, finished = gateway.acknowledge_held(self._group, self._member_id, held, "renew")
+                    lost, finished = gateway.acknowledge_held(self._group, self._member_id, held, RENEW)
                 except PipelineError as fault:
                     log.warning("the locks of batch %s were not renewed: %s", batch, fault)
                     continue

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from sharequeue.client.consuming.outcomes import ACCEPT, Outcome
 from sharequeue_pipeline import own_directory, ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
@@ -124,11 +125,11 @@ class QueryEndListener(StreamingQueryListener):
                 with GroupClient(replace(to, timeout_ms=min(to.timeout_ms, TIMEOUT_MS))) as gateway:
                     if done is not None:
                         held = self._left(member_id, done)
-                        gateway.acknowledge_held(group, member_id, held, "accept")
+                        gateway.acknowledge_held(group, member_id, held, ACCEPT)
                     if under_way is not None and (done is None or under_way["batch"] > done["batch"]):
                         held = self._left(member_id, under_way)
-                        outcome = on_error if begun and sum(entry.size for entry in held) == 1 else "release"
-                        _give_back(gateway, group, member_id, held, outcome, reason, begun=begun)
+                        type = on_error if begun and sum(entry.size for entry in held) == 1 else "release"
+                        gateway.acknowledge_held(group, member_id, held, Outcome(type, reason, begun=begun))
             except (OSError, PipelineError) as fault:
                 log.warning("the records of member %s are delivered again when their locks end: %s", member_id, fault)
 
@@ -176,25 +177,6 @@ class QueryEndListener(StreamingQueryListener):
                     found += _share_offsets(f"[{offsets.next().json()}]")
                 return listener.directory, found
         return None
-
-
-def _give_back(
-    gateway: GroupClient,
-    group: str,
-    member_id: str,
-    held: list[Range],
-    outcome: str,
-    reason: str | None,
-    *,
-    begun: bool,
-) -> None:
-    """Release or reject a failed batch. A service with `kafka_defaults` forgives no delivery: there it counts."""
-    try:
-        gateway.acknowledge_held(group, member_id, held, outcome, reason, begun=begun)
-    except PipelineError:
-        if begun:
-            raise
-        gateway.acknowledge_held(group, member_id, held, outcome, reason)
 
 
 def _ms(timestamp: str) -> float:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
+from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue_pipeline.ahead import one_ahead
 from sharequeue_pipeline.gateway_client import GatewayClient
-from sharequeue_pipeline.group_client import GroupClient, Outcome
+from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.worker_process import spare_modules
@@ -64,6 +65,6 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
 
 def reject(gateway: GroupClient, group: str, member_id: str, columns: "RecordColumns") -> None:
     """Make dead letters of malformed records. A task that runs again finds them rejected already."""
-    outcomes = [Outcome(entry, "reject", reason) for entry, reason in columns.rejected]
+    outcomes = [(entry, Outcome("reject", reason)) for entry, reason in columns.rejected]
     columns.rejected.clear()
     gateway.settle(group, member_id, outcomes)

@@ -2,7 +2,7 @@
 
 `sharequeue.client` exports what programs use of this room. A transaction settles what a consumer holds, so it uses
 `deliveries` and `outcomes`; `sync` passes on the calls of a program; `sharequeue topics read` shows records as
-`deliveries` reads them.
+`deliveries` reads them. The pipeline sends the acknowledgements of a Spark query with `acknowledging`.
 
     share_consumer    the methods of a program, and the three modes of acknowledging
          │

@@ -1,6 +1,7 @@
-"""Acknowledge calls, and the result of each acknowledgement.
+"""Acknowledge calls, and the result of each acknowledgement: of consumers, and of the tasks of a Spark pipeline.
 
-Every acknowledgement names its delivery count. So it is safe to send one again when its answer was lost.
+Every acknowledgement names its delivery count. So it is safe to send one again when its answer was lost. `Results`
+decides what a result means, and `Acknowledging` sends until each acknowledgement has one.
 """
 
 import asyncio
@@ -8,11 +9,11 @@ import functools
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, Sent
 from sharequeue.client.consuming.outcomes import GIVEN_BACK
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure
 from sharequeue.http.calling.caller import Client
@@ -23,25 +24,82 @@ from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
-APPLIED: Final = ("applied", "already_applied", "ignored")
+IGNORED: Final = "ignored"
+"""The result of an acknowledgement below the start offset: the records are settled or deleted."""
+APPLIED: Final = ("applied", "already_applied", IGNORED)
 REPEAT_PAUSE_S: Final = 0.1
 INVALID_RECORD_STATE: Final = InvalidRecordState.error.code
 INVALID_REQUEST: Final = InvalidRequest.error.code
 
+R = TypeVar("R", bound=Sent)
 
-def doubt(acknowledgements: Iterable[OutcomeRun]) -> None:
+
+def doubt(acknowledgements: Iterable[Sent]) -> None:
     """The answer was lost: the service may have applied these."""
     for run in acknowledgements:
         run.in_doubt = True
 
 
-def in_one_call(acknowledgements: Iterable[OutcomeRun]) -> int:
-    """How many of the acknowledgements, from the first on, one call carries."""
+def in_one_call(acknowledgements: Iterable[Sent]) -> int:
+    """Count how many of the acknowledgements, from the first on, one call carries."""
     return acknowledgements_in_a_call(run.outcome.reason for run in acknowledgements)
 
 
-class Settled:
-    """The results of acknowledgements, gathered over calls."""
+class Results(Generic[R]):
+    """Decides what the result of each acknowledgement means: applied, refused, or to be sent again.
+
+    `attempts`: how often an acknowledgement is sent that the service refuses for good.
+    """
+
+    attempts = 1
+
+    def applied(self, run: R, *, ignored: bool) -> None:
+        """Take note that an acknowledgement was applied; `ignored`: its records lie below the start offset."""
+        raise NotImplementedError
+
+    def refused(self, run: R, code: str, detail: str, *, retriable: bool) -> None:
+        """Take note that an acknowledgement is not sent again; `retriable`: its result may still become known."""
+        raise NotImplementedError
+
+    def add(
+        self, acknowledgements: Sequence[R], results: Sequence[AcknowledgementResult], patience_s: float
+    ) -> list[R]:
+        """Take in the results of one call.
+
+        Args:
+            patience_s: how long a result may be unknown or retriable before it counts as a failure.
+        Returns: the acknowledgements to send again.
+        """
+        again = []
+        now = time.monotonic()
+        for run, result in zip(acknowledgements, results, strict=True):
+            if result.status in APPLIED or (result.code == INVALID_RECORD_STATE and run.released_before):
+                self.applied(run, ignored=result.status == IGNORED)
+                continue
+            if result.code == INVALID_REQUEST and not run.outcome.begun:
+                run.outcome = GIVEN_BACK  # with kafka_defaults every delivery is an attempt
+                again.append(run)
+                continue
+            run.in_doubt = run.in_doubt or result.status == "unknown"
+            if run.give_up_at is None:
+                run.give_up_at = now + patience_s
+            retriable = result.status == "unknown" or bool(result.retriable)
+            run.refusals += not retriable
+            if now < run.give_up_at if retriable else run.refusals < self.attempts:
+                again.append(run)
+                continue
+            code = result.code or "UNKNOWN_SERVER_ERROR"
+            self.refused(run, code, result.detail or code, retriable=retriable)
+        return again
+
+    def refuse(self, acknowledgements: Sequence[R], error: ApiError) -> None:
+        """Take note that the service refused the whole call and applied none."""
+        for run in acknowledgements:
+            self.refused(run, error.error.code, error.detail, retriable=error.error.retriable)
+
+
+class Settled(Results[OutcomeRun]):
+    """The results of a consumer's acknowledgements, gathered over calls."""
 
     def __init__(self) -> None:
         self.committed: dict[tuple[str, int], int] = {}
@@ -58,64 +116,33 @@ class Settled:
             failures, self.failures = self.failures, []
             raise AcknowledgementError(failures)
 
-    def add(
-        self, acknowledgements: Sequence[OutcomeRun], results: Sequence[AcknowledgementResult], patience_s: float
-    ) -> list[OutcomeRun]:
-        """Take in the results of one call.
-
-        Args:
-            patience_s: how long a result may be unknown or retriable before it counts as a failure.
-        Returns: the acknowledgements to send again.
-        """
-        again = []
-        now = time.monotonic()
-        for run, result in zip(acknowledgements, results, strict=True):
-            delivery = run.delivery
-            if result.status in APPLIED or (result.code == INVALID_RECORD_STATE and run.released_before):
-                self._applied(run)
-            else:
-                if result.code == INVALID_REQUEST and not run.outcome.begun:
-                    run.outcome = GIVEN_BACK  # with kafka_defaults every delivery is an attempt
-                    again.append(run)
-                    continue
-                run.in_doubt = run.in_doubt or result.status == "unknown"
-                if run.give_up_at is None:
-                    run.give_up_at = now + patience_s
-                retriable = result.status == "unknown" or bool(result.retriable)
-                if retriable and now < run.give_up_at:
-                    again.append(run)
-                    continue
-                code = result.code or "UNKNOWN_SERVER_ERROR"
-                self.failures.append(run.failure(code, result.detail or code, retriable))
-            delivery.in_flight -= 1
-            self.touched.append(delivery)
-        return again
-
-    def refuse(self, acknowledgements: Sequence[OutcomeRun], error: ApiError) -> None:
-        """The service refused the whole call and applied none."""
-        for run in acknowledgements:
-            self.failures.append(run.failure(error.error.code, error.detail, error.error.retriable))
-            run.delivery.in_flight -= 1
-            self.touched.append(run.delivery)
-
-    def _applied(self, run: OutcomeRun) -> None:
+    def applied(self, run: OutcomeRun, *, ignored: bool) -> None:
+        self._touch(run)
         if run.outcome.type == "renew":
             self.renewed += run.delivery.hand_out_again(run.first_offset, run.last_offset)
             return
         place = (run.delivery.topic, run.delivery.partition)
         self.committed[place] = self.committed.get(place, 0) + run.last_offset - run.first_offset + 1
 
+    def refused(self, run: OutcomeRun, code: str, detail: str, *, retriable: bool) -> None:
+        self._touch(run)
+        self.failures.append(run.failure(code, detail, retriable))
+
+    def _touch(self, run: OutcomeRun) -> None:
+        run.delivery.in_flight -= 1
+        self.touched.append(run.delivery)
+
 
 class Acknowledging:
     """The acknowledge calls of one member of a group. They need no share session, so they may overlap with fetches."""
 
     def __init__(self, client: Client, group: str, member_id: str, patience_s: float) -> None:
-        self._client = client
-        self._path = {"group": group}
+        self.client: Final = client
+        self.path: Final = {"group": group}
         self.member_id = member_id
         self._patience_s = patience_s
 
-    async def send(self, acknowledgements: list[OutcomeRun], settled: Settled, deadline_s: float | None = None) -> None:
+    async def send(self, acknowledgements: list[R], settled: Results[R], deadline_s: float | None = None) -> None:
         """Send acknowledgements until each has its result. Remove those that have one from the list.
 
         Args:
@@ -125,7 +152,7 @@ class Acknowledging:
         while acknowledgements:
             sent = acknowledgements[: in_one_call(acknowledgements)]
             try:
-                results = await self._call(sent, self._patience_s if deadline_s is None else deadline_s)
+                results = await self.call(sent, self._patience_s if deadline_s is None else deadline_s)
             except ApiError as error:
                 if not error.definite:
                     doubt(sent)
@@ -139,16 +166,18 @@ class Acknowledging:
             if again:
                 await asyncio.sleep(REPEAT_PAUSE_S)
 
-    async def _call(self, acknowledgements: Sequence[OutcomeRun], deadline_s: float) -> list[AcknowledgementResult]:
-        """One acknowledge call. Raises: ApiError: the answer has no results."""
+    async def call(
+        self, acknowledgements: Sequence[Sent], deadline_s: float | None = None
+    ) -> list[AcknowledgementResult]:
+        """Make one acknowledge call. Raises: ApiError: the answer has no results."""
         request = AcknowledgeRequest(
             member_id=self.member_id, acknowledgements=[run.message() for run in acknowledgements]
         )
         try:
-            response: AcknowledgeResponse = await self._client.call(
+            response: AcknowledgeResponse = await self.client.call(
                 ACKNOWLEDGE,
                 request,
-                path=self._path,
+                path=self.path,
                 deadline_s=deadline_s,
                 in_doubt=functools.partial(doubt, acknowledgements),
             )

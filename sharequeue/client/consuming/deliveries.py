@@ -6,7 +6,7 @@ Times are seconds of the monotonic clock. One acknowledgement covers a run of of
 import base64
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -237,10 +237,23 @@ def releases(held: Iterable[Delivery]) -> list["OutcomeRun"]:
     return taken
 
 
-def acknowledgement_of(delivery: Delivery, first_offset: int, last_offset: int, outcome: Outcome) -> Acknowledgement:
+class Acquired(Protocol):
+    """What an acknowledgement says of the delivery that it is about; `topic_id`: "" if it is not known."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def delivery_count(self) -> int: ...
+
+
+def acknowledgement_of(delivery: Acquired, first_offset: int, last_offset: int, outcome: Outcome) -> Acknowledgement:
     return Acknowledgement(
         topic=delivery.topic,
-        topic_id=delivery.topic_id,
+        topic_id=delivery.topic_id or None,
         partition=delivery.partition,
         first_offset=first_offset,
         last_offset=last_offset,
@@ -252,13 +265,13 @@ def acknowledgement_of(delivery: Delivery, first_offset: int, last_offset: int, 
     )
 
 
-class OutcomeRun:
+class Sent:
     """One acknowledgement on its way to the service: a run of offsets with one outcome. `last_offset` is inclusive."""
 
-    __slots__ = ("delivery", "first_offset", "give_up_at", "in_doubt", "last_offset", "outcome")
+    __slots__ = ("acquired", "first_offset", "give_up_at", "in_doubt", "last_offset", "outcome", "refusals")
 
-    def __init__(self, delivery: Delivery, first_offset: int, last_offset: int, outcome: Outcome) -> None:
-        self.delivery = delivery
+    def __init__(self, acquired: Acquired, first_offset: int, last_offset: int, outcome: Outcome) -> None:
+        self.acquired = acquired
         self.first_offset = first_offset
         self.last_offset = last_offset
         self.outcome = outcome
@@ -266,15 +279,26 @@ class OutcomeRun:
         """When a result that stays unknown counts as a failure; None: it has not been unknown yet."""
         self.in_doubt = False
         """Whether it was sent before and its answer was lost: the service may have applied it."""
+        self.refusals = 0
 
     def message(self) -> Acknowledgement:
-        return acknowledgement_of(self.delivery, self.first_offset, self.last_offset, self.outcome)
+        return acknowledgement_of(self.acquired, self.first_offset, self.last_offset, self.outcome)
 
     @property
     def released_before(self) -> bool:
         """Whether INVALID_RECORD_STATE means success: a release whose first answer was lost. Either the service applied
         it then, or the lock ended. In both cases other members may get the records, as a release asks."""
         return self.in_doubt and self.outcome.type == "release" and not self.outcome.delay_ms
+
+
+class OutcomeRun(Sent):
+    """An acknowledgement of a consumer: of a part of a delivery."""
+
+    __slots__ = ("delivery",)
+
+    def __init__(self, delivery: Delivery, first_offset: int, last_offset: int, outcome: Outcome) -> None:
+        super().__init__(delivery, first_offset, last_offset, outcome)
+        self.delivery = delivery
 
     def failure(self, code: str, detail: str, retriable: bool) -> AcknowledgementFailure:
         return AcknowledgementFailure(

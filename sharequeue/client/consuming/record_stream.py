@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
-from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.consuming.deliveries import Delivery, Record, releases
 from sharequeue.client.consuming.outcomes import NEVER_BEGUN, outcome_of
 from sharequeue.client.errors import AcknowledgementError, IllegalState
 from sharequeue.http.calling.caller import Client
@@ -157,14 +157,10 @@ class RecordStream:
         if self._events is not None:
             await self._events.close()
         try:
-            releases: list[OutcomeRun] = []
-            unbegun = {(record.delivery, record.offset) for record in self._ready}
-            for delivery in () if self._replaced else self._held:
-                for offset in list(delivery.undecided):
-                    fresh = (delivery, offset) in unbegun
-                    delivery.choose(offset, NEVER_BEGUN if fresh else outcome_of("release", None, 0, True))
-                releases += delivery.take_chosen()
-            await self._acknowledging.send(releases, Settled(), CLOSE_S)
+            if not self._replaced:
+                for record in self._ready:
+                    record.delivery.choose(record.offset, NEVER_BEGUN)
+                await self._acknowledging.send(releases(self._held), Settled(), CLOSE_S)
         except (ApiError, AcknowledgementError) as error:
             log.warning("the records that %s holds are released by the service: %s", self.member_id, error)
         finally:

@@ -11,16 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
-from sharequeue.client.consuming.acknowledging import ACKNOWLEDGE, APPLIED
+from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowledging
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun
 from sharequeue.client.consuming.outcomes import RENEW
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
 
 log = logging.getLogger(__name__)
@@ -29,8 +25,6 @@ TOGETHER_S: Final = 0.2
 """One call renews all locks that are due within this time."""
 RETRY_S: Final = 1.0
 NEVER: Final = math.inf
-IGNORED: Final = "ignored"
-"""The result of an acknowledgement below the start offset: the records are settled or deleted."""
 
 
 class Renewing:
@@ -42,18 +36,9 @@ class Renewing:
     """
 
     def __init__(
-        self,
-        client: Client,
-        group: str,
-        member_id: str,
-        held: Mapping[Delivery, None],
-        max_idle_s: float,
-        *,
-        enabled: bool,
+        self, acknowledging: Acknowledging, held: Mapping[Delivery, None], max_idle_s: float, *, enabled: bool
     ) -> None:
-        self._client = client
-        self._path = {"group": group}
-        self._member_id = member_id
+        self._acknowledging = acknowledging
         self._held = held
         self._max_idle_s = max_idle_s
         self._enabled = enabled
@@ -117,13 +102,14 @@ class Renewing:
         """Whether the group allows renewing; the client asks once."""
         if self._allowed is None:
             try:
-                config = await self._client.call(apis.GET_SHARE_GROUP_CONFIG, path=self._path)
+                calls = self._acknowledging
+                config = await calls.client.call(apis.GET_SHARE_GROUP_CONFIG, path=calls.path)
                 self._allowed = config.get("share.renew.acknowledge.enable") != "false"
             except ApiError:
                 return True
             if not self._allowed:
                 self._enabled = False
-                log.info("the group %r does not allow renewing locks", self._path["group"])
+                log.info("the group %r does not allow renewing locks", calls.path["group"])
         return self._allowed
 
     async def _renew(self, due: list[Delivery]) -> None:
@@ -137,18 +123,13 @@ class Renewing:
             return
         results: list[AcknowledgementResult] = []
         for start in range(0, len(renewals), MAX_ACKNOWLEDGEMENTS):
-            some = [renewal.message() for renewal in renewals[start : start + MAX_ACKNOWLEDGEMENTS]]
-            request = AcknowledgeRequest(member_id=self._member_id, acknowledgements=some)
             try:
-                response: AcknowledgeResponse = await self._client.call(ACKNOWLEDGE, request, path=self._path)
-                results += response.results
+                results += await self._acknowledging.call(renewals[start : start + MAX_ACKNOWLEDGEMENTS])
             except ApiError as error:
-                if "results" not in error.extra:
-                    log.warning("cannot renew locks: %s", error.detail)
-                    for delivery in due:
-                        delivery.renew_at = time.monotonic() + RETRY_S
-                    return
-                results += msgspec.convert(error.extra["results"], list[AcknowledgementResult])
+                log.warning("cannot renew locks: %s", error.detail)
+                for delivery in due:
+                    delivery.renew_at = time.monotonic() + RETRY_S
+                return
         again_at: dict[Delivery, float] = {}
         for renewal, result in zip(renewals, results, strict=True):
             if result.status not in APPLIED or result.status == IGNORED:

@@ -108,9 +108,7 @@ class ShareConsumer:
         self._fetching = Fetching(self._client, group, self.member_id, limits)
         acknowledging = Acknowledging(self._client, group, self.member_id, patience_s)
         self._settling = Settling(acknowledging, self._fetching, self._ready, patience_s)
-        self._renewing = Renewing(
-            self._client, group, self.member_id, self._settling.held, self._max_poll_interval_s, enabled=renew
-        )
+        self._renewing = Renewing(acknowledging, self._settling.held, self._max_poll_interval_s, enabled=renew)
         self._polling = Polling(self._fetching, self._settling, self._renewing, self._ready, patience_s)
         self._under_way = False
         """Whether a poll is."""
