@@ -198,18 +198,22 @@ class GatewayClient:
                 return
             first_offset = page.next_offset
 
-    def produce(self, topic: str, body: bytes, idempotency_key: str, transaction_id: str | None = None) -> bytes:
+    def produce(
+        self, topic: str, body: bytes, idempotency_key: str, transaction_id: str | None = None, *, arrow: bool
+    ) -> bytes:
         """Append the records of a request body, once. It waits and repeats while the gateway is busy or away.
 
-        Returns: the answer. If the key is known, it has the offsets of the first time.
-        Raises: KeyUsed: the key was used for another body.
+        `arrow`: the body is an Arrow stream. Returns: the answer. If the key is known, it has the offsets of the first
+        time. Raises: KeyUsed: the key was used for another body.
         """
-        return self._exchange(PRODUCE, body, _key_headers(idempotency_key, transaction_id), topic=topic)
-
-    def produce_arrow(self, topic: str, body: bytes, idempotency_key: str, transaction_id: str | None = None) -> bytes:
-        """As `produce`, for an Arrow stream."""
-        headers = {"Content-Type": ARROW_STREAM, **_key_headers(idempotency_key, transaction_id)}
-        return self._exchange(PRODUCE_ARROW, body, headers, topic=topic)
+        headers = {"Idempotency-Key": idempotency_key}
+        if transaction_id is None:
+            headers["Idempotency-Retention-Ms"] = str(KEY_RETENTION_MS)
+        else:
+            headers["Transaction-Id"] = transaction_id
+        if arrow:
+            headers["Content-Type"] = ARROW_STREAM
+        return self._exchange(PRODUCE_ARROW if arrow else PRODUCE, body, headers, topic=topic)
 
     def begin_transaction(self, transactional_id: str | None, timeout_ms: int) -> BegunTransaction:
         """Begin a transaction. A producer that had the transactional id before is fenced."""
@@ -250,9 +254,3 @@ def _page(entry: Range, offset: int, batches: Iterable[Any]) -> Iterator[Any]:
     with _damaged(entry, offset):
         for batch in batches:
             yield from record_answers.up_to(entry.last_offset, batch)
-
-
-def _key_headers(idempotency_key: str, transaction_id: str | None) -> dict[str, str]:
-    if transaction_id is None:
-        return {"Idempotency-Key": idempotency_key, "Idempotency-Retention-Ms": str(KEY_RETENTION_MS)}
-    return {"Idempotency-Key": idempotency_key, "Transaction-Id": transaction_id}

@@ -101,9 +101,8 @@ class Attempt:
         while rest is not None:
             key = f"{self._prefix}:{topic.number}"
             self.requests += 1
-            produce = self._gateway.produce_arrow if chunk.arrow else self._gateway.produce
             try:
-                answer = produce(chunk.topic, rest.body, key)
+                answer = self._gateway.produce(chunk.topic, rest.body, key, arrow=chunk.arrow)
             except KeyUsed as used:
                 self._learn(chunk.topic, topic, used.batches)
                 rest = self._new(topic, rest)

@@ -146,8 +146,7 @@ class Writer:
             def send(chunk: Chunk, number: int) -> int:
                 nonlocal part
                 part = part or gateway.begin_part(whole.transaction_id)
-                produce = gateway.produce_arrow if chunk.arrow else gateway.produce
-                produce(chunk.topic, chunk.body, f"{part}:{number}", part)
+                gateway.produce(chunk.topic, chunk.body, f"{part}:{number}", part, arrow=chunk.arrow)
                 return chunk.size
 
             jobs = (partial(send, chunk, number) for number, chunk in enumerate(self._chunks(batches)))

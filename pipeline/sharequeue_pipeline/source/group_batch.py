@@ -7,6 +7,7 @@ that it has handed over. If the job fails later, the accepted records are not de
 import logging
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -66,13 +67,9 @@ class GroupBatchReader(DataSourceReader):
                 context.partitionId(),
             )
         columns = RecordColumns(options, self._schema)
-        renewal = LockRenewal(options.gateway, self._group, member_id) if options.lock_renew else None
-        try:
-            with GroupClient(options.gateway) as gateway:
-                yield from self._read(gateway, BoundedRead(*partition.value), columns, member_id, renewal)
-        finally:
-            if renewal is not None:
-                renewal.close()
+        renewal = LockRenewal(options.gateway, self._group, member_id, enabled=options.lock_renew)
+        with closing(renewal), GroupClient(options.gateway) as gateway:
+            yield from self._read(gateway, BoundedRead(*partition.value), columns, member_id, renewal)
 
     def _read(
         self,
@@ -80,7 +77,7 @@ class GroupBatchReader(DataSourceReader):
         bounded: BoundedRead,
         columns: RecordColumns,
         member_id: str,
-        renewal: LockRenewal | None,
+        renewal: LockRenewal,
     ) -> Iterator[Any]:
         options = self._options
         topics = sorted({topic for topic, _ in bounded.places})
@@ -104,16 +101,14 @@ class GroupBatchReader(DataSourceReader):
             if not found:
                 return
             bounded.note(found)
-            if renewal is not None:
-                renewal.hold(number, found, lock_ms)
+            renewal.hold(number, found, lock_ms)
             for entry in found:
                 for records in gateway.read(entry, "read_uncommitted"):
                     batch = columns.batch(entry, records)
                     if columns.rejected:
                         reject(gateway, self._group, member_id, columns)
                     yield batch
-            if renewal is not None:
-                renewal.drop(number)
+            renewal.drop(number)
             lost = gateway.acknowledge_held(self._group, member_id, found, ACCEPT).lost
             if lost:
                 log.warning(

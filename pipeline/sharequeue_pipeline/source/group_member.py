@@ -86,7 +86,7 @@ class GroupMember:
         config = self._gateway.group_config(group)
         check_level(options, group, config)
         may_renew = config["share.renew.acknowledge.enable"] == "true"
-        self._renewal = LockRenewal(options.gateway, group, member_id) if options.lock_renew and may_renew else None
+        self._renewal = LockRenewal(options.gateway, group, member_id, enabled=options.lock_renew and may_renew)
         if options.lock_renew and not may_renew:
             log.warning(
                 "group %s does not allow renewing locks: a batch that takes longer than a lock is delivered again",
@@ -189,8 +189,7 @@ class GroupMember:
                 bounded.note(found)
             if self._isolation is not None:
                 self._isolation.note(found)
-            if self._renewal is not None:
-                self._renewal.hold(batch, [*acquired, *found], lock_ms)
+            self._renewal.hold(batch, [*acquired, *found], lock_ms)
             room -= sum(entry.size for entry in found)
             acquired = ranges.joined([*acquired, *found])
             if piece is not None or any(entry.delivery_count > 1 for entry in found):
@@ -270,7 +269,7 @@ class GroupMember:
         self._count_lost(lost, "are not read again: the failed query released them, or their locks ended")
         held = ranges.divided(held, [*lost, *finished])[1]
         self._renewed = (offset["batch"], held)
-        if self._renewal is not None and held:
+        if held:
             lock_ms = int(self._gateway.group_config(self._group)["share.record.lock.duration.ms"])
             self._renewal.hold(offset["batch"], held, lock_ms)
         return held
@@ -279,8 +278,7 @@ class GroupMember:
         """Accept the ranges of a finished batch, once, except what the job settled itself."""
         if offset["batch"] <= self._settled_batch:
             return
-        if self._renewal is not None:
-            self._renewal.drop(offset["batch"])
+        self._renewal.drop(offset["batch"])
         batch, held = self._renewed
         finished = held if batch == offset["batch"] else ranges.decode(offset["ranges"])
         if self._report_to is not None:
@@ -311,6 +309,5 @@ class GroupMember:
         return lost
 
     def close(self) -> None:
-        if self._renewal is not None:
-            self._renewal.close()
+        self._renewal.close()
         self._gateway.close()

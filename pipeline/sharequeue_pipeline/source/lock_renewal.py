@@ -24,10 +24,12 @@ SHORTEST_RENEWAL_S: Final = 0.2
 class LockRenewal:
     """Renews the locks of the held ranges in its own thread, each time a third of their duration has passed.
 
-    The caller must call `close`, which ends the thread: Spark's worker processes outlive their tasks.
+    The caller must call `close`, which ends the thread: Spark's worker processes outlive their tasks. `enabled` False:
+    nothing is renewed, and there is no thread.
     """
 
-    def __init__(self, gateway: GatewayOptions, group: str, member_id: str) -> None:
+    def __init__(self, gateway: GatewayOptions, group: str, member_id: str, *, enabled: bool = True) -> None:
+        self._enabled = enabled
         self._gateway = gateway
         self._group = group
         self._member_id = member_id
@@ -48,7 +50,7 @@ class LockRenewal:
                 self._due = time.monotonic() + self._every_s
             self._batch, self._held = batch, ranges.joined(held)
             self._changed.notify()
-            if self._thread is None:
+            if self._thread is None and self._enabled:
                 self._thread = threading.Thread(target=self._run, name="sharequeue renewal", daemon=True)
                 self._thread.start()
 
