@@ -201,16 +201,12 @@ class CoordinatorClient:
                 if callable(key):
                     key = key()
                 repeats = repeats or Repeats(api, deadline, 0.5)
-                await self._before_repeat(repeats, error, deadline, retry=retry)
-
-    async def _before_repeat(self, repeats: Repeats, error: ApiError, deadline: float, *, retry: bool) -> None:
-        """Find out who is to be asked now, and wait. Raises: ApiError: `error`, if there is no further attempt."""
-        again = repeats.after(error) and retry
-        if error.problem is None or error.error.kafka_code in MOVED:
-            await self._learn_before(deadline if again else time.monotonic() + repeats.pause_s)
-        if not (again and repeats.in_time()):
-            raise error
-        await asyncio.sleep(repeats.pause_s)
+                again = repeats.after(error) and retry
+                if error.problem is None or error.error.kafka_code in MOVED:
+                    await self._learn_before(deadline if again else time.monotonic() + repeats.pause_s)
+                if not (again and repeats.in_time()):
+                    raise
+                await asyncio.sleep(repeats.pause_s)
 
     async def _learn_before(self, deadline: float) -> None:
         """Ask who owns what, but go on without an answer at the deadline."""

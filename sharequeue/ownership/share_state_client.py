@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S, Repeats
+from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
@@ -198,18 +198,9 @@ class ShareStateClient(CoordinatorClient):
             parts.setdefault(None if owner is None else owner.url, (name, []))[1].append(place)
         return [part for name, places in parts.values() for part in _cut(name, places)]
 
-    async def delete_topic_state(self, topic_id: str, *, deadline_s: float | None = None) -> None:
-        """Have every shard's owner forget the state of a topic. Raises: ApiError: some could not."""
-        deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
-
-        repeats = Repeats(apis.TOPIC_STATE_DELETED, deadline, 0.5)
-        while True:
-            try:
-                return await self._delete_topic_state(topic_id, deadline)
-            except ApiError as error:
-                await self._before_repeat(repeats, error, deadline, retry=True)
-
-    async def _delete_topic_state(self, topic_id: str, deadline: float) -> None:
+    async def delete_topic_state(self, topic_id: str) -> None:
+        """Have every shard's owner forget the state of a topic. Raises: ApiError: some could not; call it again."""
+        deadline = time.monotonic() + self._deadline_s
         await self.learn()
         left = set(range(self._count))
         for url in sorted({owner.url for owner in self._owners.values()}):
