@@ -4,10 +4,12 @@
     protocol/configs.py ──▶ GROUP_CONFIGS, TOPIC_CONFIGS ─────────────────────────────────────────────▶ configuration.md
     metrics of the services ──▶ names, kinds, labels, HELP texts ─────────────────────────────────────▶ metrics.md
     protocol/errors.py, protocol/apis ──▶ rows, and ADVICE below ─────────────────────────────────────▶ errors.md
+    repeats.py ──▶ the rules of new tries ────────────────────────────────────────────────────────────▶ details.md
 
 A table stands between `<!-- made: NAME -->` and `<!-- end -->`. What is around it is written by hand, and stays.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +30,7 @@ from sharequeue_gateway.producing import log_metrics
 import sharequeue.http.application.endpoint
 import sharequeue.http.problems
 import sharequeue.ownership.leases
+import sharequeue.repeats
 import sharequeue.service.time_line
 from sharequeue.distribution import Histogram, Histograms
 from sharequeue.http.limits import HttpLimits
@@ -37,6 +40,7 @@ from sharequeue.protocol.apis import Api
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
 from sharequeue.protocol.errors import ERRORS
 from sharequeue.protocol.types import MAX_INT64
+from sharequeue.repeats import Rule
 from sharequeue.service.series import Counts, Family
 
 HERE: Final = Path(__file__).parent
@@ -235,6 +239,20 @@ def errors() -> str:
     return table(("code", "number", "status", "retriable", "definite", "what it means, what to do"), rows)
 
 
+def repeats() -> str:
+    """The rules by which each part tries again."""
+    rows = [
+        (f"`{name}`", rule.what, f"{rule.pause_s} s", _seconds(rule.most_s), _seconds(rule.patience_s))
+        for name, rule in vars(sharequeue.repeats).items()
+        if isinstance(rule, Rule)
+    ]
+    return table(("rule", "of", "first pause", "doubles until", "gives up after"), rows)
+
+
+def _seconds(duration_s: float) -> str:
+    return f"{duration_s} s" if 0 < duration_s < math.inf else ""
+
+
 TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "configuration.md": {
         "gateway settings": lambda: settings(sharequeue_gateway.settings.Settings, HttpLimits),
@@ -266,6 +284,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         ),
     },
     "errors.md": {"errors": errors},
+    "details.md": {"repeats": repeats},
 }
 
 

@@ -200,7 +200,7 @@ class CoordinatorClient:
             except ApiError as error:
                 if callable(key):
                     key = key()
-                repeats = repeats or Repeats(api, deadline, 0.5)
+                repeats = repeats or Repeats(api, deadline)
                 again = repeats.after(error) and retry
                 if error.problem is None or error.error.kafka_code in MOVED:
                     await self._learn_before(deadline if again else time.monotonic() + repeats.pause_s)

@@ -22,11 +22,10 @@ from sharequeue.ownership.shard_store import Instance, Shard, ShardStore, stack_
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
 from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.shards import balance
+from sharequeue.repeats import LEASE_HELD
 
 log = logging.getLogger(__name__)
 
-SOON_S: Final = 0.1
-"""Pause before the next look when a write under way kept a free shard from being taken."""
 LOST: Final = (
     OSError,
     asyncpg.PostgresError,
@@ -167,7 +166,7 @@ class Ownership:
                         " a database of its own, or the cluster token of that stack"
                     )
                 raise NameTaken(f"{node_id!r} runs at {url}, and renews its lease: give this one another node id")
-            await asyncio.sleep(SOON_S)
+            await asyncio.sleep(LEASE_HELD.pause_s)
             rivals = await self._store.rivals(connection, self.instance, self._lease_s)
 
     async def run(self) -> None:
@@ -283,9 +282,9 @@ class Ownership:
             shards = await self._store.shards(connection)
         self._owners = {known.shard: known for known in shards}
         if len(taken) < len(free):
-            return SOON_S
+            return LEASE_HELD.pause_s
         ends = [known.ends_in_s for known in shards if known.owner not in (None, node_id) and known.ends_in_s > 0]
-        return max(min(ends, default=self._lease_s), SOON_S)
+        return max(min(ends, default=self._lease_s), LEASE_HELD.pause_s)
 
     async def _give_back(self, connection: Any, shards: Iterable[int]) -> None:
         """Stop serving these shards, finish the work under way, then release them."""

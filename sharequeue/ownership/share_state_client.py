@@ -29,6 +29,7 @@ from sharequeue.protocol.messages.share_state import (
 )
 from sharequeue.protocol.shards import share_key
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import CALL, Tries
 
 MOST_ASKED: Final = 2000
 """Share-partitions in one call."""
@@ -155,10 +156,10 @@ class ShareStateClient(CoordinatorClient):
         Args:
             repeat: send again, until the deadline, what an instance refused because it is not the owner.
         """
-        deadline = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
+        deadline_s = self._deadline_s if deadline_s is None else deadline_s
+        deadline, tries = time.monotonic() + deadline_s, Tries(CALL, deadline_s - SHORTEST_ATTEMPT_S)
         results: dict[int, PartitionStateResult] = {}
         waiting: list[int] = list(range(len(entries)))
-        pause_s = 0.05
         while True:
             parts = await self._by_owner([entries[place].key for place in waiting], deadline)
             seconds = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
@@ -179,11 +180,9 @@ class ShareStateClient(CoordinatorClient):
             waiting = [place for place in waiting if results[place].error_code in ELSEWHERE]
             if waiting:
                 self._start_learning()
-            if not waiting or not repeat or time.monotonic() + pause_s + SHORTEST_ATTEMPT_S >= deadline:
+            if not waiting or not repeat or not await tries.pause():
                 return [results[place] for place in range(len(entries))]
-            await asyncio.sleep(pause_s)
             await self._learn_before(deadline)
-            pause_s = min(pause_s * 2, 0.5)
 
     async def _by_owner(self, keys: Sequence[SharePartitionKey], deadline: float) -> list[tuple[str | None, list[int]]]:
         """The places of keys by their owner, each part with one of its keys. Without a map: all at any instance."""

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
+from sharequeue.repeats import PART_DIED
 from sharequeue.stack.open_url import open_url
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.process import die_with_parent, free_port, names_of_holders, open_log, rotate_log, signals_held
@@ -29,11 +30,6 @@ READY_SECONDS: Final = 180
 STOP_SECONDS: Final = 15
 EARLIER_SECONDS: Final = 180
 """How long the processes of a killed stack may take to end."""
-
-
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
-"""Before a part that died is started again. A part that has run for twice this time begins with the first pause."""
 
 
 class StackError(Exception):
@@ -364,10 +360,10 @@ class Stack:
         for name, running, died, start in self._parts():
             fate, now_s = self._fates[name], time.monotonic()
             if running():
-                if now_s > fate.started_s + 2 * LONGEST_PAUSE_S:
+                if now_s > fate.started_s + 2 * PART_DIED.most_s:
                     fate.pause_s = 0.0
             elif fate.again_s is None:
-                fate.pause_s = min(max(2 * fate.pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+                fate.pause_s = PART_DIED.after(fate.pause_s)
                 fate.again_s = now_s + fate.pause_s
                 self._tell(f"{died()}\n{name} is started again in {fate.pause_s:.0f} s")
             elif now_s >= fate.again_s:

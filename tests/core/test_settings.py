@@ -57,7 +57,6 @@ def test_a_short_or_unsendable_token_is_refused(service: Any, token: str) -> Non
         (gateway, "dead_letter_retry_max_ms"),
         (gateway, "share_session_idle_ms"),
         (gateway, "max_waiting_fetches"),
-        (coordinator, "deletion_retry_ms"),
         (coordinator, "initialize_retry_interval_ms"),
         (share_coordinator, "prune_interval_ms"),
         (share_coordinator, "cold_partition_snapshot_interval_ms"),

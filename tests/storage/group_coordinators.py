@@ -50,7 +50,6 @@ async def instance(database_url: str, node_id: str, **bounds: int) -> AsyncItera
         cluster_token="",
         kafka_defaults=False,
         max_partitions=100,
-        deletion_retry_ms=10,
         clock=Clock(),
         gateway_lease_ms=3000,
         group_max_size=200,

@@ -8,6 +8,7 @@ from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import ApiError
+from sharequeue.repeats import DELETION
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.admin import GroupAdmin
 from sharequeue_coordinator.groups.configs import GroupConfigs
@@ -39,7 +40,6 @@ class GroupCoordinator:
         cluster_token: str,
         kafka_defaults: bool,
         max_partitions: int,
-        deletion_retry_ms: int,
         clock: Clock,
         gateway_lease_ms: int,
         group_max_size: int,
@@ -49,7 +49,6 @@ class GroupCoordinator:
         max_share_partitions: int = 20_000_000,
     ) -> None:
         self._database = database
-        self._deletion_retry_s = deletion_retry_ms / 1000
         self.health = database.health
         self.query = database.query
         self.metadata = Metadata(
@@ -117,5 +116,5 @@ class GroupCoordinator:
                     await self.topics.finish_deletions()
             except ApiError as error:
                 log.warning("changes of topics cannot be finished now", extra=fields(cause=error.detail))
-                await asyncio.sleep(self._deletion_retry_s)
+                await asyncio.sleep(DELETION.pause_s)
                 self.metadata.look()

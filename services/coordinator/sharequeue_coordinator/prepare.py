@@ -60,7 +60,6 @@ async def prepare(settings: Settings) -> Service:
         cluster_token=settings.cluster_token,
         kafka_defaults=settings.kafka_defaults,
         max_partitions=settings.max_partitions_per_topic,
-        deletion_retry_ms=settings.deletion_retry_ms,
         clock=Clock(),
         group_max_size=settings.group_max_size,
         initialize_retry_interval_ms=settings.initialize_retry_interval_ms,

@@ -30,8 +30,6 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     """The most share groups; a further one is refused with 429."""
     max_share_partitions: Positive = 20_000_000
     """The most share-partitions of all groups; further ones are refused with 429. Each has rows in PostgreSQL."""
-    deletion_retry_ms: Positive = 1000
-    """The pause before an unfinished deletion of a topic is tried again."""
     group_max_size: Annotated[int, Meta(ge=1, le=1000)] = 200
     """The most members of a group. Kafka: group.share.max.size."""
     initialize_retry_interval_ms: Positive = 30_000

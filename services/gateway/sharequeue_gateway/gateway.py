@@ -382,9 +382,9 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     sessions = Sessions(base.session_cache, leader, metadata, base.routing, clock)
     members, fetcher = FetchingMembers(), Fetcher(leader, record_log, repeated, base.cluster, clock, base.fetches)
     local_acknowledger = Acknowledger(leader, metadata, clock)
-    acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata, clock)
+    acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata)
     holder = Holder(leader, metadata, clock)
-    settler = Settler(base.routing, holder, leading.pending, metadata, clock)
+    settler = Settler(base.routing, holder, leading.pending, metadata)
     routed = RoutedFetch(base.routing, fetcher, repeated, metadata, clock)
     held = HeldRecords(leader, record_log, clock)
     streams = Streams(

@@ -22,12 +22,12 @@ from sharequeue.protocol.bounds import acknowledgements_in_a_call
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.repeats import LEADER_MOVED
 
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 IGNORED: Final = "ignored"
 """The result of an acknowledgement below the start offset: the records are settled or deleted."""
 APPLIED: Final = ("applied", "already_applied", IGNORED)
-REPEAT_PAUSE_S: Final = 0.1
 INVALID_RECORD_STATE: Final = InvalidRecordState.error.code
 INVALID_REQUEST: Final = InvalidRequest.error.code
 
@@ -164,7 +164,7 @@ class Acknowledging:
             again = settled.add(sent, results, self._patience_s)
             acknowledgements[: len(sent)] = again
             if again:
-                await asyncio.sleep(REPEAT_PAUSE_S)
+                await asyncio.sleep(LEADER_MOVED.pause_s)
 
     async def call(
         self, acknowledgements: Sequence[Sent], deadline_s: float | None = None

@@ -14,6 +14,7 @@ from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.groups import HeartbeatResult, ShareGroupHeartbeatRequest
+from sharequeue.repeats import HEARTBEAT, JOINED
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,6 @@ LEAVE: Final = -1
 EVICTED: Final = tuple(BY_CODE[code] for code in ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"))
 """The group evicted this member: others may have its partitions."""
 HEARTBEAT_DEADLINE_S: Final = 5.0
-FIRST_PAUSE_S: Final = 0.1
-RETRY_S: Final = 1.0
 
 T = TypeVar("T")
 Assignment = Mapping[str, list[int]]
@@ -102,7 +101,7 @@ class Membership:
 
     async def _run(self) -> None:
         """Send heartbeats until the member leaves or is refused."""
-        pause_s = FIRST_PAUSE_S
+        pause_s = 0.0
         while self.failure is None:
             self._wake.clear()
             if not self.topics or time.monotonic() - self._used_at > self._max_idle_s:
@@ -110,10 +109,10 @@ class Membership:
                 return
             interval_s = await self._beat()
             if self.assignment or self.failure is not None:
-                pause_s = FIRST_PAUSE_S
+                pause_s = 0.0
             elif self.joined:  # partitions follow when they are initialised or given up by others: ask soon
+                pause_s = JOINED.after(pause_s)
                 interval_s = min(pause_s, interval_s)
-                pause_s *= 2
             try:
                 async with asyncio.timeout(interval_s):
                     await self._wake.wait()
@@ -153,7 +152,7 @@ class Membership:
             self.changed.set()
         else:
             log.info("no answer to a heartbeat of %s: %s", self._member_id, error.detail)
-        return max(RETRY_S, error.retry_after_s or 0)
+        return max(HEARTBEAT.pause_s, error.retry_after_s or 0)
 
     async def unless_changed(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Await work. Returns: its answer, or None if the assignment changed first; the work is then cancelled."""

@@ -14,9 +14,8 @@ from sharequeue.client.consuming.membership import Membership
 from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.client.consuming.settling import Settling
 from sharequeue.protocol.errors import ApiError
+from sharequeue.repeats import CALL
 
-FIRST_PAUSE_S: Final = 0.05
-LAST_PAUSE_S: Final = 1.0
 EARLY_S: Final = 0.02
 """A fetch that found nothing and was answered sooner than this did not wait: something keeps it from fetching."""
 SHORTEST_CALL_S: Final = 1.0
@@ -55,7 +54,7 @@ class Polling:
             renews: acknowledgements to send renew records. These are ready then, and nothing is fetched.
         Raises: ApiError: the service refused, or failed for as long as `patience_s`.
         """
-        pause_s = FIRST_PAUSE_S
+        pause_s = 0.0
         while True:
             asked_at = time.monotonic()
             max_wait_s = max(0.0, deadline - asked_at)
@@ -86,12 +85,12 @@ class Polling:
             if now >= deadline:
                 return
             if fault is None and now - asked_at >= min(EARLY_S, max_wait_s):
-                pause_s = FIRST_PAUSE_S
+                pause_s = 0.0
                 continue
             if fetched is not None:  # the answer came at once and is empty: a partition failed or is gone
                 self._fetching.name_topics_soon(0)
+            pause_s = CALL.after(pause_s)
             await asyncio.sleep(min(max(pause_s, (fault and fault.retry_after_s) or 0), deadline - now))
-            pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     @property
     def _over(self) -> bool:

@@ -5,7 +5,6 @@ open ──▶ events ──▶ records, handed out one by one ──▶ `acknow
   ╰─────────╯ the connection is lost, or the gateway stops: opened again with the id of the last event
 """
 
-import asyncio
 import logging
 import time
 import uuid
@@ -28,14 +27,13 @@ from sharequeue.protocol import apis, nesting
 from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, exception_type
 from sharequeue.protocol.messages.records import FetchResponse
 from sharequeue.protocol.types import MAX_STREAM_WINDOW
+from sharequeue.repeats import CALL, Tries
 
 log = logging.getLogger(__name__)
 
 SILENCE_S: Final = 60.0
 """A connection that brings nothing for so long, not even a heartbeat, is lost."""
 OPEN_S: Final = 10.0
-FIRST_PAUSE_S: Final = 0.05
-LAST_PAUSE_S: Final = 1.0
 CLOSE_S: Final = 5.0
 _decoder: Final = msgspec.json.Decoder(FetchResponse)
 
@@ -170,8 +168,7 @@ class RecordStream:
 
     async def _next_event(self) -> ServerEvent | None:
         """The next event, on a connection that is opened again as often as it is lost."""
-        failing_since: float | None = None
-        pause_s = FIRST_PAUSE_S
+        tries = None
         while True:
             try:
                 if self._events is None:
@@ -188,12 +185,9 @@ class RecordStream:
                 await self._events.close()
                 self._events = None
                 continue
-            now = time.monotonic()
-            failing_since = failing_since or now
-            if now - failing_since >= self._patience_s:
+            tries = tries or Tries(CALL, self._patience_s)
+            if not await tries.pause(error.retry_after_s):
                 raise error
-            await asyncio.sleep(max(pause_s, error.retry_after_s or 0))
-            pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     def _receive(self, event: ServerEvent | None) -> None:
         """Take in an event. Raises: ApiError: the stream has ended for good."""

@@ -18,12 +18,12 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
+from sharequeue.repeats import HEARTBEAT
 
 log = logging.getLogger(__name__)
 
 TOGETHER_S: Final = 0.2
 """One call renews all locks that are due within this time."""
-RETRY_S: Final = 1.0
 NEVER: Final = math.inf
 
 
@@ -128,7 +128,7 @@ class Renewing:
             except ApiError as error:
                 log.warning("cannot renew locks: %s", error.detail)
                 for delivery in due:
-                    delivery.renew_at = time.monotonic() + RETRY_S
+                    delivery.renew_at = time.monotonic() + HEARTBEAT.pause_s
                 return
         again_at: dict[Delivery, float] = {}
         for renewal, result in zip(renewals, results, strict=True):
@@ -139,14 +139,14 @@ class Renewing:
                 delivery.deadline = asked_at + delivery.lock_duration_s
                 delivery.renew_at = asked_at + delivery.lock_duration_s / 2
             elif delivery.held_runs():
-                delivery.renew_at = again_at.get(delivery, time.monotonic() + RETRY_S)
+                delivery.renew_at = again_at.get(delivery, time.monotonic() + HEARTBEAT.pause_s)
 
     @staticmethod
     def _not_renewed(renewal: OutcomeRun, result: AcknowledgementResult) -> float:
         """Returns: when to renew the rest of the delivery."""
         delivery = renewal.delivery
         if result.retriable or result.status == "unknown":
-            return time.monotonic() + RETRY_S
+            return time.monotonic() + HEARTBEAT.pause_s
         first, last = renewal.first_offset, renewal.last_offset
         if (first, last) in delivery.held_runs():  # else a part of it was acknowledged during the call
             delivery.lost.update(range(first, last + 1))

@@ -29,6 +29,8 @@ _FROM_BETWEEN: Final = {
 }
 """The error for a status without a problem document, which a proxy on the way has sent."""
 LONGEST_RETRY_S: Final = 86_400
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 0.5
 SHORTEST_ATTEMPT_S: Final = 0.05  # with less time, the repeat of a definite failure would end in doubt
 
 
@@ -51,12 +53,11 @@ class Repeats:
     A call is repeated if its error is retriable and, besides, the error is definite or the call is idempotent.
     """
 
-    def __init__(self, api: Api, deadline: float, longest_pause_s: float) -> None:
+    def __init__(self, api: Api, deadline: float) -> None:
         self._api = api
         self._deadline = deadline
-        self._longest_pause_s = longest_pause_s
         self._definite = True
-        self._next_pause_s = 0.05
+        self._next_pause_s = FIRST_PAUSE_S
         self._heard = ""
         self.pause_s = 0.0
 
@@ -71,7 +72,7 @@ class Repeats:
             error.detail = f"{error.detail}; its answer before: {self._heard}"
         self._definite = error.definite = self._definite and error.definite
         self.pause_s = max(self._next_pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
-        self._next_pause_s = min(self._next_pause_s * 2, self._longest_pause_s)
+        self._next_pause_s = min(self._next_pause_s * 2, LONGEST_PAUSE_S)
         return error.error.retriable and (self._definite or self._api.idempotent) and self.in_time()
 
     def in_time(self) -> bool:
@@ -151,7 +152,7 @@ class Client:
                     return answer, answer_headers
                 error = self._refused(api, status, answer_headers, answer)
             if repeats is None:
-                repeats = Repeats(api, deadline, 1.0)
+                repeats = Repeats(api, deadline)
             if not (repeats.after(error) and retry):
                 raise error
             if in_doubt is not None and not error.definite:

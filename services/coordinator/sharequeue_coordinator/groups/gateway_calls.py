@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal
 
-from sharequeue.http.calling.caller import Client
+from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S, Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
@@ -17,16 +17,11 @@ from sharequeue.protocol.messages.leaders import (
     GroupUsageResponse,
     UnloadGroupRequest,
 )
+from sharequeue.repeats import EVERY_GATEWAY, Tries
 
-GATEWAY_DEADLINE_S: Final = 6.0
-"""Longer than a gateway's lease. A gateway that has died is out of the generation before; then it is not asked."""
 ATTEMPT_S: Final = 2.0
 CHANGED_AT_ONCE: Final = 1000
 """The most partitions of one call that changes readers."""
-SHORTEST_ATTEMPT_S: Final = 0.1
-PAUSE_S: Final = 0.1
-
-
 StartOffsets = Mapping[str, Mapping[int, int]]
 """Start offsets by topic id and partition."""
 
@@ -67,7 +62,7 @@ class GatewayCalls:
 
     async def _change_readers(self, group_id: str, request: ChangeReadersRequest) -> StartOffsets | None:
         """Returns: as the gateway answers; None without a gateway."""
-        deadline = time.monotonic() + GATEWAY_DEADLINE_S
+        deadline = time.monotonic() + EVERY_GATEWAY.patience_s
         failure: ApiError | None = None
         for gateway in await self._gateways():
             try:
@@ -88,8 +83,9 @@ class GatewayCalls:
 
         Raises: CoordinatorNotAvailable: a gateway has not answered by the deadline.
         """
-        deadline = time.monotonic() + GATEWAY_DEADLINE_S
+        deadline = time.monotonic() + EVERY_GATEWAY.patience_s
         answers: dict[Gateway, Any] = {}
+        tries = Tries(EVERY_GATEWAY)
         while True:
             gateways = list(await self._gateways())
             missing = [gateway for gateway in gateways if gateway not in answers]
@@ -106,9 +102,8 @@ class GatewayCalls:
                     answers[gateway] = answer
             if failure is None:
                 return [answers[gateway] for gateway in gateways]
-            if time.monotonic() >= deadline:
+            if not await tries.pause():
                 raise CoordinatorNotAvailable(f"a gateway does not answer: {failure}", definite=False)
-            await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, gateway: Gateway, api: Api, group_id: str, request: Any, deadline: float) -> Any:
         client = Client(gateway.url, cluster_token=self._cluster_token)

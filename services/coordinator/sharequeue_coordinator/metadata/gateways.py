@@ -21,6 +21,7 @@ from sharequeue.protocol.messages.cluster import (
     RegisterGatewayResponse,
     RenewGatewayResponse,
 )
+from sharequeue.repeats import LEASE_HELD
 from sharequeue_coordinator.database import Fence
 from sharequeue_coordinator.metadata import store
 
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 NOTHING: Final = GatewayGeneration(number=0, previous=0, gateways=[])
 CHECKS_PER_LEASE: Final = 4
 """How often leases are checked in the time of one."""
-NAMESAKE_PAUSE_S: Final = 0.1
 
 
 class Gateways:
@@ -87,7 +87,7 @@ class Gateways:
         while self._namesake(gateway) is not None:
             if self._renewals[gateway.node_id] != renewals:
                 break
-            await asyncio.sleep(NAMESAKE_PAUSE_S)
+            await asyncio.sleep(LEASE_HELD.pause_s)
         async with self._lock:  # the next generation's number must be above every epoch given for this one
             generation = await self._add(gateway)
             leader_epoch, _ = await self._query(store.next_leader_epoch)

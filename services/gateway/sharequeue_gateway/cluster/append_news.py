@@ -13,11 +13,10 @@ import msgspec
 from redis.asyncio import Redis
 
 from sharequeue.log import fields
+from sharequeue.repeats import REDIS_SILENT
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 
 log = logging.getLogger(__name__)
-
-RETRY_PAUSE_S: Final = 1.0
 
 
 class News(msgspec.Struct, array_like=True):
@@ -80,4 +79,4 @@ class AppendNews:
                                 hear_of(topic_id, partition, log_end_offset)
             except (*LOST, msgspec.DecodeError) as fault:
                 log.info("cannot receive the appends of other gateways", extra=fields(cause=repr(fault)))
-                await asyncio.sleep(RETRY_PAUSE_S)
+                await asyncio.sleep(REDIS_SILENT.pause_s)

@@ -30,6 +30,7 @@ from sharequeue.protocol.messages.cluster import (
 )
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import GATEWAY_LEASE, Tries
 from sharequeue_gateway.cluster.generation import Generation, Node
 
 log = logging.getLogger(__name__)
@@ -226,7 +227,7 @@ class Cluster:
                 if renewed:
                     log.warning("cannot renew the lease; trying again", extra=fields(cause=error.detail))
                 renewed = False
-                await asyncio.sleep(min(0.2, pause_s))
+                await asyncio.sleep(min(GATEWAY_LEASE.pause_s, pause_s))
                 self._renew_now.set()
             else:
                 if not renewed:
@@ -236,16 +237,15 @@ class Cluster:
     async def leave(self) -> None:
         """Leave the generation: the other gateways take over what this one leads."""
         self._leaving = True
-        deadline_s = time.monotonic() + self._lease_s
+        tries = Tries(GATEWAY_LEASE, self._lease_s)
         while True:
             try:
                 await self._renew()
                 break
             except ApiError as error:
-                if time.monotonic() >= deadline_s:
+                if not await tries.pause():
                     log.warning("cannot leave the other gateways cleanly", extra=fields(cause=error.detail))
                     break
-                await asyncio.sleep(0.1)
         await asyncio.gather(*self._hand_overs)
 
     async def drain(self) -> None:

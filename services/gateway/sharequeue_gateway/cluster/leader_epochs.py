@@ -10,11 +10,9 @@ from collections.abc import Awaitable, Callable
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.messages.cluster import LeaderEpochResponse
+from sharequeue.repeats import EPOCH
 
 log = logging.getLogger(__name__)
-
-FENCE_PATIENCE_S = 10.0
-FENCE_AGAIN_S = 0.5
 
 
 class LeaderEpochs:
@@ -43,7 +41,7 @@ class LeaderEpochs:
         """Wait until lost writes are fenced. Raises: CoordinatorNotAvailable: the group coordinator takes too long."""
         fencing = self._fencing
         if fencing is not None:
-            await asyncio.wait([fencing], timeout=FENCE_PATIENCE_S)
+            await asyncio.wait([fencing], timeout=EPOCH.patience_s)
             if not fencing.done():
                 raise CoordinatorNotAvailable(
                     "the group coordinator did not give a leader epoch in time; try again in a moment"
@@ -56,7 +54,7 @@ class LeaderEpochs:
                 break
             except Exception as fault:  # any fault: without a new epoch nothing may be loaded
                 log.warning("cannot take a new leader epoch; trying again", extra=fields(cause=repr(fault)))
-                await asyncio.sleep(FENCE_AGAIN_S)
+                await asyncio.sleep(EPOCH.pause_s)
         self._fencing = None
 
     async def _take(self) -> None:

@@ -37,6 +37,7 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery, TopicList
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, topic_name_fault
+from sharequeue.repeats import FEED
 from sharequeue_gateway import metrics
 
 log = logging.getLogger(__name__)
@@ -415,7 +416,7 @@ class Metadata:
             except ApiError as error:
                 self._heard_at = 0.0
                 log.warning("cannot follow the group coordinator", extra=fields(cause=error.detail))
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(FEED.pause_s)
 
     async def _apply(self, changes: MetadataChangesResponse) -> None:
         """Apply changes. The version is set last, so changes whose application fails half-way are applied again."""

@@ -22,6 +22,7 @@ from sharequeue.protocol import codec, nesting
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import KEPT_REASONS, OffsetRange, SharePartitionKey
+from sharequeue.repeats import DEAD_LETTER
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue, PendingLetters
@@ -37,7 +38,6 @@ log = logging.getLogger(__name__)
 GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 RECORDS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 1 << 20
-FIRST_PAUSE_MS: Final = 200
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -159,7 +159,7 @@ class DeadLetterWriter:
             if pending in self._queue:
                 pending.attempts += 1
                 pending.last_error = detail
-                pause_ms = min(FIRST_PAUSE_MS * 2 ** min(pending.attempts, 20), self._retry_max_ms)
+                pause_ms = min(int(DEAD_LETTER.pause_s * 1000) << min(pending.attempts - 1, 20), self._retry_max_ms)
                 pending.next_attempt_at_ms = now_ms + pause_ms
 
     async def _destination(self, led: LedSharePartition) -> KnownTopic | RefusedTopic:

@@ -10,17 +10,14 @@ A holder may never call again, so a share-partition is loaded when one of its ke
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import LOCKS_GIVEN
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks
-
-GIVE_S: Final = 2.0
-"""The time for which a stopping gateway offers the locks that only it knows."""
-GIVE_PAUSE_S: Final = 0.1
 
 
 class Kept(NamedTuple):
@@ -73,12 +70,12 @@ class KeptLocks:
         ]
 
     async def until_given(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
-        """Have the new leaders ask for the locks that are kept for them; stop waiting after GIVE_S."""
+        """Have the new leaders ask for the locks that are kept for them; stop waiting as LOCKS_GIVEN says."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GIVE_S):
+            async with asyncio.timeout(LOCKS_GIVEN.patience_s):
                 while left := self.for_others():
                     await have_loaded(left)
-                    await asyncio.sleep(GIVE_PAUSE_S)
+                    await asyncio.sleep(LOCKS_GIVEN.pause_s)
 
     def due(self) -> list[SharePartitionKey]:
         """Share-partitions to load: those led here with an ended lock; those led elsewhere whose last lock has

@@ -55,6 +55,7 @@ from sharequeue.protocol.messages.share_state import (
 )
 from sharequeue.protocol.state import joined
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import STATE_PROBE, STATE_WRITE
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.machine import StateWrite
 
@@ -68,13 +69,8 @@ FENCED: Final = frozenset(error.error.kafka_code for error in (FencedLeaderEpoch
 PASSED_ON: Final = frozenset(
     error.error.kafka_code for error in (UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
 )
-RETRY_PAUSE_S: Final = 0.1
-SEND_AGAIN_PAUSE_S: Final = 0.5
-"""The pause after a request that missed its deadline."""
 SEND_AGAIN_S: Final = 2.0
 """The deadline of a request for which nobody waits any more."""
-PROBE_PAUSE_S: Final = 1.0
-"""How often a failing share coordinator without writes is asked whether it takes writes."""
 MOST_BYTES: Final = 4 << 20
 """The most bytes of one request, roughly; a single write may be larger."""
 MOST_WRITES: Final = 1000
@@ -173,7 +169,7 @@ class Persister:
             try:
                 self._start_sending(self._gathered)
                 while True:
-                    await asyncio.sleep(PROBE_PAUSE_S)
+                    await asyncio.sleep(STATE_PROBE.pause_s)
                     for url in [url for url in self.failing if url not in self._busy]:
                         await self._probe(url, events)
             finally:
@@ -185,7 +181,7 @@ class Persister:
             self._works(url, events)
             return
         try:
-            await self._share_coordinator.check(url, deadline_s=PROBE_PAUSE_S)
+            await self._share_coordinator.check(url, deadline_s=STATE_PROBE.pause_s)
         except ApiError as error:
             self.failing[url] = error.detail
         else:
@@ -222,7 +218,7 @@ class Persister:
         if gathered:  # none if another instance has become the owner
             left = await self._send(url, gathered, events)
             if left:
-                await asyncio.sleep(SEND_AGAIN_PAUSE_S)
+                await asyncio.sleep(STATE_WRITE.pause_s)
                 self._gathered[:0] = left  # before later writes of the same share-partitions
         self._busy.discard(url)
         self._on_their_way.difference_update(keys)
@@ -302,7 +298,7 @@ class Persister:
 
         A share-partition that was unloaded gives its writes up at the deadline: its next load waits for that.
         """
-        if time.monotonic() + RETRY_PAUSE_S < pending.deadline:
+        if time.monotonic() + STATE_WRITE.pause_s < pending.deadline:
             return True
         if pending.led.fenced:
             _end(pending, error, events)
@@ -347,7 +343,7 @@ class Persister:
             self._gathered.append(pending)
             self._start_sending((pending,))
 
-        handle = asyncio.get_running_loop().call_later(RETRY_PAUSE_S, retry)
+        handle = asyncio.get_running_loop().call_later(STATE_WRITE.pause_s, retry)
         self._retries.add(handle)
 
 

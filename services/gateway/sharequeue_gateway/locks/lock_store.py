@@ -18,6 +18,7 @@ from redis.exceptions import NoScriptError
 from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import REDIS_REFUSES, REDIS_SILENT
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
@@ -36,9 +37,6 @@ from sharequeue_gateway.share_partition.machine import RestoredLock
 
 log = logging.getLogger(__name__)
 
-PROBE_PAUSE_S: Final = 0.5
-REFUSED_PAUSE_S: Final = 2.0
-"""The pause between two probes of a Redis that refuses writes. It is long, because an operator must act first."""
 PROBE_BYTES: Final = 64 << 10
 """The size of a probe. Redis must have room for it before it is used again, or it would refuse the first lock."""
 DUE_PAUSE_S: Final = 0.1
@@ -227,7 +225,7 @@ class LockTimers(LockWriter):
         cancelled."""
         while True:
             if self.degraded:
-                await asyncio.sleep(PROBE_PAUSE_S if self.trouble == SILENT else REFUSED_PAUSE_S)
+                await asyncio.sleep((REDIS_SILENT if self.trouble == SILENT else REDIS_REFUSES).pause_s)
                 await self._recover(events)
                 continue
             await asyncio.sleep(DUE_PAUSE_S)

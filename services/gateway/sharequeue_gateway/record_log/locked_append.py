@@ -29,6 +29,7 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import ProducedRecord
 from sharequeue.protocol.types import TopicIdPartition
+from sharequeue.repeats import APPEND
 from sharequeue.service.postgres_faults import FAULTS, LOST
 from sharequeue_gateway.record_log import key_store, store, time_lines
 from sharequeue_gateway.record_log.connections import LEAST_S, locking
@@ -44,7 +45,6 @@ AT_ONCE_BYTES: Final = 8 << 20
 LARGE_PARTITIONS: Final = 100
 """An append to more partitions, or of more than AT_ONCE_BYTES, is large."""
 LOCK_TIMEOUT_MS: Final = 10_000
-AGAIN_S: Final = 0.1
 
 Inserted = list[tuple[TopicIdPartition, RecordBatch]]
 
@@ -190,12 +190,12 @@ class LockedAppend:
                         tried_at.clear()  # this try did nothing
                 if not again and not in_doubt:
                     raise self._database.health.error(fault, "nothing was appended", definite=True) from fault
-                if time.monotonic() + 2 * AGAIN_S >= (turn_by if deadline is None else deadline):
+                if time.monotonic() + 2 * APPEND.pause_s >= (turn_by if deadline is None else deadline):
                     raise self._not_known(bool(tried_at), fault) from fault
                 log.info("trying an append again", extra=fields(cause=repr(fault)))
                 if isinstance(fault, time_lines.OlderLog):
                     await self._database.skip(fault.known, fault.sign)
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(APPEND.pause_s)
 
     async def _check_topics(self, request: AppendRequest, in_doubt: bool) -> None:
         """PostgreSQL was started again since the topics were known. Raises: ApiError: it has lost one of them."""

@@ -10,21 +10,18 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.clock import Clock
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.repeats import LEADER_MOVED, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED, Acknowledger, ask_for_topics, failed, type_names
 from sharequeue_gateway.routing.routing import MOVED, Routing
 
-PAUSE_S: Final = 0.1
 NOT_LEADER: Final = NotLeaderOrFollower.error.kafka_code
-PATIENCE_MS: Final = 8000
-"""The longest search for the new leader after leadership has moved."""
 
 _decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
 
@@ -32,11 +29,10 @@ _decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
 class RoutedAcknowledger:
     """Applies the acknowledgements of one call at their leaders."""
 
-    def __init__(self, routing: Routing, local: Acknowledger, metadata: Metadata, clock: Clock) -> None:
+    def __init__(self, routing: Routing, local: Acknowledger, metadata: Metadata) -> None:
         self._routing = routing
         self._local = local
         self._metadata = metadata
-        self._clock = clock
 
     async def acknowledge(
         self,
@@ -84,8 +80,8 @@ class RoutedAcknowledger:
         renew: bool,
         seen: bool = True,
     ) -> None:
-        """Acknowledge the indexes `left` at their leaders. Repeat those that moved, until PATIENCE_MS is over."""
-        patience_ms = self._clock.now_ms() + PATIENCE_MS
+        """Acknowledge the indexes `left` at their leaders. Repeat those that moved, as LEADER_MOVED says."""
+        tries = Tries(LEADER_MOVED)
         while left:
             split = await self._split(group_id, acknowledgements, left, renew)
             work = [
@@ -97,10 +93,11 @@ class RoutedAcknowledger:
             else:
                 await work[0]
             left = [index for index in left if _try_again(acknowledgements[index], results[index])]
-            if not left or self._clock.now_ms() >= patience_ms:
+            if not left:
                 return
             self._routing.cluster.look_again()
-            await asyncio.sleep(PAUSE_S)
+            if not await tries.pause():
+                return
 
     async def answer(
         self, group_id: str, request: AcknowledgeRequest, encoded: bytes
@@ -121,7 +118,6 @@ class RoutedAcknowledger:
         left = [index for index, result in enumerate(results) if _try_again(acknowledgements[index], result)]
         if left:
             cluster.look_again()
-            await asyncio.sleep(PAUSE_S)
             await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, True)
         return results
 

@@ -21,6 +21,7 @@ from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest, Leade
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
+from sharequeue.repeats import FETCH_MOVED, REPEATED_FETCH, WOKEN_IN_VAIN, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import APPLIED, ask_for_topics, failed_of
@@ -34,15 +35,9 @@ from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.turns import Turns, leaders_in_turn
 
 AT_ONCE_MS: Final = 20
-MOST_PAUSE_S: Final = 0.25
-"""The longest pause of a fetch between two looks, when leaders wake it again and again for records it does not get."""
-REPEAT_PATIENCE_MS: Final = 5000
 MOST_TURNS: Final = 10_000
 TURNS_IDLE_MS: Final = 60_000
 """The most sets of partitions whose fetches are counted, and the time for which an unused count is kept."""
-MOVED_PAUSE_S: Final = 0.1
-MOVED_PATIENCE_MS: Final = 1000
-"""The longest search of a fetch for new leaders, even if the fetch itself does not wait."""
 
 
 class Exit(Enum):
@@ -120,7 +115,7 @@ class RoutedFetch:
             del self._fetcher.fetches.routed[waiting]
 
     async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched | RelayedAnswer:
-        patience_ms = max(asked.limits.deadline_ms, self._clock.now_ms() + MOVED_PATIENCE_MS)
+        patience_ms = max(asked.limits.deadline_ms, self._clock.now_ms() + int(FETCH_MOVED.patience_s * 1000))
         results: Sequence[AcknowledgementResult] | None = None
         turn: int | None = None
         called: Sequence[Node] = ()
@@ -145,7 +140,7 @@ class RoutedFetch:
                 return found if exit_ not in ENOUGH else found.without_moved()
             if found.moved:
                 self._routing.cluster.look_again()
-                await waiting.wait(MOVED_PAUSE_S)
+                await waiting.wait(FETCH_MOVED.pause_s)
                 continue
             asked_at_ms = self._clock.now_ms()
             if asked_at_ms >= asked.limits.deadline_ms:
@@ -159,7 +154,7 @@ class RoutedFetch:
                 pause_s = 0.0
             else:  # a leader called, but gave no records: there are less than min_bytes, or they cannot be read
                 await asyncio.sleep(min(pause_s, self._remaining_ms(asked) / 1000))
-                pause_s = min(max(2 * pause_s, 0.01), MOST_PAUSE_S)
+                pause_s = WOKEN_IN_VAIN.after(pause_s)
 
     async def _settle(
         self,
@@ -337,15 +332,14 @@ class RoutedFetch:
 
         If leaders moved, this searches for them: before they have answered, the fetch must not acquire new records.
         """
-        patience_ms = self._clock.now_ms() + REPEAT_PATIENCE_MS
+        tries = Tries(REPEATED_FETCH)
         while True:
             found = await self._repeat_once(waiting, asked, partitions)
             if not found.moved:
                 return structs.replace(found, faults=())  # the fetch that follows reports the other errors
-            if found.has_records or waiting.over or self._clock.now_ms() >= patience_ms:
-                return found
             self._routing.cluster.look_again()
-            await waiting.wait(MOVED_PAUSE_S)
+            if found.has_records or waiting.over or not await tries.pause():
+                return found
 
     async def _repeat_once(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched:
         held = await self._repeated.places_of(asked)
@@ -384,7 +378,7 @@ class RoutedFetch:
                 called.append(node)
             except ApiError:
                 self._routing.cluster.look_again()
-                await asyncio.sleep(MOVED_PAUSE_S)
+                await asyncio.sleep(FETCH_MOVED.pause_s)
             waiting.wake()
 
         tasks = [asyncio.create_task(wait_at(node, partitions)) for node, partitions in others.items()]

@@ -2,21 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
 
 from msgspec import structs
 
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.leaders import HeldOffsets, HeldRequest
+from sharequeue.repeats import LEADER_MOVED
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.routing.fetched import Fetched, decoded
 from sharequeue_gateway.routing.routing import Routing
-
-LOOK_S: Final = 0.5
-"""The pause between two questions to a leader that does not answer."""
 
 
 class RoutedHeld:
@@ -64,7 +61,7 @@ class RoutedHeld:
                 await self._routing.gateways.held(node, group_id, request)
             except ApiError:
                 self._routing.cluster.look_again()
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(LEADER_MOVED.pause_s)
             waiting.wake()
 
         tasks = [asyncio.create_task(wait_at(node, there)) for node, there in others.items()]

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue import background
-from sharequeue.clock import Clock
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import (
     BY_CODE,
@@ -30,6 +29,7 @@ from sharequeue.protocol.messages.leaders import HoldRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_SETTLED, SharePartitionKey
+from sharequeue.repeats import LEADER_MOVED, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import ask_for_topics, count_of, failed, failed_of
@@ -38,9 +38,6 @@ from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, encoded
 from sharequeue_gateway.routing.routing import Routing
 
-PATIENCE_MS: Final = 8000
-"""How long a leader is looked for that moves, and a transaction is waited for that is about to end."""
-PAUSE_S: Final = 0.1
 TELL_S: Final = 1.0
 """How long an answer waits for the leaders to apply what is decided."""
 MOST_SHARE_PARTITIONS: Final = 1000
@@ -86,14 +83,11 @@ LET_GO: Final = AcknowledgementResult(
 class Settler:
     """Holds records at their leaders, and tells the leaders how a transaction ended."""
 
-    def __init__(
-        self, routing: Routing, local: Holder, pending: PendingTransactions, metadata: Metadata, clock: Clock
-    ) -> None:
+    def __init__(self, routing: Routing, local: Holder, pending: PendingTransactions, metadata: Metadata) -> None:
         self._routing = routing
         self._local = local
         self._pending = pending
         self._metadata = metadata
-        self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
     def check(self, wanted: Sequence[Wanted]) -> set[Place]:
@@ -139,9 +133,9 @@ class Settler:
             owners += [each] * len(each.acknowledgements)
         results = [LET_GO] * len(items)
         held: dict[SharePartitionKey, HeldHere] = {}
-        patience_ms = self._clock.now_ms() + PATIENCE_MS
         left: Sequence[int] = range(len(items))
-        while left:
+        tries = Tries(LEADER_MOVED)
+        while True:
             split = await self._split(items, owners, left)
             answers = await asyncio.gather(
                 *(
@@ -156,14 +150,13 @@ class Settler:
             if any(results[index].status == "failed" and not results[index].retriable for index in left):
                 raise Refused([_refused(result) for result in results])
             if not left:
-                break
-            if self._clock.now_ms() >= patience_ms:
-                raise _no_answer(results[left[0]])
+                return [
+                    Settlement(each.key, each.state_epoch, each.leader_epoch, encoded(each.settled))
+                    for each in held.values()
+                ]
             self._routing.cluster.look_again()
-            await asyncio.sleep(PAUSE_S)
-        return [
-            Settlement(each.key, each.state_epoch, each.leader_epoch, encoded(each.settled)) for each in held.values()
-        ]
+            if not await tries.pause():
+                raise _no_answer(results[left[0]])
 
     def keys_of(self, places: Iterable[Place]) -> list[SharePartitionKey]:
         """The share-partitions whose topics are known."""

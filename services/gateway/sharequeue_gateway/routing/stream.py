@@ -17,6 +17,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable
 from sharequeue.protocol.messages.leaders import TakeStreamResponse
 from sharequeue.protocol.types import MAX_INT64, MAX_WAIT_MS, AcquireMode
+from sharequeue.repeats import LEADER_MOVED, STREAM
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
@@ -25,14 +26,11 @@ from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer
-from sharequeue_gateway.routing.held import LOOK_S, RoutedHeld
+from sharequeue_gateway.routing.held import RoutedHeld
 from sharequeue_gateway.share_partition.stream_window import OffsetsAt, SentRange, StreamWindow
 
 EVENT_BYTES: Final = 1024 * 1024
 """The most bytes of records in an event; a larger record comes alone."""
-PAUSE_S: Final = 0.02
-MOST_PAUSE_S: Final = 1.0
-"""The first and the longest pause after a fetch that failed."""
 ROUND_MS: Final = 60_000
 """How long a fetch of a stream waits. At its end it learns whether it waits in vain."""
 MOST_MISSED: Final = 8
@@ -190,7 +188,7 @@ class Stream:
             if not self._serves(waiting):
                 break
             known = self._told
-            self._pace(event, early=loop.time() - began_s < PAUSE_S)
+            self._pace(event, early=loop.time() - began_s < STREAM.pause_s)
             if event is not None and not (isinstance(event, Failing) and self._told == known):
                 return event
         return self._end(waiting)
@@ -198,10 +196,10 @@ class Stream:
     def _pace(self, event: Records | Failing | Closed | None, *, early: bool) -> None:
         """Choose the pause before the next try, and note what was sent again and which problem was sent."""
         if isinstance(event, Failing):
-            self._pause_s = min(max(2 * self._pause_s, PAUSE_S), MOST_PAUSE_S)
+            self._pause_s = STREAM.after(self._pause_s)
             self._told = event.error.error.code
             return
-        self._pause_s = PAUSE_S if early and event is None and not self._lacking else 0.0
+        self._pause_s = STREAM.pause_s if early and event is None and not self._lacking else 0.0
         self._lacking = self._lacking[1:]
 
     def _serves(self, waiting: WaitingFetch) -> bool:
@@ -261,7 +259,7 @@ class Stream:
             held = await shared.held.look(self.group_id, self.member_id, everything)
             if not self._serves(waiting) or not any(fault.error.error.retriable for fault in held.faults):
                 break
-            await waiting.wait(LOOK_S)  # a leader died with the gateway that had the stream: the next one knows
+            await waiting.wait(LEADER_MOVED.pause_s)  # a leader died with the stream's gateway: the next one knows
         self.whole = self._serves(waiting)
         self.window = StreamWindow.restored(self.window.size, after, at_least, remembered, _ranges_of(held))
         return after
@@ -303,15 +301,13 @@ class Stream:
         """Wait until the window has room, or the connection ends."""
         if self.window.looks():
             await self._learn()
-        pause_s = PAUSE_S
         while not self.window.room and not waiting.over:
             ranges = self._offsets(self.window.all_ranges())
             waiting.woken = False
             await self._shared.held.until_less(waiting, self.group_id, self.member_id, ranges, MAX_WAIT_MS / 1000)
             if not await self._learn() and not waiting.over:
                 waiting.woken = False
-                await waiting.wait(pause_s)
-                pause_s = min(2 * pause_s, LOOK_S)
+                await waiting.wait(LEADER_MOVED.pause_s)
 
     # New records
 

@@ -25,6 +25,7 @@ from sharequeue import background
 from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError, Throttled
 from sharequeue.protocol.types import TopicIdPartition
+from sharequeue.repeats import APPEND
 from sharequeue.service.postgres_faults import FAULTS, LOST
 from sharequeue.slices import Pace
 from sharequeue_gateway.record_log import key_store, store
@@ -60,7 +61,6 @@ MARKERS_AT_ONCE: Final = 100
 REST: Final = 2.0
 """How many times as long as it works an end of more than MARKERS_AT_ONCE partitions rests."""
 OF_CLIENTS: Final = (COMMIT, ABORT, TERMINATE)
-AGAIN_S: Final = 0.1
 AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 
 
@@ -182,10 +182,10 @@ class Ending:
                     self._database.lacks_partition.set()
                 if not isinstance(fault, AGAIN) and not lacks_partition and not in_doubt:
                     raise self._database.health.error(fault, "the transaction was not ended", definite=True) from fault
-                if time.monotonic() + 2 * AGAIN_S >= until:
+                if time.monotonic() + 2 * APPEND.pause_s >= until:
                     raise self._not_ended(transaction_id, in_doubt, fault) from fault
                 log.info("trying to end a transaction again", extra=fields(cause=repr(fault)))
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(APPEND.pause_s)
 
     async def _publish(self, transaction_id: str, ended: Ended) -> None:
         """Report the markers: many of them in pieces."""

@@ -1,0 +1,71 @@
+"""How long each part waits before it tries again: one table of rules. A loop of tries takes its rule by the name.
+
+`Client` decides which failed calls are repeated (`sharequeue/http/calling/caller.py`). Periods of loops that only look
+stand beside the loop. docs/details.md shows the table.
+"""
+
+import asyncio
+import math
+import time
+from typing import Final, NamedTuple
+
+from sharequeue.http.calling.caller import FIRST_PAUSE_S, LONGEST_PAUSE_S
+
+
+class Rule(NamedTuple):
+    """Pauses between the tries of `what`: the first one, and each twice as long as the one before until `most_s`.
+
+    `most_s` 0: all pauses are equal. `patience_s`: how long it is tried; inf: as long as the caller says.
+    """
+
+    what: str
+    pause_s: float
+    most_s: float = 0.0
+    patience_s: float = math.inf
+
+    def after(self, pause_s: float) -> float:
+        """Give the pause that follows one of `pause_s`; 0: there was none."""
+        return min(2 * pause_s, max(self.pause_s, self.most_s)) if pause_s else self.pause_s
+
+
+CALL: Final = Rule("a call, a fetch of a client, opening a stream", FIRST_PAUSE_S, LONGEST_PAUSE_S)
+LEADER_MOVED: Final = Rule("an acknowledgement, or a look at what is held, whose leader moved", 0.1, patience_s=8.0)
+FETCH_MOVED: Final = Rule("a fetch whose new leader is looked for; longer if the fetch waits", 0.1, patience_s=1.0)
+REPEATED_FETCH: Final = Rule("a repeat of a fetch: the earlier one's leaders must answer first", 0.1, patience_s=5.0)
+WOKEN_IN_VAIN: Final = Rule("a look of a fetch that is woken for records which it does not get", 0.01, 0.25)
+STREAM: Final = Rule("a fetch of a stream that failed, or a look that showed nothing new", 0.02, 1.0)
+STATE_WRITE: Final = Rule("a state write that its share coordinator does not take now", 0.1)
+STATE_PROBE: Final = Rule("asking a failing share coordinator whether it takes state writes", 1.0)
+EPOCH: Final = Rule("asking for a leader epoch after a lost state write; loads wait for it", 0.5, patience_s=10.0)
+FEED: Final = Rule("following the group coordinator", 0.5)
+GATEWAY_LEASE: Final = Rule("renewing or giving back the lease of a gateway", 0.1)
+LOCKS_GIVEN: Final = Rule("a stopping gateway offers its locks to their new leaders", 0.1, patience_s=2.0)
+DELETION: Final = Rule("finishing the deletion of a topic", 1.0)
+EVERY_GATEWAY: Final = Rule("a question to every gateway, which answers or leaves the generation", 0.1, patience_s=6.0)
+LEASE_HELD: Final = Rule("taking a name whose lease has not ended, or a shard with a write under way", 0.1)
+APPEND: Final = Rule("an append, or the end of a transaction, that PostgreSQL did not take", 0.1)
+DEAD_LETTER: Final = Rule("writing a dead letter; `dead_letter_retry_max_ms` is the longest pause", 0.4, math.inf)
+REDIS_SILENT: Final = Rule("asking a Redis that does not answer", 0.5)
+REDIS_REFUSES: Final = Rule("asking a Redis that refuses writes, where an operator must act", 2.0)
+HEARTBEAT: Final = Rule("a heartbeat or a renewal of a client", 1.0)
+JOINED: Final = Rule("a heartbeat of a member without partitions; its interval is the longest", 0.1, math.inf)
+PART_DIED: Final = Rule("starting a part of `sharequeue up` that died", 1.0, 30.0)
+
+
+class Tries:
+    """The tries of one piece of work, by a rule."""
+
+    def __init__(self, rule: Rule, patience_s: float | None = None) -> None:
+        """`patience_s`: takes the place of the rule's."""
+        self._rule = rule
+        self._pause_s = 0.0
+        self._until_s = time.monotonic() + (rule.patience_s if patience_s is None else patience_s)
+
+    async def pause(self, at_least_s: float | None = None) -> bool:
+        """Pause before the next try. Returns: False, at once, if the patience ends before."""
+        self._pause_s = self._rule.after(self._pause_s)
+        pause_s = max(self._pause_s, at_least_s or 0)
+        if time.monotonic() + pause_s >= self._until_s:
+            return False
+        await asyncio.sleep(pause_s)
+        return True
