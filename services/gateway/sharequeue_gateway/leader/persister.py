@@ -135,7 +135,6 @@ class Persister:
         self._busy: set[str] = set()
         """URLs of the share coordinators with a request under way."""
         self._on_their_way: set[SharePartitionKey] = set()
-        self._retries: set[asyncio.TimerHandle] = set()
         self._sending: tuple[asyncio.TaskGroup, WriteEvents] | None = None
         self._context = contextvars.Context()
         """A context without a request id: the writes that are sent belong to many requests."""
@@ -215,13 +214,18 @@ class Persister:
         gathered = self._take(url)
         keys = [pending.led.key for pending in gathered]
         self._on_their_way.update(keys)
+        left: list[PendingWrite] = []
         if gathered:  # none if another instance has become the owner
             left = await self._send(url, gathered, events)
-            if left:
-                await asyncio.sleep(STATE_WRITE.pause_s)
-                self._gathered[:0] = left  # before later writes of the same share-partitions
         self._busy.discard(url)
         self._on_their_way.difference_update(keys)
+        if left:
+            keys = [pending.led.key for pending in left]
+            self._on_their_way.update(keys)  # later writes of these share-partitions wait for them
+            self._start_sending(self._gathered)
+            await asyncio.sleep(STATE_WRITE.pause_s)
+            self._on_their_way.difference_update(keys)
+            self._gathered[:0] = left
         self._start_sending(self._gathered)
 
     def _take(self, url: str) -> list[PendingWrite]:
@@ -267,17 +271,18 @@ class Persister:
             log.exception("the answer to a state write cannot be read")
             failure = ApiError(f"the share coordinator's answer cannot be read: {fault}")
         else:
+            left: list[PendingWrite] = []
             for writes, result in zip(by_led.values(), results, strict=True):
-                if not result.error_code and result.version is not None:
+                if result.error_code:
+                    left += self._refuse(url, writes, result, events)
+                    continue
+                if result.version is not None:
                     writes[0].led.version, writes[0].led.store = result.version, result.store
                 for pending in writes:
-                    if result.error_code:
-                        self._refuse(url, pending, result, events)
-                    else:
-                        _end(pending, None, events)
-                if self.failing and not result.error_code:
+                    _end(pending, None, events)
+                if self.failing:
                     self._works(url, events)
-            return []
+            return left
         for pending in gathered:
             _end(pending, failure, events)
         return []
@@ -307,23 +312,24 @@ class Persister:
             pending.outcome.set_result(_not_definite(error))
         return True
 
-    def _refuse(self, url: str, pending: PendingWrite, result: PartitionStateResult, events: WriteEvents) -> None:
-        """The share coordinator refused a write: if the error is retriable, send it again."""
+    def _refuse(
+        self, url: str, writes: list[PendingWrite], result: PartitionStateResult, events: WriteEvents
+    ) -> list[PendingWrite]:
+        """The share coordinator refused a share-partition's writes. Returns: those to send again."""
         now_s = time.monotonic()
         error = persist_error(result.error_code, result.error_message)
         if result.error_code in RETRIABLE:
             # with every other retriable error, nothing was written
-            pending.doubtful |= result.error_code == NOT_AVAILABLE
-            if now_s >= pending.deadline:
-                self._fails(url, error.detail)
-            if self._keep(pending, error, events):
-                self._retry_later(pending)
-            return
+            for pending in writes:
+                pending.doubtful |= result.error_code == NOT_AVAILABLE
+                if now_s >= pending.deadline:
+                    self._fails(url, error.detail)
+            return [pending for pending in writes if self._keep(pending, error, events)]
         if result.error_code == StorageError.error.kafka_code:
             self._fails(url, error.detail)
         missed = self._refused.allows(now_s)
         if missed is not None:
-            key = pending.led.key
+            key = writes[0].led.key
             log.warning(
                 "state write refused",
                 extra=fields(
@@ -335,16 +341,9 @@ class Persister:
                     not_logged=missed,
                 ),
             )
-        _end(pending, error, events)
-
-    def _retry_later(self, pending: PendingWrite) -> None:
-        def retry() -> None:
-            self._retries.discard(handle)
-            self._gathered.append(pending)
-            self._start_sending((pending,))
-
-        handle = asyncio.get_running_loop().call_later(STATE_WRITE.pause_s, retry)
-        self._retries.add(handle)
+        for pending in writes:
+            _end(pending, error, events)
+        return []
 
 
 def _end(pending: PendingWrite, error: ApiError | None, events: WriteEvents) -> None:
