@@ -26,7 +26,6 @@ COMMANDS: Final = (
     "pipeline",
     "migrate",
     "healthcheck",
-    "completion",
 )
 """Names, in the order of the help. Each is a module or a package here, with a click command of the same name."""
 

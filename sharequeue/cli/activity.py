@@ -7,7 +7,6 @@ from typing import Final
 import click
 import msgspec
 
-from sharequeue.cli.completion import complete_group, complete_topic
 from sharequeue.cli.output import ask, decode, echo_json, json_option, moment_ms, run, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.reports import ActivityEntry, ActivityReport, ListActivityQuery
@@ -34,8 +33,8 @@ COLUMNS: Final = (
     "--from", "begin", metavar="TIME", help="a time like 2026-11-21T08:00; UTC if it has no zone  [default: a day ago]"
 )
 @click.option("--to", "end", metavar="TIME", help="the end, exclusive  [default: now]")
-@click.option("--group", "-g", shell_complete=complete_group, help="only this group")
-@click.option("--topic", shell_complete=complete_topic, help="only this topic")
+@click.option("--group", "-g", help="only this group")
+@click.option("--topic", help="only this topic")
 @json_option
 @url_option
 @run

@@ -193,7 +193,7 @@ def elsewhere(code: str) -> None:
 
 KINDS: Final[tuple[tuple[str, str, Callable[[str], None]], ...]] = (
     ("sign", r"[\W_]+$", elsewhere),
-    ("ours", r"(?:\S*/)?sharequeue\s|(?:\S*/)?python3? -m bench\b|eval \"\$\(sharequeue", check_ours),
+    ("ours", r"(?:\S*/)?sharequeue\s|(?:\S*/)?python3? -m bench\b", check_ours),
     ("make", r"(?:[A-Z]+=\S+ )*make |[A-Z]+=\S+ [A-Z]+=", check_make),
     ("docker", r"(?:\S+=\S+ )?docker compose |--scale |--volumes$", check_docker),
     ("call", r"(?:GET|POST|PUT|PATCH|DELETE) /", check_call),

@@ -49,7 +49,6 @@ def test_the_table_has_each_command() -> None:
         "sharequeue pipeline redo GROUP",
         "sharequeue groups redrive GROUP --rat 5",
         ".venv/bin/sharequeue pipeline archive TOPIC --too DIRECTORY",
-        'eval "$(sharequeue completion bush)"',
         "seq 3 | sharequeue produce numbers --jsonlines > /dev/null",
         "python -m bench.stat",
         "python -m bench.state memmory",

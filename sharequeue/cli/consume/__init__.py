@@ -12,7 +12,6 @@ from typing import Any, Final
 import click
 
 from sharequeue.cli.commands import complain
-from sharequeue.cli.completion import complete_group, complete_topic
 from sharequeue.cli.consume.consumption import Consumption, Word
 from sharequeue.cli.output import REFUSED, WRONG_USAGE, ask, json_option, run, say, url_option, without_http
 from sharequeue.cli.printing import Printer, stopping
@@ -41,8 +40,8 @@ class Warnings(logging.Handler):
 
 
 @click.command()
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
-@click.option("--group", "-g", required=True, shell_complete=complete_group, help="the share group")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--group", "-g", required=True, help="the share group")
 @click.option("--explicit", is_flag=True, help="ask about each record, on a terminal")
 @click.option("--release", is_flag=True, help="release the records when all are printed")
 @click.option("--reject", is_flag=True, help="reject each record after it is printed: it becomes a dead letter")

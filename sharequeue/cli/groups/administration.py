@@ -6,7 +6,6 @@ from typing import Literal
 import click
 import msgspec
 
-from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.groups.choosing import (
     all_groups_option,
     force_option,
@@ -126,9 +125,7 @@ async def offsets(group: str, as_json: bool, url: str) -> None:
 
 @click.command("delete-offsets")
 @group_argument
-@click.option(
-    "--topic", "topics", multiple=True, required=True, shell_complete=complete_topic, help="a topic; repeatable"
-)
+@click.option("--topic", "topics", multiple=True, required=True, help="a topic; repeatable")
 @force_option
 @json_option
 @url_option

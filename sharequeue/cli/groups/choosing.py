@@ -5,13 +5,12 @@ from typing import Final
 
 import click
 
-from sharequeue.cli.completion import complete_group
 from sharequeue.cli.output import ask, decode
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupList, ShareGroupListing
 
-group_argument: Final = click.argument("group", shell_complete=complete_group)
-groups_argument: Final = click.argument("group", nargs=-1, shell_complete=complete_group)
+group_argument: Final = click.argument("group")
+groups_argument: Final = click.argument("group", nargs=-1)
 all_groups_option = click.option("--all-groups", is_flag=True, help="all groups")
 force_option = click.option(
     "--force", is_flag=True, help="even if the group is in use: end its members, sessions and locks first"

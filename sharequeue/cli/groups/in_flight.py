@@ -5,7 +5,6 @@ from datetime import datetime
 import click
 import msgspec
 
-from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
 from sharequeue.protocol import apis
@@ -15,7 +14,7 @@ from sharequeue.protocol.types import KEPT_REASONS
 
 @click.command("in-flight")
 @group_argument
-@click.option("--topic", shell_complete=complete_topic, help="only this topic")
+@click.option("--topic", help="only this topic")
 @click.option("--partition", type=click.IntRange(min=0), help="only this partition of --topic")
 @click.option("--reasons", is_flag=True, help="the last five reasons of each, with their times")
 @json_option

@@ -7,7 +7,6 @@ from typing import Final, Literal
 import click
 import msgspec
 
-from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.output import (
     ask,
@@ -36,7 +35,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @click.command()
 @group_argument
-@click.option("--topic", shell_complete=complete_topic, help="only dead letters of this source topic")
+@click.option("--topic", help="only dead letters of this source topic")
 @click.option("--message", help="only dead letters whose cause or reason contains this text")
 @click.option(
     "--min-delivery-count", type=click.IntRange(min=0), help="only dead letters that were delivered at least this often"

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.groups.choosing import force_option, group_argument
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
 from sharequeue.protocol import apis
@@ -22,9 +21,7 @@ from sharequeue.protocol.messages.groups import (
 
 @click.command("reset-offsets")
 @group_argument
-@click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", shell_complete=complete_topic, help="repeatable"
-)
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="repeatable")
 @click.option("--all-topics", is_flag=True, help="all topics that the group has offsets of")
 @click.option(
     "--from-file",

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from sharequeue.cli.commands import INTERRUPTED, complain
-from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.output import REFUSED, check_reachable, explain, json_option, key_values, run, say, url_option
 from sharequeue.cli.produce.lines import BadLine, Lines, open_input
 from sharequeue.cli.produce.sending import Sending, Where
@@ -36,7 +35,7 @@ def _progress(size: int | None) -> Iterator[Progress | None]:
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topic)
+@click.argument("topic")
 @click.argument("file", default="-")
 @click.option("--json-lines", is_flag=True, help="each line is a JSON value; otherwise each line is a string")
 @click.option("--key", help="the key of every record")

@@ -6,7 +6,6 @@ from typing import Final
 import click
 import msgspec
 
-from sharequeue.cli.completion import complete_topic
 from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.topics import (
@@ -22,7 +21,7 @@ from sharequeue.protocol.messages.topics import (
 )
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, whole_number
 
-name_argument: Final = click.argument("name", shell_complete=complete_topic)
+name_argument: Final = click.argument("name")
 """The name of an existing topic."""
 
 

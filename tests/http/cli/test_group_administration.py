@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import click.shell_completion
 import pytest
 from click.testing import CliRunner
 
@@ -219,34 +218,6 @@ def test_dead_letters_are_redriven(gateway: Gateway, run: Run, name: str) -> Non
     }
     assert run("redrive", name) == f"0 dead letters of {name} are redriven\n"
     assert "--before" in run("redrive", name, "--before", "soon", code=WRONG_USAGE)
-
-
-def test_shell_completion_offers_commands_groups_and_topics(
-    gateway: Gateway, shared_stack: Stack, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    stand(gateway, name)
-    monkeypatch.setenv("SHAREQUEUE_URL", shared_stack.url)
-    completing = click.shell_completion.ShellComplete(main, {}, "sharequeue", "_SHAREQUEUE_COMPLETE")
-
-    def completed(*arguments: str, incomplete: str) -> list[str]:
-        return [item.value for item in completing.get_completions(list(arguments), incomplete)]
-
-    assert completed("groups", incomplete="de") == ["delete", "delete-offsets", "describe"]
-    assert completed("groups", "describe", incomplete=name) == [name]
-    for command in (
-        ("groups", "delete-offsets", "g", "--topic"),
-        ("groups", "in-flight", "g", "--topic"),
-        ("topics", "describe"),
-        ("produce",),
-        ("consume",),
-        ("consume", name, "--group"),
-    ):
-        assert completed(*command, incomplete=name) == [name], command
-    assert completed("topics", "create", incomplete=name) == []
-    monkeypatch.setenv("SHAREQUEUE_URL", "http://127.0.0.1:1")
-    assert completed("groups", "describe", incomplete=name) == []
-    for shell in ("bash", "zsh", "fish"):
-        assert "_SHAREQUEUE_COMPLETE" in CliRunner().invoke(main, ("completion", shell)).stdout
 
 
 def test_a_group_is_created_before_its_first_worker(run: Run, gateway: Gateway, name: str) -> None:
