@@ -23,7 +23,7 @@ from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
 from sharequeue_gateway.locks.eviction import Eviction
-from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, LockEntry, LockWrite, encode
+from sharequeue_gateway.locks.lock_calls import LockEntry, LockWrite, encode
 from sharequeue_gateway.locks.lock_writer import (
     HASH_TTL_MS,
     Commands,
@@ -45,9 +45,7 @@ LOOK_PAUSE_MS: Final = 500
 DUE_BATCH: Final = 256
 LOAD_TIMEOUT_S: Final = 2.0  # longer than for a fetch: locks that a load misses may be lost
 WRITE_BACK_TIMEOUT_S: Final = 5.0
-PAGE_FIELDS: Final = MOST_FIELDS // 2
-"""The fields that a load asks for at once. Redis may answer with a few more."""
-PAGES_AT_ONCE: Final = 16
+SCANNED_AT_ONCE: Final = 1000
 MARK_TTL_MS: Final = 3_600_000
 _decode: Final = msgspec.json.Decoder(LockEntry).decode
 
@@ -113,7 +111,7 @@ class LockTimers(LockWriter):
         move = ["EVALSHA", sha1(scripts.MOVE_DUE), 3, self._due_set, left, self._keys.due_sets, self._clock.now_ms()]
         cursor = 0
         while True:
-            page: Any = await self._redis.zscan(left, cursor, count=PAGE_FIELDS)
+            page: Any = await self._redis.zscan(left, cursor, count=SCANNED_AT_ONCE)
             cursor, due = page
             led = [name for name, _ in due if leads(_decode_key(name))]
             moved = [led[start : start + DUE_BATCH] for start in range(0, len(led), DUE_BATCH)]
@@ -160,51 +158,28 @@ class LockTimers(LockWriter):
     ) -> list[list[RestoredLock] | int]:
         """Raise leader epochs and read the locks, also while degraded: Redis may be back, with the locks.
 
-        No earlier leader changes a hash after the first page, so all pages together are its entries.
-
         Args:
             epochs: (key, leader epoch, state epoch); locks of another state epoch are left out.
             lost: as LeaderEpochs.lost; their locks are deleted.
         Returns: the locks of each; in the place of one for which Redis knows a higher leader epoch, that epoch.
         """
-        found: list[dict[bytes, bytes] | int] = [{} for _ in epochs]
+        found: list[list[RestoredLock] | int] = [[] for _ in epochs]
         for start in range(0, len(epochs), DUE_BATCH):
-            if not await self._guard_load(epochs, range(start, min(start + DUE_BATCH, len(epochs))), found, lost):
+            some = epochs[start : start + DUE_BATCH]
+            answers = await self._guard(
+                self._execute(
+                    [
+                        ["EVALSHA", sha1(scripts.LOAD), 1, self._keys.locks(key), leader_epoch, HASH_TTL_MS, *lost]
+                        for key, leader_epoch, _ in some
+                    ]
+                ),
+                self._load_timeout_s,
+            )
+            if answers is None:  # Redis fails; what was read is valid
                 break
-        return [
-            entries if isinstance(entries, int) else _restored(entries, state_epoch)
-            for (_, _, state_epoch), entries in zip(epochs, found, strict=True)
-        ]
-
-    async def _guard_load(
-        self,
-        epochs: Sequence[tuple[SharePartitionKey, int, int]],
-        places: Sequence[int],
-        found: list[Any],
-        lost: tuple[int, int],
-    ) -> bool:
-        """Read the entries of some share-partitions, in pages. Returns: False: Redis fails; what was read is valid."""
-        hashes = {place: self._keys.locks(epochs[place][0]) for place in places}
-        load, ttl_ms = sha1(scripts.LOAD), HASH_TTL_MS
-        commands = [
-            ["EVALSHA", load, 1, name, epochs[place][1], ttl_ms, PAGE_FIELDS, *lost] for place, name in hashes.items()
-        ]
-        answers = await self._guard(self._execute(commands), self._load_timeout_s)
-        cursors: dict[int, int] = {}
-        for place, answer in zip(places, answers or (), strict=answers is not None):
-            if isinstance(answer, int):
-                found[place] = answer
-                continue
-            cursor, page = answer
-            found[place].update(zip(page[::2], page[1::2], strict=True))
-            cursors[place] = int(cursor)
-        while answers is not None and (begun := [place for place, cursor in cursors.items() if cursor][:PAGES_AT_ONCE]):
-            commands = [["HSCAN", hashes[place], cursors[place], "COUNT", PAGE_FIELDS] for place in begun]
-            answers = await self._guard(self._execute(commands), self._load_timeout_s)
-            for place, (cursor, entries) in zip(begun, answers or (), strict=answers is not None):
-                found[place].update(entries)
-                cursors[place] = cursor
-        return answers is not None
+            for place, answer in enumerate(answers, start):
+                found[place] = answer if isinstance(answer, int) else _restored(answer, epochs[place][2])
+        return found
 
     async def leader_epoch(self, key: SharePartitionKey) -> int | None:
         """The highest leader epoch that Redis knows, 0 if it knows none; None while it does not answer."""
@@ -304,9 +279,10 @@ class LockTimers(LockWriter):
         )
 
 
-def _restored(entries: Mapping[bytes, bytes], state_epoch: int) -> list[RestoredLock]:
+def _restored(entries: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
+    """The locks of one hash. `entries`: its fields, each with its value behind it."""
     locks = []
-    for name, value in entries.items():
+    for name, value in zip(entries[::2], entries[1::2], strict=True):
         if name == b"epoch":
             continue
         entry = _decode(value)

@@ -7,7 +7,7 @@ answer in time, writes succeed without it: see the page of this folder.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
 from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of
 from sharequeue_gateway.locks import scripts
-from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, Command, LockWrite, encode, large_write
+from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, Command, LockWrite, encode
 from sharequeue_gateway.locks.scripts import sha1
 
 log = logging.getLogger(__name__)
@@ -31,8 +31,6 @@ HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
 LOG_PAUSE_S: Final = 60.0
 """The shortest pause between two log lines about the same trouble with Redis."""
 TURNS: Final = 10
-STAGED_LOST: Final = 2
-"""The answer to a write of all locks whose staged entries are gone: Redis was restarted, for example."""
 
 Commands = Sequence[Command]
 
@@ -43,41 +41,32 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 def round_trips(writes: Sequence[LockWrite], keys: RedisKeys, node_id: str) -> Iterator[list[Call]]:
-    """The calls of these writes, in order, cut into round trips of at most MOST_FIELDS fields; a call counts as one at
-    least."""
+    """The calls of these writes, one for each, in order, cut into round trips of at most MOST_FIELDS fields. A call
+    counts as one field at least. A larger write has a round trip of its own."""
     trip: list[Call] = []
     left = MOST_FIELDS
     script, own_due_set, due_sets = sha1(scripts.WRITE), keys.due(node_id), keys.due_sets
     for place, write in enumerate(writes):
         entries, over = write.entries, write.over
-        name = keys.locks(write.key)
-        staged = f"{name}:staged:{write.leader_epoch}"
         due_ms = "" if write.next_deadline_ms is None else write.next_deadline_ms
-        head: list[Any] = ["EVALSHA", script, 4, name, own_due_set, due_sets, staged]
-        head += (write.leader_epoch, encode(write.key), due_ms, HASH_TTL_MS)
-        count = len(entries) + len(over or ())
-        calls: Iterable[Call]
-        if count > MOST_FIELDS:
-            calls = large_write(place, write, staged, head)
-        else:
-            head += ("" if over is None else len(over), 0)
-            for first_offset, last_offset in over or ():
-                head.append(f"{first_offset}-{last_offset}")
-            for (first_offset, last_offset), entry in entries.items():
-                head += (f"{first_offset}-{last_offset}", encode(entry))
-            calls = (Call(head, max(count, 1), place),)
-        for call in calls:
-            if call.fields > left and trip:
-                yield trip
-                trip, left = [], MOST_FIELDS
-            trip.append(call)
-            left -= call.fields
+        command: list[Any] = ["EVALSHA", script, 3, keys.locks(write.key), own_due_set, due_sets]
+        command += (write.leader_epoch, encode(write.key), due_ms, HASH_TTL_MS, "" if over is None else len(over))
+        for first_offset, last_offset in over or ():
+            command.append(f"{first_offset}-{last_offset}")
+        for (first_offset, last_offset), entry in entries.items():
+            command += (f"{first_offset}-{last_offset}", encode(entry))
+        fields = max(len(entries) + len(over or ()), 1)
+        if fields > left and trip:
+            yield trip
+            trip, left = [], MOST_FIELDS
+        trip.append(Call(command, place))
+        left -= fields
     for write in writes:
         if write.fetch is not None:
             fetch_name, value, ttl_ms = write.fetch
             partition = f"{write.key.topic_id}:{write.key.partition}"
-            trip.append(Call(["HSET", keys.fetch(fetch_name), partition, value], 1, None))
-            trip.append(Call(["PEXPIRE", keys.fetch(fetch_name), ttl_ms], 0, None))
+            trip.append(Call(["HSET", keys.fetch(fetch_name), partition, value], None))
+            trip.append(Call(["PEXPIRE", keys.fetch(fetch_name), ttl_ms], None))
     if trip:
         yield trip
 
@@ -190,7 +179,6 @@ class LockWriter:
         for call, answer in zip(trip, found, strict=True):
             if call.write is not None:
                 answers[call.write] = answers[call.write] and answer
-                self._incomplete |= answer == STAGED_LOST
                 next_deadline_ms = writes[call.write].next_deadline_ms
                 if next_deadline_ms is not None and next_deadline_ms < self._look_ms:
                     self._look_ms = next_deadline_ms

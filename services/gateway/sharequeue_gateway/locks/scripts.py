@@ -4,22 +4,14 @@ import hashlib
 from functools import cache
 from typing import Final
 
-# KEYS: lock hash, due set, due sets, staged hash. ARGV: leader epoch, share-partition, next deadline, hash ttl, how
-# many fields to delete ('': all), how many fields are staged to take the place of all, fields to delete,
-# field/value pairs.
+# KEYS: lock hash, due set, due sets. ARGV: leader epoch, share-partition, next deadline, hash ttl, how many fields to
+# delete ('': all), fields to delete, field/value pairs.
 WRITE: Final = """
 if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return 0 end
-local staged = tonumber(ARGV[6])
-if staged > 0 then
-  if redis.call('HLEN', KEYS[4]) ~= staged then return 2 end
-  redis.call('UNLINK', KEYS[1])
-  redis.call('RENAME', KEYS[4], KEYS[1])
-elseif ARGV[5] == '' then
-  redis.call('UNLINK', KEYS[1])
-end
+if ARGV[5] == '' then redis.call('UNLINK', KEYS[1]) end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
-local last = 6 + (tonumber(ARGV[5]) or 0)
-for i = 7, last, 1000 do redis.call('HDEL', KEYS[1], unpack(ARGV, i, math.min(i + 999, last))) end
+local last = 5 + (tonumber(ARGV[5]) or 0)
+for i = 6, last, 1000 do redis.call('HDEL', KEYS[1], unpack(ARGV, i, math.min(i + 999, last))) end
 for i = last + 1, #ARGV, 1000 do redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 if ARGV[3] == '' then
@@ -30,16 +22,16 @@ else
 end
 return 1
 """
-# KEYS: lock hash. ARGV: leader epoch, hash ttl, how many fields to read, lost epochs: above, up to. Answers the stored
-# leader epoch if it is higher, else what HSCAN does. From then on no earlier leader changes the hash, so the rest is
-# read without a script. Locks of a lost epoch are deleted: PostgreSQL went back, and what they lock may be gone.
+# KEYS: lock hash. ARGV: leader epoch, hash ttl, lost epochs: above, up to. Answers the stored leader epoch if it is
+# higher, else the fields and values of the hash. From then on no earlier leader changes it. Locks of a lost epoch are
+# deleted: PostgreSQL went back, and what they lock may be gone.
 LOAD: Final = """
 local stored = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
 if stored > tonumber(ARGV[1]) then return stored end
-if stored > tonumber(ARGV[4]) and stored <= tonumber(ARGV[5]) then redis.call('UNLINK', KEYS[1]) end
+if stored > tonumber(ARGV[3]) and stored <= tonumber(ARGV[4]) then redis.call('UNLINK', KEYS[1]) end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return redis.call('HSCAN', KEYS[1], 0, 'COUNT', ARGV[3])
+return redis.call('HGETALL', KEYS[1])
 """
 # KEYS: due set to move to, due set to move from, due sets. ARGV: the time at which all are due, share-partitions.
 MOVE_DUE: Final = """
