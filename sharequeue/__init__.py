@@ -5,8 +5,8 @@
      └──▶ stack         └── service, ownership   the three services: `services/*`, each a package of its own
 
 Everything imports `protocol` (messages, calls, errors, settings; pure) and the small modules beside it: `clock`, `log`,
-`background`, `slices`. Users need only `client` and `cli`, with four libraries. `service`, `ownership` and `stack` need
-the extra [server]. Nothing here imports a service: `stack` starts them as processes, and all parts talk over HTTP.
+`background`, `slices`. Users need only `client` and `cli`, with three libraries. `service`, `ownership` and `stack`
+need the extra [server]. Nothing here imports a service: `stack` starts them as processes, and all parts talk over HTTP.
 """
 
 __version__ = "0.1.0"

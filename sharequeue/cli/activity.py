@@ -17,14 +17,14 @@ COLUMNS: Final = (
     "hour",
     "group",
     "topic",
-    "#partition",
-    "#produced",
-    "#delivered",
-    "#accepted",
-    "#released",
-    "#rejected",
-    "#expired",
-    "#dead letters",
+    "partition",
+    "produced",
+    "delivered",
+    "accepted",
+    "released",
+    "rejected",
+    "expired",
+    "dead letters",
 )
 
 

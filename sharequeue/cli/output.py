@@ -10,16 +10,13 @@ import functools
 import re
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import click
 import msgspec
 from click.core import ParameterSource
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from sharequeue.cli.commands import complain
 from sharequeue.client import AcknowledgementError, ApiError
@@ -36,7 +33,7 @@ UNREACHABLE: Final = 3
 GATEWAY: Final = "http://127.0.0.1:8080"
 """The gateway of `sharequeue up`."""
 NOTHING: Final = "-"
-"""An empty cell of a table, if stdout is not a terminal."""
+"""An empty cell of a table."""
 HTTP_HINT: Final = re.compile(r"; [^;]*\b(?:GET|POST|PATCH|PUT|DELETE) /v1/[^;]*")
 MAKE_TOPIC: Final = "; make it with `sharequeue topics create`"
 
@@ -190,32 +187,17 @@ def decode(answer: bytes, api: Api) -> Any:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """Print a table on stdout. Columns whose names begin with `#` hold numbers.
+    """Print a table on stdout, its columns separated by spaces, as kafka-share-groups.sh prints them.
 
-    A terminal gets a drawn table. Otherwise columns are separated by spaces, as kafka-share-groups.sh prints them.
+    Empty cells are dashes and heads have no spaces, so programs can count the columns.
     """
-    console = Console()
-    if not console.is_terminal:
-        for line in _plain(columns, rows, title):
-            click.echo(line)
-        return
-    table = Table(title=None if title is None else Text(title), title_justify="left")
-    for column in columns:
-        table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
-    for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    console.print(table)
-
-
-def _plain(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None) -> Iterator[str]:
-    """The lines of a table for programs. Empty cells are dashes and heads have no spaces, so columns can be counted."""
     if title is not None:
-        yield title
-    head = [column.removeprefix("#").replace(" ", "-") for column in columns]
-    lines = [head, *([NOTHING if cell is None or cell == "" else str(cell) for cell in row] for row in rows)]
+        click.echo(title)
+    lines = [[column.replace(" ", "-") for column in columns]]
+    lines += ([NOTHING if cell is None or cell == "" else str(cell) for cell in row] for row in rows)
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
     for line in lines:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def key_values(given: Sequence[str], option: str) -> dict[str, str]:

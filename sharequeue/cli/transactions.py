@@ -30,18 +30,18 @@ from sharequeue.protocol.messages.transactions import (
     TransactionListing,
 )
 
-COLUMNS: Final = ("transaction", "transactional id", "#epoch", "#open for s", "#timeout s", "#partitions")
+COLUMNS: Final = ("transaction", "transactional id", "epoch", "open for s", "timeout s", "partitions")
 
 
 ENDED_COLUMNS: Final = (
     "transaction",
     "transactional id",
-    "#epoch",
+    "epoch",
     "state",
     "reason",
     "began",
     "ended",
-    "#partitions",
+    "partitions",
 )
 
 
@@ -162,7 +162,7 @@ async def describe(transaction: str, as_json: bool, url: str) -> None:
         return
     found: TransactionDescription = decode(answer, apis.DESCRIBE_TRANSACTION)
     show_table(
-        ("transaction", "transactional id", "#epoch", "state", "reason", "began", "ended"),
+        ("transaction", "transactional id", "epoch", "state", "reason", "began", "ended"),
         [
             (
                 found.transaction_id,
@@ -177,12 +177,12 @@ async def describe(transaction: str, as_json: bool, url: str) -> None:
     )
     if found.partitions:
         show_table(
-            ("topic", "#partition", "#first offset"),
+            ("topic", "partition", "first offset"),
             [(each.topic or each.topic_id, each.partition, each.first_offset) for each in found.partitions],
         )
     if found.blocks:
         show_table(
-            ("blocked group", "topic", "#partition"),
+            ("blocked group", "topic", "partition"),
             [(each.group_id, each.topic or each.topic_id, each.partition) for each in found.blocks],
         )
         if found.more_blocked:
@@ -192,7 +192,7 @@ async def describe(transaction: str, as_json: bool, url: str) -> None:
     if found.unapplied:
         say("its acknowledgements are decided, and not applied yet in:")
         show_table(
-            ("group", "topic", "#partition"),
+            ("group", "topic", "partition"),
             [(each.group_id, each.topic or each.topic_id, each.partition) for each in found.unapplied],
         )
 

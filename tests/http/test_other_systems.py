@@ -15,7 +15,7 @@ from sharequeue.stack.stack import Stack
 
 WINDOWS = """
 import asyncio, ctypes, os, shutil, signal, subprocess, sys, tempfile
-import click, httptools, msgspec, rich.console, rich.progress, rich.table
+import click, httptools, msgspec
 
 MISSING = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty", "uvloop"}
 

@@ -15,7 +15,7 @@ from tests.system import test_client_page as client_page
 from tests.system.test_pages import DOCS
 from tests.system.test_readme import README, blocks
 
-LIBRARIES = {"click", "httptools", "msgspec", "rich"}
+LIBRARIES = {"click", "httptools", "msgspec"}
 PROGRAMS = Path(__file__).parent / "programs"
 REFUSED, WRONG_USAGE, UNREACHABLE = 1, 2, 3
 NOBODY = "http://127.0.0.1:1"

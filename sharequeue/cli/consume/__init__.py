@@ -19,8 +19,7 @@ from sharequeue.client import ApiError, ShareConsumer
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 
-SAID: Final[dict[Word | None, str]] = {
-    None: "settled",
+SAID: Final[dict[Word, str]] = {
     "accept": "accepted",
     "release": "released",
     "reject": "rejected",
@@ -42,10 +41,9 @@ class Warnings(logging.Handler):
 @click.command()
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option("--group", "-g", required=True, help="the share group")
-@click.option("--explicit", is_flag=True, help="ask about each record, on a terminal")
 @click.option("--release", is_flag=True, help="release the records when all are printed")
 @click.option("--reject", is_flag=True, help="reject each record after it is printed: it becomes a dead letter")
-@click.option("--reason", help="the reason, with --release, --reject or --explicit")
+@click.option("--reason", help="the reason, with --release or --reject")
 @click.option("--max-records", type=click.IntRange(min=1), help="stop after this many records")
 @click.option("--follow", "-f", is_flag=True, help="wait for more records until Ctrl-C")
 @click.option(
@@ -62,7 +60,6 @@ class Warnings(logging.Handler):
 async def consume(
     topics: tuple[str, ...],
     group: str,
-    explicit: bool,
     release: bool,
     reject: bool,
     reason: str | None,
@@ -81,21 +78,19 @@ async def consume(
 
     If TOPIC does not exist, the command waits for it. If it still does not exist after --timeout, it exits with 1.
     """
-    if explicit + release + reject > 1:
-        raise click.UsageError("--explicit, --release and --reject exclude each other")
-    if reason is not None and not (explicit or release or reject):
-        raise click.UsageError("--reason needs --release, --reject or --explicit")
+    if release and reject:
+        raise click.UsageError("--release and --reject exclude each other")
+    if reason is not None and not (release or reject):
+        raise click.UsageError("--reason needs --release or --reject")
     if sys.stdout is None:
         say("sharequeue consume: stdout is closed: there is nowhere to print to")
         raise click.exceptions.Exit(WRONG_USAGE)
-    if explicit and (sys.stdin is None or not sys.stdin.isatty()):
-        raise click.UsageError("--explicit asks on a terminal, and stdin is not a terminal")
     missing = await _missing(url, topics)
     warnings = Warnings(missing)
     if missing:
         how_long = "" if follow else f" for {timeout:g} s"
         say(f"sharequeue consume: there is no {_named(missing)}; waiting for it{how_long}")
-    word: Word | None = None if explicit else "release" if release else "reject" if reject else "accept"
+    word: Word = "release" if release else "reject" if reject else "accept"
     printer = Printer(as_json=as_json)
     options: dict[str, Any] = {"member_id": member_id, "acknowledgement": "deferred"}
     if max_records is not None:

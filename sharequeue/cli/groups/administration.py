@@ -66,7 +66,7 @@ async def create(
         return
     done: ResetOffsetsResult = decode(answer, apis.RESET_SHARE_GROUP_OFFSETS)
     rows = [(topic.topic, entry.partition, entry.start_offset) for topic in done.topics for entry in topic.partitions]
-    show_table(("topic", "#partition", "#start"), rows)
+    show_table(("topic", "partition", "start"), rows)
 
 
 @click.command()
@@ -120,7 +120,7 @@ async def offsets(group: str, as_json: bool, url: str) -> None:
         for topic in listed.topics
         for partition in topic.partitions
     ]
-    show_table(("topic", "#partition", "#start", "#log end", "#lag"), rows)
+    show_table(("topic", "partition", "start", "log end", "lag"), rows)
 
 
 @click.command("delete-offsets")

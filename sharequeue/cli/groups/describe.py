@@ -76,8 +76,8 @@ async def _describe_offsets(url: str, group_id: str, verbose: bool, as_json: boo
     if not rows:
         say(f"Share group '{group_id}' has no offset information.")
         return
-    epoch = ("#LEADER-EPOCH",) if verbose else ()
-    show_table(("GROUP", "TOPIC", "#PARTITION", *epoch, "#START-OFFSET", "#LAG"), rows)
+    epoch = ("LEADER-EPOCH",) if verbose else ()
+    show_table(("GROUP", "TOPIC", "PARTITION", *epoch, "START-OFFSET", "LAG"), rows)
     dead = sum(partition.open_dead_letters for topic in offsets.topics for partition in topic.partitions)
     if dead:
         say(f"{dead} dead letters of {group_id} are open: neither redriven nor deleted.")
@@ -103,15 +103,15 @@ async def _describe_members(url: str, group_id: str, verbose: bool, as_json: boo
         echo_json(msgspec.json.encode(group))
         return
     if only_state:
-        epochs = ("#GROUP-EPOCH", "#ASSIGNMENT-EPOCH") if verbose else ()
+        epochs = ("GROUP-EPOCH", "ASSIGNMENT-EPOCH") if verbose else ()
         values = (group.group_epoch, group.assignment_epoch) if verbose else ()
-        show_table(("GROUP", "STATE", "##MEMBERS", *epochs), [(group_id, group.state, group.member_count, *values)])
+        show_table(("GROUP", "STATE", "#MEMBERS", *epochs), [(group_id, group.state, group.member_count, *values)])
     if not group.members:
         say(f"Share group '{group_id}' has no active members.")
         await _describe_fetching(url, group_id)
         return
     if not only_state:
-        epoch = ("#MEMBER-EPOCH",) if verbose else ()
+        epoch = ("MEMBER-EPOCH",) if verbose else ()
         rows = [
             (
                 group_id,
@@ -124,7 +124,7 @@ async def _describe_members(url: str, group_id: str, verbose: bool, as_json: boo
             )
             for member in group.members
         ]
-        show_table(("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "##PARTITIONS", *epoch, "ASSIGNMENT"), rows)
+        show_table(("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *epoch, "ASSIGNMENT"), rows)
 
 
 async def _describe_fetching(url: str, group_id: str) -> None:

@@ -41,7 +41,7 @@ async def in_flight(
         echo_json(msgspec.json.encode(listed))
         return
     if reasons:
-        show_table(("topic", "#partition", "#first", "#last", "given", "reason"), _reasons(listed))
+        show_table(("topic", "partition", "first", "last", "given", "reason"), _reasons(listed))
         return
     rows = [
         (
@@ -58,7 +58,7 @@ async def in_flight(
         for entry in listed.partitions
         for batch in entry.batches
     ]
-    show_table(("topic", "#partition", "#first", "#last", "state", "#count", "member", "until", "reason"), rows)
+    show_table(("topic", "partition", "first", "last", "state", "count", "member", "until", "reason"), rows)
     for entry in listed.partitions:
         for letter in entry.dead_letters:
             offsets = f"{letter.first_offset} to {letter.last_offset}"

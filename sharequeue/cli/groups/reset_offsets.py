@@ -104,7 +104,7 @@ async def reset_offsets(
     elif all_topics and not rows:
         say(f"Share group '{group}' has no offset information.")
     else:
-        show_table(("GROUP", "TOPIC", "#PARTITION", "#NEW-OFFSET"), [(group, *row) for row in rows])
+        show_table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), [(group, *row) for row in rows])
     _end_if_failed(done, as_json)
 
 

@@ -1,37 +1,16 @@
 """`sharequeue produce`: the lines of a file become records, in order.
 
-`lines` reads the input. `sending` sends many at a time and keeps the result of each. This file has the options, the
-bar and the exit code. `sharequeue.cli` alone imports this package.
+`lines` reads the input. `sending` sends many at a time and keeps the result of each. This file has the options
+and the exit code. `sharequeue.cli` alone imports this package.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
-
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from sharequeue.cli.commands import INTERRUPTED, complain
 from sharequeue.cli.output import REFUSED, check_reachable, explain, json_option, key_values, run, say, url_option
 from sharequeue.cli.produce.lines import BadLine, Lines, open_input
 from sharequeue.cli.produce.sending import Sending, Where
 from sharequeue.client import ApiError
-
-LONG_INPUT_BYTES: Final = 1024 * 1024
-
-
-@contextmanager
-def _progress(size: int | None) -> Iterator[Progress | None]:
-    """A bar on stderr while long input is read, if stderr is a terminal. `size`: in bytes; None: unknown."""
-    console = Console(stderr=True)
-    if not console.is_terminal or (size is not None and size < LONG_INPUT_BYTES):
-        yield None
-        return
-    columns = (TextColumn("producing"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        progress.add_task("producing", total=size)
-        yield progress
 
 
 @click.command()
@@ -42,15 +21,6 @@ def _progress(size: int | None) -> Iterator[Progress | None]:
 @click.option("--key-separator", help="the text between key and value in each line")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="a header of every record; repeatable")
 @click.option("--partition", type=click.IntRange(min=0), help="the partition of every record")
-@click.option("--transaction", is_flag=True, help="all lines become visible together, or none does")
-@click.option(
-    "--transaction-timeout",
-    type=click.FloatRange(0.001, 1e6),
-    default=60,
-    show_default=True,
-    metavar="SECONDS",
-    help="the transaction is aborted if it is open for longer",
-)
 @json_option
 @url_option
 @run
@@ -62,8 +32,6 @@ async def produce(
     key_separator: str | None,
     headers: tuple[str, ...],
     partition: int | None,
-    transaction: bool,
-    transaction_timeout: float,
     as_json: bool,
     url: str,
 ) -> None:
@@ -72,8 +40,7 @@ async def produce(
     Lines that are not UTF-8 become bytes. Records keep the order of the lines. A refused line ends the command; lines
     near it may have been sent by then, and the message counts the records that were appended. After Ctrl-C the command
     reads nothing more, sends the lines that it has read for at most 3 seconds, reports which lines are appended, and
-    exits with 130. With --transaction, a refused line or Ctrl-C aborts: no line is visible to readers of committed
-    records. If Ctrl-C comes during the commit, the command finds out whether it happened, and says so.
+    exits with 130.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("give --key or --key-separator, not both")
@@ -86,19 +53,16 @@ async def produce(
         headers=key_values(headers, "--header"),
         partition=partition,
     )
-    descriptor, size = open_input(file)
+    descriptor = open_input(file)
     await check_reachable(url)
     where = Where(topic)
     fault: Exception | None = None
     interrupted = False
-    with _progress(size) as progress:
-        sending = Sending(url, topic, lines, where, progress, transaction_timeout if transaction else None)
-        try:
-            interrupted = await sending.run(descriptor)
-        except (BadLine, ApiError, OSError) as error:
-            fault = error
-    if where.uncommitted:
-        where.counts.clear()
+    sending = Sending(url, topic, lines, where)
+    try:
+        interrupted = await sending.run(descriptor)
+    except (BadLine, ApiError, OSError) as error:
+        fault = error
     if as_json:
         click.echo(where.as_json())
     elif where.counts or (fault is None and not interrupted):

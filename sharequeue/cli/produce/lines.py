@@ -74,34 +74,32 @@ def _text(data: bytes) -> str | bytes:
         return data
 
 
-def open_input(file: str) -> tuple[int, int | None]:
-    """The input's descriptor, and its size in bytes if that is known. Exits with 2 if it cannot be opened."""
+def open_input(file: str) -> int:
+    """The input's descriptor. Exits with 2 if it cannot be opened."""
     if file == "-":
         if sys.stdin is None:
             say("sharequeue produce: stdin is closed; name a FILE")
             raise click.exceptions.Exit(WRONG_USAGE)
-        return sys.stdin.fileno(), None
+        return sys.stdin.fileno()
     try:
-        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))  # Windows changes line ends otherwise
-        return descriptor, os.fstat(descriptor).st_size
+        return os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))  # Windows changes line ends otherwise
     except OSError as fault:
         say(f"sharequeue produce: {file}: {fault.strerror}")
         raise click.exceptions.Exit(WRONG_USAGE) from None
 
 
-async def read_lines(file: int) -> AsyncIterator[tuple[bytes, int]]:
-    """The lines of a file as they arrive, without their ends, each with its size in bytes. Raises: BadLine."""
+async def read_lines(file: int) -> AsyncIterator[bytes]:
+    """The lines of a file as they arrive, without their ends. Raises: BadLine."""
     number, size = 1, 0
     begun: list[bytes] = []  # parts of the line whose end has not arrived
     while data := await outside(os.read, file, READ_BYTES):
         *ends, rest = data.split(b"\n")
         for end in ends:
-            line = b"".join((*begun, end))
-            yield line.removesuffix(b"\r"), len(line) + 1
+            yield b"".join((*begun, end)).removesuffix(b"\r")
             number, begun, size = number + 1, [], 0
         begun.append(rest)
         size += len(rest)
         if size > LONGEST_LINE_BYTES:
             raise BadLine(number, f"it has more than {LONGEST_LINE_BYTES} bytes, the most that any topic allows")
     if size:
-        yield b"".join(begun), size
+        yield b"".join(begun)

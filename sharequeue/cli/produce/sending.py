@@ -6,11 +6,10 @@ from collections import Counter, deque
 from typing import Final
 
 import msgspec
-from rich.progress import Progress
 
 from sharequeue.cli.printing import stopping
 from sharequeue.cli.produce.lines import BadLine, Lines, read_lines
-from sharequeue.client import ApiError, Pending, Producer, Transaction
+from sharequeue.client import ApiError, Pending, Producer
 
 IN_FLIGHT_RECORDS: Final = 5000
 """Reading waits while this many records have no result."""
@@ -30,10 +29,6 @@ class Where:
         """The last line that is appended."""
         self.doubtful: list[int] = []
         """Lines that may be appended or not: their answer was lost."""
-        self.uncommitted = False
-        """The lines were sent in a transaction that was not committed, or perhaps."""
-        self.in_doubt: str | None = None
-        """The id of that transaction, if its outcome is not known."""
 
     def add(self, line: int, partition: int, offset: int) -> None:
         self.last_line = line
@@ -43,13 +38,6 @@ class Where:
 
     def so_far(self) -> str:
         """The results in words, if the command ends early."""
-        if self.in_doubt is not None:
-            return (
-                f"it is not known what became of transaction {self.in_doubt};"
-                f" `sharequeue transactions describe {self.in_doubt}` tells"
-            )
-        if self.uncommitted:
-            return "the transaction was not committed: its records are not visible to readers of committed records"
         total = self.counts.total()
         parts = [f"{total} record{'' if total == 1 else 's'} appended, up to line {self.last_line}"]
         if not total:
@@ -88,22 +76,11 @@ class Where:
 class Sending:
     """Sends the lines of the input, and notes the result of each in `where`."""
 
-    def __init__(
-        self,
-        url: str,
-        topic: str,
-        lines: Lines,
-        where: Where,
-        progress: Progress | None,
-        transaction_timeout_s: float | None = None,
-    ) -> None:
-        """`transaction_timeout_s`: send all lines in one transaction, which may be open for so long."""
-        self._transaction_timeout_s = transaction_timeout_s
+    def __init__(self, url: str, topic: str, lines: Lines, where: Where) -> None:
         self._producer = Producer(url)
         self._topic = topic
         self._lines = lines
         self._where = where
-        self._progress = progress
         self._waiting: deque[tuple[int, Pending]] = deque()
         """Lines that were handed to the producer and have no result yet, in order."""
         self._all_read = False
@@ -117,14 +94,8 @@ class Sending:
         Returns: whether Ctrl-C came before all lines were sent. Raises: BadLine: no line after that one was sent.
             ApiError: a record was refused. OSError: the input cannot be read. In each case `where` has the results.
         """
-        sending = asyncio.ensure_future(self._send_all(descriptor))
-
-        def stop() -> None:
-            sending.cancel()
-            if self._transaction_timeout_s is not None:  # it aborts, which may take as long
-                asyncio.get_running_loop().call_later(SETTLE_S, sending.cancel)
-
-        with stopping(stop):
+        sending = asyncio.ensure_future(self._send(descriptor))
+        with stopping(sending.cancel):
             await asyncio.wait([sending])
             with contextlib.suppress(ApiError):  # of requests that are given up now; `_settle` notes them
                 await self._producer.close(timeout_ms=SETTLE_S * 1000)
@@ -134,38 +105,19 @@ class Sending:
                 self.failed = error
         if not sending.cancelled():
             sending.result()
-        if self._transaction_timeout_s is not None:
-            return sending.cancelled() and self._where.uncommitted
         return sending.cancelled() and (self.failed is not None or not self._all_read)
 
-    async def _send_all(self, descriptor: int) -> None:
-        if self._transaction_timeout_s is None:
-            await self._send(descriptor, self._producer)
-            return
-        self._where.uncommitted = True
-        transaction = self._producer.transaction(timeout_ms=round(self._transaction_timeout_s * 1000))
-        try:
-            async with transaction:
-                await self._send(descriptor, transaction)
-        finally:
-            outcome = transaction.outcome
-            self._where.uncommitted = outcome is None or outcome.state != "committed"
-            if transaction.in_doubt:
-                self._where.in_doubt = transaction.transaction_id
-
-    async def _send(self, descriptor: int, sender: Producer | Transaction) -> None:
+    async def _send(self, descriptor: int) -> None:
         number = 0
         try:
-            async for line, size in read_lines(descriptor):
+            async for line in read_lines(descriptor):
                 number += 1
                 record = self._lines.record(line, number)
                 if record is not None:
-                    pending = await sender.send_soon(
+                    pending = await self._producer.send_soon(
                         self._topic, record.value, key=record.key, headers=record.headers, partition=record.partition
                     )
                     self._waiting.append((number, pending))
-                if self._progress is not None:
-                    self._progress.advance(self._progress.task_ids[0], size)
                 if len(self._waiting) >= IN_FLIGHT_RECORDS:
                     await self._settle()
         except (BadLine, OSError):

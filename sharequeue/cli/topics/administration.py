@@ -59,7 +59,7 @@ async def list_all(*, as_json: bool, url: str) -> None:
         echo_json(msgspec.json.encode({"topics": listed}))
         return
     show_table(
-        ("topic", "#partitions", "topic id"), [(topic.name, topic.partitions, topic.topic_id) for topic in listed]
+        ("topic", "partitions", "topic id"), [(topic.name, topic.partitions, topic.topic_id) for topic in listed]
     )
 
 
@@ -99,7 +99,7 @@ async def describe(name: str, as_json: bool, url: str) -> None:
         return
     topic: TopicDescription = decode(answer, apis.DESCRIBE_TOPIC)
     show_table(
-        ("#partition", "#log start", "#last stable", "#log end", "#offsets"),
+        ("partition", "log start", "last stable", "log end", "offsets"),
         [
             (
                 partition.partition,
@@ -152,9 +152,7 @@ async def delete_records(name: str, before: tuple[str, ...], yes: bool, as_json:
         echo_json(answer)
         return
     deleted = decode(answer, apis.DELETE_RECORDS)
-    show_table(
-        ("#partition", "#log start"), [(entry.partition, entry.log_start_offset) for entry in deleted.partitions]
-    )
+    show_table(("partition", "log start"), [(entry.partition, entry.log_start_offset) for entry in deleted.partitions])
 
 
 def _before(text: str) -> DeleteRecordsPartition:

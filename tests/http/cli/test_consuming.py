@@ -1,8 +1,7 @@
-"""`sharequeue consume`: printed records are accepted, released, rejected or confirmed by the user."""
+"""`sharequeue consume`: printed records are accepted, released or rejected."""
 
 import json
 import os
-import pty
 import signal
 import subprocess
 
@@ -14,7 +13,6 @@ from tests.http.calls import Gateway, wait_until
 from tests.http.cli.conftest import (
     DEADLINE_S,
     REFUSED,
-    SHAREQUEUE,
     SOON,
     WRONG_USAGE,
     Popen,
@@ -160,34 +158,6 @@ def test_records_of_a_killed_consumer_are_delivered_again(
     assert [process.stdout.readline() for _ in range(3)] == [b"0\n", b"1\n", b"2\n"]
     process.kill()
     assert run("consume", name, "-g", name, "--max-records", "3", "--timeout", "20").stdout == b"0\n1\n2\n"
-
-
-def test_each_record_is_confirmed_on_a_terminal(
-    environment: dict[str, str], client: httpx.Client, name: str, run: Run
-) -> None:
-    fill(client, name, *range(5))
-    leader, follower = pty.openpty()
-    try:
-        process = subprocess.Popen(
-            [SHAREQUEUE, "consume", name, "-g", name, "--explicit", "--reason", "why"],
-            env=environment,
-            stdin=follower,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        os.write(leader, b"a\nwhat\nr\nx\nq\n")
-        out, err = process.communicate(timeout=DEADLINE_S)
-    finally:
-        os.close(follower)
-        os.close(leader)
-    assert process.returncode == 0, err
-    assert out == b"0\n1\n2\n3\n"
-    assert err.count(b"offset 1: [a]ccept, [r]elease, [x] reject, [q]uit?") == 2
-    assert err.endswith(b"3 records settled\n")
-    assert available(client, name, name) == [(1, 2), (3, 2), (4, 2)]
-    (letter,) = Gateway(client).letters(f"dlq.{name}", 1)
-    assert (letter["value"], letter["headers"]["__dlq.errors.reason"]) == (2, "why")
-    assert b"terminal" in run("consume", name, "-g", name, "--explicit", code=WRONG_USAGE).stderr
 
 
 def test_cl_013_contradictory_consume_options_are_refused(run: Run, process: Run, name: str) -> None:

@@ -3,9 +3,7 @@
 import contextlib
 import json
 import os
-import pty
 import signal
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from tests.http.cli.conftest import (
     DEADLINE_S,
     INTERRUPTED,
     REFUSED,
-    SHAREQUEUE,
     WRONG_USAGE,
     Popen,
     Run,
@@ -179,38 +176,3 @@ def test_an_interrupt_names_lines_with_an_unknown_outcome(
     assert process.stderr is not None
     said = process.stderr.read()
     assert b"interrupted: 1 record appended, up to line 1; unknown for lines 2 to 3; no later line was sent" in said
-
-
-def test_progress_is_shown_only_on_a_terminal(
-    environment: dict[str, str], name: str, tmp_path: Path, process: Run
-) -> None:
-    file = tmp_path / "long"
-    file.write_bytes(b"x" * 99 + b"\n" + (b"y" * 999 + b"\n") * 1200)
-    leader, follower = pty.openpty()
-    shown = bytearray()
-
-    def read() -> None:
-        with contextlib.suppress(OSError):  # the terminal's other end was closed
-            while data := os.read(leader, 65536):
-                shown.extend(data)
-
-    reading = threading.Thread(target=read)
-    reading.start()
-    try:
-        done = subprocess.run(
-            [SHAREQUEUE, "produce", name, str(file)],
-            check=False,
-            env={**environment, "TERM": "xterm"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=follower,
-            timeout=DEADLINE_S,
-        )
-    finally:
-        os.close(follower)
-        reading.join(DEADLINE_S)
-        os.close(leader)
-    assert done.returncode == 0
-    assert b"producing" in shown
-    assert done.stdout == f"1201 records to {name} (partition 0: 1201, offsets 0 to 1200)\n".encode()
-    assert process("produce", name, str(file)).stderr == b""

@@ -1,11 +1,8 @@
 """`sharequeue topics` and `sharequeue groups`, and what all commands have in common."""
 
 import json
-import os
-import pty
 import signal
 import socket
-import subprocess
 
 import httpx
 import pytest
@@ -16,7 +13,6 @@ from tests.http.calls import wait_until
 from tests.http.cli.conftest import (
     DEADLINE_S,
     REFUSED,
-    SHAREQUEUE,
     UNREACHABLE,
     WRONG_USAGE,
     Popen,
@@ -236,22 +232,6 @@ def test_help_cuts_no_sentence(run: Run, monkeypatch: pytest.MonkeyPatch, comman
     monkeypatch.setenv("COLUMNS", "80")
     shown = run(*command, "--help").stdout.decode()
     assert "..." not in shown.replace("[ARGS]...", "")
-
-
-def test_tables_are_drawn_only_on_a_terminal(
-    environment: dict[str, str], client: httpx.Client, run: Run, name: str
-) -> None:
-    fill(client, name, 0)
-    (row,) = [line for line in run("topics").stdout.decode().splitlines() if line.startswith(f"{name} ")]
-    assert row.split()[:2] == [name, "1"]
-    assert run("topics").stdout.decode().splitlines()[0].split() == ["topic", "partitions", "topic-id"]
-    leader, follower = pty.openpty()
-    try:
-        subprocess.run([SHAREQUEUE, "topics"], check=True, env=environment, stdout=follower, timeout=DEADLINE_S)
-        assert "│" in os.read(leader, 1 << 16).decode(errors="replace")
-    finally:
-        os.close(follower)
-        os.close(leader)
 
 
 def test_activity_is_shown_by_hour(run: Run, client: httpx.Client, name: str) -> None:
