@@ -22,7 +22,7 @@ from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions, check_use, sink_options, source_options
 from sharequeue_pipeline.source.schema import check_columns, columns
 from sharequeue_pipeline.source.topic_names import TopicNames
-from sharequeue_pipeline.spark_version import FILTERS, STREAM_READS, STREAM_WRITES, reaches
+from sharequeue_pipeline.spark_version import STREAM_READS, STREAM_WRITES, reaches
 from sharequeue_pipeline.worker_process import spare_modules
 
 
@@ -32,14 +32,10 @@ class ShareQueueDataSource(DataSource):
     report_to: ClassVar[str | None] = None
     """A directory of the driver, where members of groups leave what `query_end` needs."""
 
-    pushes_filters: ClassVar[bool] = False
-    """Whether the session pushes filters down to Python sources."""
-
     @classmethod
     def reporting_to(cls, directory: str) -> "type[ShareQueueDataSource]":
-        """A data source class for one session, which pushes filters down if Spark can."""
-        pushes_filters = reaches(pyspark.__version__, FILTERS)
-        return type(cls.__name__, (cls,), {"report_to": directory, "pushes_filters": pushes_filters})
+        """A data source class for one session."""
+        return type(cls.__name__, (cls,), {"report_to": directory})
 
     @classmethod
     def name(cls) -> str:
@@ -59,7 +55,7 @@ class ShareQueueDataSource(DataSource):
         options = source_options(self.options)
         check_columns(schema)
         of_log = options.group is None and options.accept is None
-        reader = _log_batch(options, schema, filtered=self.pushes_filters) if of_log else _group_batch(options, schema)
+        reader = _log_batch(options, schema) if of_log else _group_batch(options, schema)
         check_use(self.options, stream=False, group=not of_log)
         return reader
 
@@ -94,11 +90,7 @@ def _check_version(needed: tuple[int, int], what: str, instead: str) -> None:
         raise PipelineError(f"{what} needs Spark {version} or later, and this is {pyspark.__version__}; {instead}")
 
 
-def _log_batch(options: SourceOptions, schema: spark.StructType, *, filtered: bool) -> DataSourceReader:
-    if filtered:
-        from sharequeue_pipeline.source.filtered_log_batch import FilteredLogBatchReader  # noqa: PLC0415
-
-        return FilteredLogBatchReader(options, schema)
+def _log_batch(options: SourceOptions, schema: spark.StructType) -> DataSourceReader:
     from sharequeue_pipeline.source.log_batch import LogBatchReader  # noqa: PLC0415
 
     return LogBatchReader(options, schema)

@@ -19,9 +19,6 @@ log = logging.getLogger(__name__)
 
 _SESSION: Final = "org.apache.spark.sql.classic.SparkSession"
 
-PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-"""Off by default in Spark; with it the source sees filters on topic, partition, offset and timestamp."""
-
 _FASTER: Final = {"spark.python.unix.domain.socket.enabled": "true"} if hasattr(socket, "AF_UNIX") else {}
 """Java and Python exchange rows through Unix sockets, which take a tenth less CPU than those of the loopback. A job of
 spark-submit keeps its own settings."""
@@ -63,7 +60,7 @@ def register(spark: SparkSession) -> SparkSession:
     harm.
 
     A session of Spark Connect has no Java in this process. There the format is registered, and that is all: a query
-    that ends is not settled, `settle` does not work, and filters are not pushed down.
+    that ends is not settled, and `settle` does not work.
     """
     if not isinstance(spark, SparkSession):
         log.warning(
@@ -75,6 +72,5 @@ def register(spark: SparkSession) -> SparkSession:
     settling = QueryEndListener.of(spark)
     assert spark._jvm is not None
     getattr(spark._jvm, _SESSION).setActiveSession(spark._jsparkSession)
-    spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(ShareQueueDataSource.reporting_to(settling.directory))
     return spark

@@ -1,8 +1,8 @@
 """Which Spark the package works with, and what each version can do. Pure.
 
 - 4.0 reads and writes batches, and runs the jobs.
-- 4.1 writes streams, by Arrow writers; it tells a batch read the filters; it may find the format by itself, because a
-  session can register it all the same.
+- 4.1 writes streams, by Arrow writers; it may find the format by itself, because a session can register it all the
+  same.
 - 4.2 reads streams: `latestOffset(start, limit)` says which batch it has finished, and how much to take. It works with
   any Java from 17 on. Its Arrow schemas have times in UTC only if UTC is named.
 """
@@ -10,7 +10,6 @@
 from typing import Final
 
 OLDEST: Final = (4, 0)
-FILTERS: Final = (4, 1)
 FOUND_BY_SPARK: Final = (4, 1)
 STREAM_WRITES: Final = (4, 1)
 STREAM_READS: Final = (4, 2)

@@ -98,7 +98,6 @@ SCENARIOS = {
         "micro_batch_admission",
         "isolation",
         "log_offsets",
-        "pushed_filters",
         "wire_format",
         "sink_columns",
         "known_records",

@@ -22,7 +22,6 @@ from tests.pipeline import findings_driver
 from tests.pipeline.conftest import wait_for
 from tests.pipeline.driver import QUICK_JAVA, QUICK_SPARK, TOO_BUSY
 from tests.pipeline.findings_driver import ROWS
-from tests.pipeline.proxy import Proxy
 from tests.pipeline.test_cluster import Cluster, kill, kill_executors, pack, run
 from tests.pipeline.test_source import produce, settled
 
@@ -48,8 +47,6 @@ class Found(NamedTuple):
     """Records of the write when the first run was killed."""
     worker_mib: int
     """The most memory that a Python worker of the second run took."""
-    read_partitions: set[str]
-    """Partitions that the filtered read asked the gateway for."""
 
 
 @pytest.fixture(scope="module")
@@ -108,54 +105,48 @@ def found(
     produce_all(gateway)
     directory = tmp_path_factory.mktemp("findings")
     log = directory / "driver.log"
-    with Proxy(stack.url).running() as proxy:
 
-        def start(which: str) -> subprocess.Popen[str]:
-            words = (which, stack.url, proxy.url, NAME, directory, cluster.master, archive)
-            return run(cluster, log, findings_driver.__file__, *words)
+    def start(which: str) -> subprocess.Popen[str]:
+        words = (which, stack.url, NAME, directory, cluster.master, archive)
+        return run(cluster, log, findings_driver.__file__, *words)
 
-        first = start("first")
+    first = start("first")
 
-        def writes() -> bool:
-            assert first.poll() is None, log.read_text()[-3000:]
-            return sum(gateway.log_ends(f"{NAME}-shuffled")) > 0
+    def writes() -> bool:
+        assert first.poll() is None, log.read_text()[-3000:]
+        return sum(gateway.log_ends(f"{NAME}-shuffled")) > 0
 
-        try:
-            wait_for(writes, "the rows are being written", 600)
-        finally:
-            kill(first)
-            kill_executors(cluster)
-        assert first.stdout is not None
-        too_busy = first.stdout.read().count("too busy")
-        written_before = sum(gateway.log_ends(f"{NAME}-shuffled"))
-        produce(gateway, f"{NAME}-log-a", 50, first=50)
-        gateway.delete_records(f"{NAME}-log-a", 80)
-        produce(gateway, f"{NAME}-log-b", 10)
-        second, worker_mib = start("second"), 0
+    try:
+        wait_for(writes, "the rows are being written", 600)
+    finally:
+        kill(first)
+        kill_executors(cluster)
+    assert first.stdout is not None
+    too_busy = first.stdout.read().count("too busy")
+    written_before = sum(gateway.log_ends(f"{NAME}-shuffled"))
+    produce(gateway, f"{NAME}-log-a", 50, first=50)
+    gateway.delete_records(f"{NAME}-log-a", 80)
+    produce(gateway, f"{NAME}-log-b", 10)
+    second, worker_mib = start("second"), 0
 
-        def ended() -> bool:
-            nonlocal worker_mib
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                second.wait(0.3)
-                return True
-            worker_mib = max([worker_mib, *worker_peaks(cluster)])
-            return False
+    def ended() -> bool:
+        nonlocal worker_mib
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            second.wait(0.3)
+            return True
+        worker_mib = max([worker_mib, *worker_peaks(cluster)])
+        return False
 
-        try:
-            wait_for(ended, "the second run ends", 1800)
-            printed, _ = second.communicate()
-        finally:
-            kill(second)
-        assert second.returncode == 0, log.read_text()[-3000:]
-        reads = {
-            path.split("/")[5]
-            for _, path, _ in proxy.requests
-            if path.split("?")[0].endswith("/records") and f"{NAME}-two" in path
-        }
+    try:
+        wait_for(ended, "the second run ends", 1800)
+        printed, _ = second.communicate()
+    finally:
+        kill(second)
+    assert second.returncode == 0, log.read_text()[-3000:]
     results = json.loads(printed.splitlines()[-1])
     results["too busy"] += too_busy
     print(log.read_text(), results, written_before, worker_mib, sep="\n")
-    return Found(results, written_before, worker_mib, reads)
+    return Found(results, written_before, worker_mib)
 
 
 def test_a_start_behind_the_end_is_refused(found: Found) -> None:
@@ -248,11 +239,6 @@ def test_the_format_is_known_without_register(found: Found) -> None:
 
 def test_a_read_begins_and_ends_at_times(found: Found) -> None:
     assert (found.results["from a time"], found.results["up to a time"]) == (50, 50)
-
-
-def test_filters_narrow_a_read(found: Found) -> None:
-    assert found.results["filtered"] == list(range(145, 150))
-    assert found.read_partitions == {"1"}
 
 
 def test_a_pattern_finds_topics_that_were_created_after_the_kill(found: Found) -> None:

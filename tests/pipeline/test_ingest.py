@@ -3,10 +3,8 @@
 import datetime
 import gzip
 import json
-import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs import ingest
-from sharequeue_pipeline.jobs.progress import Progress
 
 from tests.http.calls import Gateway
 from tests.pipeline.jobs import Jobs
@@ -169,19 +166,6 @@ def test_a_text_of_csv_stands_for_null(jobs: Jobs, gateway: Gateway, name: str, 
     assert [r["value"] for r in records_of(gateway, name)] == [{"id": 1, "delay": 63}, {"id": 2, "delay": None}]
     assert jobs.done(*words)["new"] == 2, "another reading of the file is another write"
     assert records_of(gateway, name)[2]["value"] == {"id": 1, "delay": "63"}
-
-
-def test_progress_says_how_many_parts_are_done(jobs: Jobs) -> None:
-    said: list[str] = []
-    slow = jobs.spark.sparkContext.parallelize(range(4), 4)
-    with Progress(jobs.spark, said.append, 0.05):
-        deadline = time.monotonic() + 60
-        while not said and time.monotonic() < deadline:
-            slow.foreach(lambda _: time.sleep(0.3))
-    assert re.fullmatch(r"sharequeue: [0-3] of 4 parts done", said[0])
-    count = len(said)
-    slow.count()
-    assert len(said) == count, "its thread is over"
 
 
 def test_rows_of_a_file_keep_their_order(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:

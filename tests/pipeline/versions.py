@@ -21,7 +21,6 @@ BATCHES: Final = (
 """Of reads and writes of batches, and of the jobs."""
 STREAMS: Final = (
     "test_log.py",
-    "test_pushed_filters.py",
     "test_session.py",
     "test_settle.py",
     "test_sink.py",
@@ -30,7 +29,7 @@ STREAMS: Final = (
 )
 TESTS: Final = {
     "4.0.0": (*BATCHES, "batches_of_older_spark.py", "streams_of_spark_4_0.py"),
-    "4.1.0": (*BATCHES, "batches_of_older_spark.py", "streams_of_spark_4_1.py", "test_pushed_filters.py"),
+    "4.1.0": (*BATCHES, "batches_of_older_spark.py", "streams_of_spark_4_1.py"),
     "4.2.0": (*BATCHES, *STREAMS),
 }
 """The files of tests for each version."""

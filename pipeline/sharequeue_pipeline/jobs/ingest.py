@@ -4,12 +4,10 @@ Idempotency keys name the write (topic, files, columns), the task and the reques
 the same tasks, so files are cut by size and never by the number of CPUs, and rows keep their order.
 """
 
-import contextlib
 import hashlib
 import importlib
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -22,9 +20,8 @@ from pyspark.sql import functions as f
 
 from sharequeue.cli.output import key_values
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.jobs.command_line import echo_json, gateway_at, job, job_options, say, start
+from sharequeue_pipeline.jobs.command_line import echo_json, gateway_at, job, job_options, start
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
-from sharequeue_pipeline.jobs.progress import Progress
 from sharequeue_pipeline.options import MAX_WRITE_ID, PLAIN_FORMATS
 from sharequeue_pipeline.sink.batch_writer import WriteReport, written
 from sharequeue_pipeline.source.query_end import QueryEndListener
@@ -226,9 +223,6 @@ def _session(master: str | None, split_mib: int) -> SparkSession:
 @click.option(
     "--split-mib", type=click.IntRange(1, 4096), default=16, show_default=True, help="part of a file per task"
 )
-@click.option(
-    "--progress/--no-progress", default=None, help="report the progress on stderr; default: only on a terminal"
-)
 @job_options
 @job
 def command(
@@ -249,7 +243,6 @@ def command(
     create: int | None,
     write_id: str | None,
     split_mib: int,
-    progress: bool | None,
     master: str | None,
     as_json: bool,
     url: str,
@@ -284,9 +277,7 @@ def command(
     options: dict[str, Any] = {**target.for_spark(), "topic": topic, "writeId": write_id}
     if value_format:
         options["valueFormat"] = value_format
-    shows = Progress(spark, say) if progress or (progress is None and sys.stderr.isatty()) else contextlib.nullcontext()
-    with shows:
-        frame.write.format("sharequeue").options(**options).mode("append").save()
+    frame.write.format("sharequeue").options(**options).mode("append").save()
     report = written(QueryEndListener.of(spark).directory, write_id) or WriteReport(0, 0)
     new = report.records - report.known
     if as_json:

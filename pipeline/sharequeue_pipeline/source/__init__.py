@@ -3,8 +3,8 @@
     what is read    `spark.read`, a batch                `spark.readStream`, a stream
     a share group   group_batch: each task acquires,     group_stream: the driver acquires and accepts
                     reads and accepts                    (group_member), tasks read (range_reads)
-    the log,        log_batch; filtered_log_batch if       log_stream
-    without locks   Spark tells the filters of the query
+    the log,        log_batch                              log_stream
+    without locks
 
 `data_source` makes the readers, and Spark calls them. `session` adds query_end, which listens for the end of a query.
 

@@ -38,11 +38,7 @@ class LogBatchReader(DataSourceReader):
                 Range(*place, start, ends[place] - 1, topic_id=topic_ids[place[0]])
                 for place, start in sorted(starts.items())
             ]
-            wanted = self.narrowed(gateway, wanted)
         return [TaskRanges(share) for share in ranges.split(wanted, options.parallelism)]
-
-    def narrowed(self, gateway: GatewayClient, wanted: list[Range]) -> list[Range]:
-        return wanted
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_ranges(self._options, self._schema, partition)
