@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from sharequeue_pipeline.data_source import ShareQueueDataSource
 from sharequeue_pipeline.java import find_java_home
 from sharequeue_pipeline.source.query_end import QueryEndListener
-from sharequeue_pipeline.spark_home import spark_home
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +45,7 @@ def session(
     submitted = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
     for setting, value in config.items() if submitted else {**_FASTER, **config}.items():
         builder = builder.config(setting, value)
-    if SparkContext._gateway is not None:  # Java runs already
-        return register(builder.getOrCreate())
-    with spark_home(master, config):
-        return register(builder.getOrCreate())
+    return register(builder.getOrCreate())
 
 
 def register(spark: SparkSession) -> SparkSession:
