@@ -127,15 +127,6 @@ def check_reference(page: Page, url: str) -> None:
     print(f"/docs shows {calls} calls and makes one; {len(page.requested())} requests, all to the gateway")
 
 
-def check_root(page: Page, url: str) -> None:
-    page.open(f"{url}/")
-    links = page.wait("[...document.querySelectorAll('a')].map(link => link.href)")
-    assert f"{url}/docs" in links
-    assert all(httpx.get(link).status_code == 200 for link in links)
-    assert page.complaints() == [], page.complaints()
-    print(f"/ has {len(links)} links, and each leads somewhere")
-
-
 def check_tour(page: Page, url: str) -> None:
     """A script of a page of the gateway produces, fetches and acknowledges with the browser's `fetch`."""
     page.open(f"{url}/")
@@ -297,10 +288,9 @@ def main() -> int:
         folder = Path(home)
         rebinding = f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"
         with temporary_stack(folder / "stack") as stack, browser(chromium(), folder / "profile", rebinding) as page:
-            check_root(page, stack.url)
             check_tour(page, stack.url)
             if "--smoke" in sys.argv:
-                print("2 passed, 0 failed")
+                print("1 passed, 0 failed")
                 return 0
             check_reference(page, stack.url)
             check_strangers(page, stack.url)
@@ -308,7 +298,7 @@ def main() -> int:
             check_forgeries(page, stack.url)
             check_rebound_name(page, stack.url)
             check_stream(page, stack)
-    print("8 passed, 0 failed")
+    print("7 passed, 0 failed")
     return 0
 
 

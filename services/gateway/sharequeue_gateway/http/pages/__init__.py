@@ -1,33 +1,28 @@
-"""Two pages for people: `/` names what there is, and `/docs` shows the OpenAPI document, where calls can be tried.
+"""A page for people: `/docs` shows the OpenAPI document, where calls can be tried. `/` leads there.
 
-    /        JSON, or HTML for an Accept that names text/html
     /docs    docs.html ──▶ /docs/swagger-ui.css, /docs/swagger-ui-bundle.js    of the package fastapi-swagger
                       ├──▶ /docs/pages.css, /docs/docs.js                      beside this file
                       └──▶ /openapi.json
 
-The pages load nothing from elsewhere, so they work without the internet. The links are relative: behind a proxy they
-lead to the proxy. Because of the headers, a browser runs no other script, and shows the pages in no frame. The
-routes are FastAPI's, not endpoints, so the pages are not in the document and not among the calls that skip ASGI.
+The page loads nothing from elsewhere, so it works without the internet. The links are relative: behind a proxy they
+lead to the proxy. Because of the headers, a browser runs no other script, and shows the page in no frame. The
+routes are FastAPI's, not endpoints, so they are not in the document and not among the calls that skip ASGI.
 `sharequeue.http.application.checked_callers` asks about their hosts and origins as for any other path.
 
 A file is sent from the disk in pieces: an answer of any size takes no more memory than a piece.
 """
 
-import html
-import json
 import logging
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 
-from sharequeue import __version__
 from sharequeue.http.application.app import App
 from sharequeue.http.request_id import request_id_from
 from sharequeue.log import fields
-from sharequeue_gateway.http.answers import media_types
 
 log = logging.getLogger(__name__)
 
@@ -36,24 +31,6 @@ PACKAGE: Final = "fastapi-swagger"
 SHIPPED: Final = ("swagger-ui.css", "swagger-ui-bundle.js")
 OWN: Final = ("pages.css", "docs.js")
 HERE: Final = Path(__file__).parent
-LINKS: Final = {
-    "docs": "/docs",
-    "openapi": "/openapi.json",
-    "openapi_3_0": "/openapi-3.0.json",
-    "topics": "/v1/topics",
-    "share_groups": "/v1/share-groups",
-    "ready": "/readyz",
-    "metrics": "/metrics",
-}
-MEANINGS: Final = {
-    "docs": "every call, to read and to try",
-    "openapi": "the OpenAPI 3.1 document",
-    "openapi_3_0": "the same as OpenAPI 3.0",
-    "topics": "the topics",
-    "share_groups": "the share groups",
-    "ready": "whether this gateway can work",
-    "metrics": "metrics for Prometheus",
-}
 POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -77,18 +54,20 @@ FRESH_S: Final = 3600
 
 
 def serve_pages(app: App) -> None:
-    """Add the pages. Without the files of Swagger UI there is no `/docs`, and a warning in the log says so."""
+    """Add the page. Without the files of Swagger UI there is none, and a warning in the log says so."""
     found = {name: path for name in SHIPPED if (path := _shipped(name)) is not None}
-    links = LINKS
-    for name, path in {**found, **{name: HERE / name for name in OWN}}.items():
-        _serve_file(app, f"/docs/{name}", path, {"Cache-Control": f"max-age={FRESH_S}"})
-    if len(found) == len(SHIPPED):
-        _serve_file(app, "/docs", HERE / "docs.html", {"Cache-Control": "no-cache"})
-    else:
+    if len(found) < len(SHIPPED):
         missing = ", ".join(name for name in SHIPPED if name not in found)
         log.warning("there is no /docs: files of a package are missing", extra=fields(package=PACKAGE, files=missing))
-        links = {name: path for name, path in LINKS.items() if name != "docs"}
-    _serve_index(app, links)
+        return
+    for name, path in {**found, **{name: HERE / name for name in OWN}}.items():
+        _serve_file(app, f"/docs/{name}", path, {"Cache-Control": f"max-age={FRESH_S}"})
+    _serve_file(app, "/docs", HERE / "docs.html", {"Cache-Control": "no-cache"})
+
+    async def lead(request: Request) -> Response:
+        return RedirectResponse("docs", headers={**HEADERS, **_request_id(request)})
+
+    _add(app, "/", lead)
 
 
 def _shipped(name: str) -> Path | None:
@@ -107,23 +86,6 @@ def _serve_file(app: App, path: str, file: Path, headers: dict[str, str]) -> Non
         return FileResponse(file, headers={**HEADERS, **headers, **_request_id(request)})
 
     _add(app, path, answer)
-
-
-def _serve_index(app: App, links: dict[str, str]) -> None:
-    entries = "".join(
-        f'<dt><a href="{link.removeprefix("/")}">{link}</a></dt><dd>{html.escape(MEANINGS[name])}</dd>'
-        for name, link in links.items()
-    )
-    page = (HERE / "index.html").read_text().replace("{version}", __version__).replace("{links}", entries)
-    document = json.dumps({"name": "sharequeue", "version": __version__, "links": links}, separators=(",", ":"))
-
-    async def answer(request: Request) -> Response:
-        headers = {**HEADERS, "Vary": "Accept", "Cache-Control": "no-cache", **_request_id(request)}
-        if media_types.qualities(request.headers.get("accept", "")).get("text/html", 0.0) > 0:
-            return Response(page, headers=headers, media_type="text/html")
-        return Response(document, headers=headers, media_type="application/json")
-
-    _add(app, "/", answer)
 
 
 def _add(app: App, path: str, answer: object) -> None:
