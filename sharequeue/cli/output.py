@@ -7,7 +7,6 @@ usage, 3 the service cannot be reached, 130 interrupted before the work was done
 import asyncio
 import contextlib
 import functools
-import re
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -34,8 +33,6 @@ GATEWAY: Final = "http://127.0.0.1:8080"
 """The gateway of `sharequeue up`."""
 NOTHING: Final = "-"
 """An empty cell of a table."""
-HTTP_HINT: Final = re.compile(r"; [^;]*\b(?:GET|POST|PATCH|PUT|DELETE) /v1/[^;]*")
-MAKE_TOPIC: Final = "; make it with `sharequeue topics create`"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -117,19 +114,15 @@ def explain(error: ApiError, *, as_json: bool = False) -> int:
         say(f"sharequeue: {error.detail}" + ("; `sharequeue up` runs a stack, --url names another" if hint else ""))
     else:
         request_id = f" (request {error.problem.request_id})" if error.problem is not None else ""
-        say(f"sharequeue: {error.error.code}: {without_http(error.detail)}{request_id}")
+        say(f"sharequeue: {error.error.code}: {error.detail}{request_id}")
     return exit_code(error)
-
-
-def without_http(detail: str) -> str:
-    """An error's detail for users of the command line: a hint at an HTTP call becomes the command, or is left out."""
-    return HTTP_HINT.sub(lambda hint: MAKE_TOPIC if "POST /v1/topics" in hint[0] else "", detail)
 
 
 def problem_of(error: ApiError) -> dict[str, Any]:
     """An error as JSON: the service's problem document, or `code` and `detail` if the service did not answer."""
     if error.problem is not None:
-        return {**msgspec.to_builtins(error.problem), "detail": without_http(error.detail)}
+        document: dict[str, Any] = msgspec.to_builtins(error.problem)
+        return document
     code = "UNREACHABLE" if unreachable(error) else error.error.code
     return {"code": code, "detail": error.detail, "retriable": error.error.retriable, "definite": error.definite}
 

@@ -84,19 +84,6 @@ def die_with_parent(signal_number: int) -> Callable[[], None]:
     return prepare
 
 
-def names_of_holders(file: Path) -> str:
-    """Which other processes have this file open, as `: 12 (postgres), 14 (redis-server)`; empty where it cannot be
-    told (without /proc, or all of other users)."""
-    wanted, found = os.stat(file), []
-    for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda place: int(place.name)):
-        with contextlib.suppress(OSError):  # it ended, or is another user's
-            if process.name != str(os.getpid()) and any(
-                os.path.samestat(wanted, os.stat(entry)) for entry in os.scandir(process / "fd")
-            ):
-                found.append(f"{process.name} ({(process / 'comm').read_text().strip()})")
-    return f": {', '.join(found)}" if found else ""
-
-
 def open_log(file: Path) -> IO[bytes]:
     """Open a log to append to. A new log is readable by its owner alone."""
     return open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")

@@ -21,7 +21,7 @@ from typing import IO, Any, ClassVar, Final, NamedTuple
 from sharequeue.repeats import PART_DIED
 from sharequeue.stack.open_url import open_url
 from sharequeue.stack.postgres import Postgres
-from sharequeue.stack.process import die_with_parent, free_port, names_of_holders, open_log, rotate_log, signals_held
+from sharequeue.stack.process import die_with_parent, free_port, open_log, rotate_log, signals_held
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.system_user import EmbeddedError, make_private
 
@@ -224,17 +224,14 @@ class Stack:
         own.truncate(0)
         own.write(f"{os.getpid()}\n")
         own.flush()
-        file = self._data_dir / "processes.lock"
-        processes = _open_lock(file)
+        processes = _open_lock(self._data_dir / "processes.lock")
         self._locks.append(processes)
         deadline = time.monotonic() + EARLIER_SECONDS
         if not _locked(processes):
-            self._tell(f"waiting for the processes of an earlier stack to end{names_of_holders(file)}")
+            self._tell("waiting for the processes of an earlier stack to end")
         while not _locked(processes):
             if time.monotonic() > deadline:
-                raise StackError(
-                    f"processes of an earlier stack on {self._data_dir} still run; end them first{names_of_holders(file)}"
-                )
+                raise StackError(f"processes of an earlier stack on {self._data_dir} still run; end them first")
             time.sleep(0.05)
         return [processes.fileno()]
 

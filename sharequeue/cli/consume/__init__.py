@@ -13,7 +13,7 @@ import click
 
 from sharequeue.cli.commands import complain
 from sharequeue.cli.consume.consumption import Consumption, Word
-from sharequeue.cli.output import REFUSED, WRONG_USAGE, ask, json_option, run, say, url_option, without_http
+from sharequeue.cli.output import REFUSED, WRONG_USAGE, ask, json_option, run, say, url_option
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.client import ApiError, ShareConsumer
 from sharequeue.protocol import apis
@@ -35,7 +35,7 @@ class Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not (isinstance(record.args, tuple) and record.args and record.args[0] in self._missing):
-            say(f"sharequeue consume: {without_http(record.getMessage())}")
+            say(f"sharequeue consume: {record.getMessage()}")
 
 
 @click.command()

@@ -25,7 +25,6 @@ from sharequeue.cli.output import (
     say,
     show_table,
     url_option,
-    without_http,
 )
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
@@ -141,7 +140,7 @@ async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_js
         except ApiError as error:
             if as_json:
                 explain(error, as_json=True)
-            rows.append((topic, f"Error: {without_http(error.detail)}"))
+            rows.append((topic, f"Error: {error.detail}"))
             failed = max(failed, exit_code(error))
     if as_json:
         echo_json(msgspec.json.encode({"deleted": [topic for topic, status in rows if status == "Successful"]}))

@@ -7,7 +7,6 @@ import socket
 import httpx
 import pytest
 
-from sharequeue.cli.output import without_http
 from sharequeue.stack.stack import Stack
 from tests.http.calls import wait_until
 from tests.http.cli.conftest import (
@@ -273,9 +272,3 @@ def test_in_flight_goes_through_all_pages(run: Run, client: httpx.Client, name: 
     assert [entry["partition"] for entry in listed["partitions"]] == [0, 1]
     assert sum(len(entry["batches"]) for entry in listed["partitions"]) > 1000
     assert "next_page_token" not in listed
-
-
-def test_hints_name_commands_not_http_calls() -> None:
-    detail = "there is no topic 'x'; make it with POST /v1/topics or produce to it"
-    assert without_http(detail) == "there is no topic 'x'; make it with `sharequeue topics create`"
-    assert without_http("no; see GET /v1/share-groups; or not") == "no; or not"
