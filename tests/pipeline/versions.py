@@ -12,7 +12,6 @@ BATCHES: Final = (
     "test_attempts.py",
     "test_columns.py",
     "test_compact.py",
-    "test_compact_table.py",
     "test_dead_letters.py",
     "test_ingest.py",
     "test_rows.py",

@@ -1,4 +1,4 @@
-"""Topics as Delta tables: an archive with every record of a topic, or a table with the last record of each key.
+"""Topics as Delta tables: an archive with every record of a topic.
 
     DIRECTORY/
       date=D/<partition>-<first offset>-….parquet    files that tasks have written
@@ -7,6 +7,6 @@
 A file that no commit names comes from a run that was killed, and no reader sees it. So a crash before a commit loses
 the work that this commit would have added, and VACUUM removes its files.
 
-Only the jobs `archive` and `compact` use this folder. `delta_table` is the table, which the driver opens and commits
-to. `table_files` is the work of tasks for an archive, `latest_rows` that for a table of the last record of each key.
+Only the job `archive` uses this folder. `delta_table` is the table, which the driver opens and commits to.
+`table_files` is the work of tasks.
 """

@@ -3,9 +3,6 @@
 The table's own log says how far the archive is. A commit adds files and, as an application transaction of Delta, the
 next offset of their partitions: both or neither. So there is nothing to keep beside the table, and VACUUM and OPTIMIZE
 need to know nothing of us: a file that no commit names is a leftover, and offsets name records wherever they lie.
-
-There are two kinds. An archive has every record, and commits add files. A table of the latest records has the last
-record of each key, and commits merge rows. Both say how far they are in the same way, under names of their own.
 """
 
 import contextlib
@@ -19,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from sharequeue.protocol.messages.topics import TopicDescription
-from sharequeue_pipeline.archiving.table_files import DATE, TOMBSTONE, TableFile, TableTask
+from sharequeue_pipeline.archiving.table_files import DATE, TableFile, TableTask
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
@@ -52,27 +49,22 @@ def table_schema(key: str, value: str) -> spark.StructType:
 class TopicTable:
     """The Delta table of one topic. Methods raise PipelineError if the table cannot be read or written."""
 
-    def __init__(self, root: str, topic: TopicDescription, options: SourceOptions, *, latest: bool = False) -> None:
+    def __init__(self, root: str, topic: TopicDescription, options: SourceOptions) -> None:
         """Open the table, or create it.
 
         Args:
             options: how keys and values become columns.
-            latest: a table of the last record of each key.
         Raises: PipelineError: the table has other columns, or it is not an archive of this topic.
         """
         self.uri = root if "://" in root else os.path.abspath(root)
         self._topic = topic
         self._options = options
-        self._latest = latest
         self._schema = table_schema(options.key_format, value_type(options))
         self._delta = _library()
         self._table = self._opened()
 
     def _opened(self) -> "DeltaTable":
-        wanted = arrow_schema(self._schema)
-        if not self._latest:
-            wanted = wanted.append(pa.field(DATE, pa.date32()))
-        columns = self._delta.Schema.from_arrow(wanted)
+        columns = self._delta.Schema.from_arrow(arrow_schema(self._schema).append(pa.field(DATE, pa.date32())))
         try:
             if not self._delta.DeltaTable.is_deltatable(self.uri):
                 return self._create(columns)
@@ -81,8 +73,8 @@ class TopicTable:
             raise PipelineError(f"the table at {self.uri} cannot be opened: {fault}") from None
         if all(table.transaction_version(self._transaction(each.partition)) is None for each in self._topic.partitions):
             raise PipelineError(
-                f"the table at {self.uri} is not {'a table of the latest records' if self._latest else 'an archive'} of "
-                f"the topic {self._topic.name!r} with the id {self._topic.topic_id}: give another directory"
+                f"the table at {self.uri} is not an archive of the topic {self._topic.name!r} with the id "
+                f"{self._topic.topic_id}: give another directory"
             )
         if _FORGETS in table.metadata().configuration:
             raise PipelineError(
@@ -102,14 +94,14 @@ class TopicTable:
             self.uri,
             schema=columns,
             mode="error",
-            partition_by=["partition" if self._latest else DATE],
-            description=f"{'last record of each key' if self._latest else 'records'} of the topic {self._topic.name}",
+            partition_by=[DATE],
+            description=f"records of the topic {self._topic.name}",
             commit_properties=self._delta.CommitProperties(app_transactions=begun),
         )
         return table
 
     def _transaction(self, partition: int) -> str:
-        return f"sharequeue{'-latest' if self._latest else ''}/{self._topic.topic_id}/{partition}"
+        return f"sharequeue/{self._topic.topic_id}/{partition}"
 
     @property
     def version(self) -> int:
@@ -172,45 +164,14 @@ class TopicTable:
                 mode="append",
                 schema=self._table.schema(),
                 partition_by=self._table.metadata().partition_columns,
-                commit_properties=self._properties(reached, note),
+                commit_properties=self._delta.CommitProperties(
+                    custom_metadata={"sharequeue": json.dumps(note)},
+                    app_transactions=[
+                        self._delta.Transaction(self._transaction(each.partition), each.next_offset) for each in reached
+                    ],
+                ),
             )
         self._table.update_incremental()
-
-    def merge(self, rows: pa.Table, reached: Progress, note: Any) -> None:
-        """Merge the last records of some keys, and say how far their partition is, at once.
-
-        Args:
-            rows: the columns of the table and `TOMBSTONE`, of one partition; each key once.
-            A row without a key is added.
-            note: JSON for the history of the table.
-        Raises: PipelineError: another run has changed the table since it was opened.
-        """
-        columns = {name: f's."{name}"' for name in rows.column_names if name != TOMBSTONE}
-        with self._committing():
-            (
-                self._table.merge(
-                    rows,
-                    predicate=f't."partition" = {reached.partition} AND t."key" = s."key"',
-                    source_alias="s",
-                    target_alias="t",
-                    commit_properties=self._properties([reached], note),
-                )
-                .when_matched_delete(predicate=f"s.{TOMBSTONE}")
-                .when_matched_update(updates=columns)
-                .when_not_matched_insert(updates=columns, predicate=f"NOT s.{TOMBSTONE}")
-                .execute()
-            )
-        self._table.update_incremental()
-        if self.next_offset(reached.partition) != reached.next_offset:  # nothing to change: no commit
-            self.commit([], [reached], note)
-
-    def _properties(self, reached: Iterable[Progress], note: Any) -> Any:
-        return self._delta.CommitProperties(
-            custom_metadata={"sharequeue": json.dumps(note)},
-            app_transactions=[
-                self._delta.Transaction(self._transaction(each.partition), each.next_offset) for each in reached
-            ],
-        )
 
     @contextlib.contextmanager
     def _committing(self) -> Iterator[None]:

@@ -25,9 +25,6 @@ from sharequeue_pipeline.source.record_columns import RecordColumns
 DATE: Final = "date"
 """The column that the table is partitioned by: the date of the timestamp in UTC."""
 
-TOMBSTONE: Final = "tombstone"
-"""A column of the rows of a merge: whether the record deletes its key."""
-
 _MS: Final = pa.timestamp("ms", "UTC")
 
 

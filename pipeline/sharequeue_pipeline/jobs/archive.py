@@ -20,8 +20,7 @@ from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable
 from sharequeue_pipeline.archiving.table_files import TableTask, WrittenSegment, verify_range, write_segment
 from sharequeue_pipeline.jobs.command_line import echo_json, gateway_at, job, job_options, say, start
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
-from sharequeue_pipeline.jobs.table_options import table_options
-from sharequeue_pipeline.options import SourceOptions, source_options
+from sharequeue_pipeline.options import READ_FORMATS, REGISTRY_FORMATS, SourceOptions, source_options
 
 WAVE: Final = 2
 """Segments of one wave, per task slot: after a crash, this much work is repeated."""
@@ -132,7 +131,13 @@ class Archiver:
     show_default=True,
     help="offsets per task, and per file if all records have the same date",
 )
-@table_options
+@click.option("--key-format", type=click.Choice(["binary", "string"]), help="of keys in the table; default: binary")
+@click.option("--value-format", type=click.Choice(READ_FORMATS), help="of values in the table; default: binary")
+@click.option(
+    "--value-schema", metavar="ID", help="with avro and protobuf: the id of the schema that gives the columns"
+)
+@click.option("--schema-registry", metavar="DIRECTORY", help="with avro and protobuf: the schemas")
+@click.option("--value-message", metavar="NAME", help="with protobuf; default: the schema's first")
 @click.option("--verify", is_flag=True, help="compare the whole table with the records that the log still has")
 @click.option(
     "--delete-records",
@@ -145,7 +150,11 @@ def command(
     topic: str,
     root: str,
     segment_records: int,
-    columns: dict[str, str],
+    key_format: str | None,
+    value_format: str | None,
+    value_schema: str | None,
+    schema_registry: str | None,
+    value_message: str | None,
     verify: bool,
     delete_records: bool,
     master: str | None,
@@ -158,14 +167,23 @@ def command(
 
     After a crash, run it again with the same arguments.
     """
-    if delete_records and columns.get("valueFormat", "binary") != "binary":
+    if delete_records and value_format not in (None, "binary"):
         raise click.UsageError(
             "--delete-records needs --value-format binary: a table of another format may lack parts of a value"
         )
+    columns = {
+        "keyFormat": key_format,
+        "valueFormat": value_format,
+        "valueSchema": value_schema,
+        "schemaRegistry": schema_registry,
+        "valueMessage": value_message,
+        "onMalformed": "null" if value_format in REGISTRY_FORMATS else None,
+    }
+    given = {name: text for name, text in columns.items() if text is not None}
     target = gateway_at(url, token, timeout_s)
     with OperatorClient(target) as gateway:
         described = gateway.describe(topic, first_try=True)
-        options = dataclasses.replace(source_options({"topics": topic, **columns}), gateway=target)
+        options = dataclasses.replace(source_options({"topics": topic, **given}), gateway=target)
         archiver = Archiver(start("archive", master), options, root, described)
         archiver.run(segment_records)
         if verify:

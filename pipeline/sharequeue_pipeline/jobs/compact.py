@@ -2,12 +2,10 @@
 
     list batches and generations ─▶ read the log ─▶ remove superseded records ─▶ list again ─▶ remove tombstones
 
-With `--to` a table of the latest records comes first (`latest_table`): it has all tombstones then that this run
-removes. The gateway refuses a removal if the batch has another generation than was listed. Tombstones go last: if a run
+The gateway refuses a removal if the batch has another generation than was listed. Tombstones go last: if a run
 is killed in between, the tombstones are still there, so no deleted key comes back.
 """
 
-import dataclasses
 import importlib
 import json
 import time
@@ -27,10 +25,8 @@ from sharequeue.protocol.messages.compaction import BatchReplacement, RecordBatc
 from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.command_line import echo_json, gateway_at, job, job_options, start
-from sharequeue_pipeline.jobs.latest_table import LatestTable
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
-from sharequeue_pipeline.jobs.table_options import table_options
-from sharequeue_pipeline.options import GatewayOptions, source_options
+from sharequeue_pipeline.options import GatewayOptions
 
 REQUEST_BYTES: Final = 16 * 1024 * 1024
 """Stored bytes of the batches in one request."""
@@ -306,33 +302,10 @@ def _generations(before: Listing, now: Listing) -> "array[int]":
 @click.command()
 @click.argument("topic")
 @click.option("--dry-run", is_flag=True, help="count the records to remove, and change nothing")
-@click.option(
-    "--to",
-    "root",
-    metavar="DIRECTORY",
-    help="first bring a Delta table there up to date: the last record of each key (a path, or a URI that pyarrow knows)",
-)
-@click.option(
-    "--segment-records",
-    type=click.IntRange(1),
-    default=100_000,
-    show_default=True,
-    help="of a Delta table: offsets per merge; a task holds the last records of its keys in memory",
-)
-@table_options
 @job_options
 @job
 def command(
-    topic: str,
-    dry_run: bool,
-    root: str | None,
-    segment_records: int,
-    columns: dict[str, str],
-    master: str | None,
-    as_json: bool,
-    url: str,
-    token: str | None,
-    timeout_s: int,
+    topic: str, dry_run: bool, master: str | None, as_json: bool, url: str, token: str | None, timeout_s: int
 ) -> None:
     """Keep the last record of each key of TOPIC, whose cleanup.policy is compact. Offsets stay, and groups continue.
 
@@ -340,32 +313,15 @@ def command(
 
     A tombstone is removed when it is older than delete.retention.ms and every group has finished it.
     """
-    if root is None and columns:
-        raise click.UsageError("the options of keys and values need --to")
-    if root is not None and dry_run:
-        raise click.UsageError("--to writes a table: leave out --dry-run")
     target = gateway_at(url, token, timeout_s)
     with OperatorClient(target) as gateway:
         described = gateway.describe(topic, first_try=True)
         if described.config["cleanup.policy"] != "compact":
             raise PipelineError(f"topic {topic!r} cannot be compacted: its cleanup.policy is not compact")
-        spark = start("compact", master)
-        table = None
-        if root is not None:
-            options = dataclasses.replace(source_options({"topics": topic, **columns}), gateway=target)
-            table = LatestTable(spark, options, root, described).run(segment_records)
-        report = Compactor(spark, gateway, target, described).run(dry_run)
-        if table is not None:
-            report["table"] = table
+        report = Compactor(start("compact", master), gateway, target, described).run(dry_run)
     if as_json:
         echo_json(report)
         return
-    if table is not None:
-        click.echo(
-            f"{topic}: {table['records']} records merged into the table at {root}, version {table['table_version']}"
-        )
-        if table["malformed_values"]:
-            click.echo(f"{table['malformed_values']} malformed values are null")
     would = "would go" if dry_run else "gone"
     for entry in report["partitions"]:
         click.echo(
