@@ -276,23 +276,6 @@ SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "transactionalId": ("transactional_id", _short(MAX_NAME_LENGTH)),
     "transactionTimeoutMs": ("transaction_timeout_ms", _number(1, 24 * 3_600_000)),
 }
-KAFKA: Final[Mapping[str, str]] = {
-    "kafka.bootstrap.servers": "url names the gateway",
-    "subscribe": "topics lists the topics to read",
-    "assign": "topics lists the topics, and startingOffsets the offsets of their partitions",
-    "maxoffsetspertrigger": "maxRecordsPerTrigger is the most records of a micro-batch",
-    "minoffsetspertrigger": "minRecordsPerTrigger is how many records a micro-batch waits for",
-    "minpartitions": "parallelism is the number of tasks",
-    "maxrecordsperpartition": "parallelism is the number of tasks",
-    "kafka.group.id": "group names the share group; mode=log reads without one",
-    "groupidprefix": "group names the share group; mode=log reads without one",
-    "kafka.isolation.level": "isolationLevel is read_committed or read_uncommitted",
-    "kafka.transactional.id": "transactional=true writes in transactions, and transactionalId names them",
-    "includeheaders": "the column headers is always there",
-    "fetchoffset.numretries": "timeoutMs is the time for all tries of a call",
-    "kafkaconsumer.polltimeoutms": "timeoutMs is the time for all tries of a call",
-}
-"""What takes the place of an option of Spark's Kafka source or sink, by its name in small letters."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 
@@ -392,8 +375,6 @@ def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -
     for name, text in options.items():
         if name.lower() in _SPARKS_OWN:
             continue
-        if name.lower() in KAFKA and name.lower() not in by_name:
-            raise PipelineError(f"there is no option {name!r}, which is Kafka's: {KAFKA[name.lower()]}")
         if name.lower() not in by_name:
             raise PipelineError(
                 f"there is no option {name!r}; known are {', '.join(sorted(row[0] for row in by_name.values()))}"

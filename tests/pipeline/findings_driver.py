@@ -241,7 +241,6 @@ class Findings:
             "latest as a start": refused(startingOffsets=offsets(-1, 0)),
             "offset below -2": refused(startingOffsets=offsets(-3, 0)),
             "JSON without from_json": refused(valueFormat="json", valueSchema="id INT"),
-            "option of Kafka": refused(subscribe="orders"),
         }
 
     def ranges_of_the_log(self) -> dict[str, Any]:

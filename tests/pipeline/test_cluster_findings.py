@@ -221,7 +221,6 @@ def test_faults_in_options_are_one_line(found: Found) -> None:
     assert (
         "valueFormat=json is for writing: read JSON with valueFormat=string" in found.results["JSON without from_json"]
     )
-    assert "topics lists the topics to read" in found.results["option of Kafka"]
 
 
 def test_a_rejected_row_is_a_dead_letter_with_its_reason(found: Found, gateway: Gateway) -> None:

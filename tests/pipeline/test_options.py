@@ -7,7 +7,6 @@ import pytest
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import (
     GATEWAY,
-    KAFKA,
     SINK,
     SOURCE,
     SinkOptions,
@@ -45,12 +44,10 @@ def test_offsets_are_a_word_or_json() -> None:
     ("options", "expected"),
     [
         ({"topic": "orders"}, "there is no option 'topic'; known are accept, acquireMode"),
-        ({"subscribe": "t"}, "there is no option 'subscribe', which is Kafka's: topics lists the topics to read"),
         (
             {"kafka.bootstrap.servers": "h:9"},
-            "there is no option 'kafka.bootstrap.servers', which is Kafka's: url names",
+            "there is no option 'kafka.bootstrap.servers'; known are accept, acquireMode",
         ),
-        ({"MaxOffsetsPerTrigger": "9"}, "there is no option 'MaxOffsetsPerTrigger', which is Kafka's: maxRecordsPer"),
         ({"topics": " , "}, "the option topics names no topic"),
         ({"url": "queue:8080"}, "the option url must be like http://127.0.0.1:8080, not 'queue:8080'"),
         ({"maxRecordsPerTrigger": "0"}, "the option maxRecordsPerTrigger must be a whole number from 1 to"),
@@ -127,11 +124,6 @@ def test_an_option_without_effect_is_refused(option: str, stream: bool, group: b
         check_use({"topics": "t", option: "x"}, stream=stream, group=group)
 
 
-def test_no_option_of_ours_is_taken_for_one_of_kafka() -> None:
-    assert not KAFKA.keys() & {name.lower() for name in (*GATEWAY, *SOURCE, *SINK)}
-    assert all(name == name.lower() for name in KAFKA)
-
-
 def test_a_path_is_refused() -> None:
     with pytest.raises(PipelineError, match="there is no option 'path'"):
         source(path="/tmp/orders")
@@ -160,10 +152,6 @@ def test_sink_options_are_parsed() -> None:
         ),
         ({"transactionalId": "x"}, "transactionalId needs transactional=true"),
         ({"transactional": "false", "transactionTimeoutMs": "1"}, "transactionTimeoutMs needs transactional=true"),
-        (
-            {"kafka.transactional.id": "x"},
-            "there is no option 'kafka.transactional.id', which is Kafka's: transactional=true",
-        ),
     ],
 )
 def test_a_fault_in_sink_options_is_one_line(options: dict[str, str], expected: str) -> None:
