@@ -1,24 +1,22 @@
 """Explains what is wrong with a request in the caller's words: JSON's types, names of fields, JSON pointers. Pure.
 
-msgspec stops at the first fault and describes it in one line, in Python's types. This module reads that line, looks up
-the type, and decodes a small body once more to find what the line leaves out. Only refused requests pay for that.
+msgspec stops at the first fault and describes it in one line, in Python's types. This module reads that line and looks
+up the type. Only refused requests pay for that.
 """
 
 import difflib
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
 from sharequeue.protocol.errors import ApiError, InvalidRequest
-from sharequeue.protocol.types import GROUP_ID, MAX_HEADERS_BYTES, PLAIN_TEXT, TOPIC_NAME
+from sharequeue.protocol.types import GROUP_ID, PLAIN_TEXT, TOPIC_NAME
 
-MOST_DECODED_AGAIN: Final = 64 * 1024
-"""Bytes of a body that is decoded once more to explain its fault. Of a part of it, MAX_HEADERS_BYTES."""
 MOST_COMPARED: Final = 64
 """A longer unknown name is not compared with the known ones."""
 MOST_SAID: Final = 1000
@@ -48,15 +46,6 @@ _PATTERNS: Final[Mapping[str | None, str]] = {
     GROUP_ID: "must not hold `/` or control characters",
     TOPIC_NAME: "must have 1 to 249 characters of a-z, A-Z, 0-9, `.`, `_` and `-`",
 }
-_NAMES: Final = {str: "str", int: "int", float: "float", bool: "bool", list: "array", dict: "object"}
-
-
-class _Place(NamedTuple):
-    """A part of a request: its pointer, its value (UNSET if the body was not decoded again), and its expected type."""
-
-    pointer: str
-    value: Any
-    kind: inspect.Type | None
 
 
 def no_body(kind: Any) -> InvalidRequest:
@@ -76,26 +65,18 @@ def unreadable(fault: msgspec.DecodeError, body: bytes, kind: Any) -> InvalidReq
     return InvalidRequest(f"the body is not JSON: {cause}", status=400)
 
 
-def unfit_body(fault: msgspec.ValidationError, body: bytes | msgspec.Raw, kind: Any, within: str = "") -> ApiError:
+def unfit_body(fault: msgspec.ValidationError, kind: Any, within: str = "") -> ApiError:
     """The body is JSON, but does not fit its type.
 
     Args:
-        kind: the type. within: the pointer of `body`, if that is a part of the request's body.
+        kind: the type. within: the pointer to what has the type, if that is a part of the request's body.
     """
-    value: Any = msgspec.UNSET
-    if len(memoryview(body)) <= (MAX_HEADERS_BYTES if within else MOST_DECODED_AGAIN):
-        try:
-            value = msgspec.json.decode(body)
-        except (msgspec.ValidationError, RecursionError):  # a number beyond all ranges, a value that nests too deeply
-            pass
-        except msgspec.DecodeError as broken:  # the body is malformed behind the fault
-            return unreadable(broken, bytes(body), kind)
-    return _unfit(str(fault), _Place(within, value, _type_info(kind)), "field")
+    return _unfit(str(fault), within, kind, "field")
 
 
-def unfit_query(fault: msgspec.ValidationError, values: dict[str, str], kind: Any) -> ApiError:
+def unfit_query(fault: msgspec.ValidationError, kind: Any) -> ApiError:
     """The query parameters do not fit their type."""
-    return _unfit(str(fault), _Place("", values, _type_info(kind)), "query parameter")
+    return _unfit(str(fault), "", kind, "query parameter")
 
 
 def too_many(pointer: str, what: str, limit: int) -> InvalidRequest:
@@ -145,22 +126,27 @@ _type_info: Final = functools.lru_cache(256)(inspect.type_info)
 """Of the calls' own types, which are few."""
 
 
-def _unfit(fault: str, whole: _Place, noun: str) -> ApiError:
+def _unfit(fault: str, pointer: str, kind: Any, noun: str) -> ApiError:
     if len(fault) > 2 * MOST_SAID:  # it names an unknown field of megabytes: copies of that take much memory
         fault = fault[:MOST_SAID] + fault[-MOST_SAID:]
     said, steps = _split(fault)
-    place = _located(whole, steps, _got(said))
+    there: inspect.Type | None = _type_info(kind)
+    for step in steps:
+        there = _kind_inside(there, step)
+        if step == _MEMBER:  # its name is not told
+            break
+        pointer += f"/{step}"
     too_long = _TOO_LONG.match(said)
     if too_long:
-        return too_many(place.pointer, "entries", int(too_long[1]))
+        return too_many(pointer, "entries", int(too_long[1]))
     if said.startswith(_UNKNOWN):
-        faults = [*_missing(place), _unknown(place, said[len(_UNKNOWN) : -1], noun)]
-    elif said.startswith(_MISSING):
-        name = said[len(_MISSING) : -1]
-        faults = _missing(place) or [(f"{place.pointer}/{escaped(name)}", "is missing")]
-    else:
-        faults = [(place.pointer, _words(said, place.kind, noun))]
-    return InvalidRequest("; ".join(f"{shown(pointer)} {words}" for pointer, words in faults), pointers=faults)
+        name = said[len(_UNKNOWN) : -1]
+        known = [field.encode_name for field in _fields(_plain(there, inspect.StructType))]
+        return wrong(f"{pointer}/{escaped(name)}", f"is an unknown {noun}{did_you_mean(name, known)}")
+    if said.startswith(_MISSING):
+        return wrong(f"{pointer}/{escaped(said[len(_MISSING) : -1])}", "is missing")
+    words = _words(said, there, noun)
+    return wrong(pointer, f"has a member that {words}" if _MEMBER in steps else words)
 
 
 def _split(fault: str) -> tuple[str, list[str]]:
@@ -169,42 +155,6 @@ def _split(fault: str) -> tuple[str, list[str]]:
     if not found or not _PLACE.fullmatch(place):
         return fault, []
     return said, [name or index or member for name, index, member in _STEP.findall(place)]
-
-
-def _got(said: str) -> str | None:
-    """The JSON type that was found, in msgspec's words; None if the fault is not a wrong type."""
-    found = _WRONG_TYPE.match(said)
-    return found[2] if found else None
-
-
-def _located(whole: _Place, steps: Sequence[str], got: str | None) -> _Place:
-    """The place that the steps lead to. Among members with free names, the first whose value has the type `got`."""
-    found = list(_reached(whole, steps))
-    return next((place for place in found if got is not None and _type_name(place.value) == got), found[0])
-
-
-def _reached(place: _Place, steps: Sequence[str]) -> Iterator[_Place]:
-    if not steps:
-        yield place
-        return
-    step, *rest = steps
-    pointer, value, kind = place
-    if step != _MEMBER:
-        yield from _reached(_Place(f"{pointer}/{step}", _inside(value, step), _kind_inside(kind, step)), rest)
-    elif isinstance(value, dict) and value:
-        kind = _kind_inside(kind, step)
-        for name, member in value.items():
-            yield from _reached(_Place(f"{pointer}/{escaped(name)}", member, kind), rest)
-    else:
-        yield place
-
-
-def _inside(value: Any, step: str) -> Any:
-    if isinstance(value, dict):
-        return value.get(step, msgspec.UNSET)
-    if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-        return value[int(step)]
-    return msgspec.UNSET
 
 
 def _kind_inside(kind: inspect.Type | None, step: str) -> inspect.Type | None:
@@ -230,22 +180,6 @@ def _plain(kind: inspect.Type | None, wanted: type[inspect.Type] | None = None) 
 
 def _fields(kind: inspect.Type | None) -> Sequence[inspect.Field]:
     return kind.fields if isinstance(kind, inspect.StructType) else ()
-
-
-def _type_name(value: Any) -> str:
-    return "null" if value is None else _NAMES.get(type(value), "")
-
-
-def _missing(place: _Place) -> list[tuple[str, str]]:
-    if not isinstance(place.value, dict):
-        return []
-    names = [field.encode_name for field in _fields(_plain(place.kind, inspect.StructType)) if field.required]
-    return [(f"{place.pointer}/{escaped(name)}", "is missing") for name in names if name not in place.value]
-
-
-def _unknown(place: _Place, name: str, noun: str) -> tuple[str, str]:
-    known = [field.encode_name for field in _fields(_plain(place.kind, inspect.StructType))]
-    return f"{place.pointer}/{escaped(name)}", f"is an unknown {noun}{did_you_mean(name, known)}"
 
 
 def _words(said: str, kind: inspect.Type | None, noun: str) -> str:

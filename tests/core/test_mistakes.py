@@ -28,7 +28,7 @@ def refusal(kind: Any, body: bytes) -> ApiError:
     try:
         msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as fault:
-        return mistakes.unfit_body(fault, body, kind)
+        return mistakes.unfit_body(fault, kind)
     except msgspec.DecodeError as fault:
         return mistakes.unreadable(fault, body, kind)
     raise AssertionError(f"{body!r} was taken")
@@ -46,11 +46,6 @@ MISTAKES = {
         {"/maxRecords": "is an unknown field; did you mean `max_records`?"},
     ),
     "an unknown field that is near to none": (FetchRequest, b'{"colour":1}', {"/colour": "is an unknown field"}),
-    "an unknown field, and the required one missing": (
-        ProduceRequest,
-        b'{"value":1}',
-        {"/records": "is missing", "/value": "is an unknown field"},
-    ),
     "an unknown field before the required one": (
         ProduceRequest,
         b'{"value":1,"records":[]}',
@@ -67,11 +62,7 @@ MISTAKES = {
         {"/filter/mesage": "is an unknown field; did you mean `message`?"},
     ),
     "an unknown field with a slash and a tilde": (FetchRequest, b'{"a/b~c":1}', {"/a~1b~0c": "is an unknown field"}),
-    "all missing fields": (
-        AcknowledgeRequest,
-        b"{}",
-        {"/member_id": "is missing", "/acknowledgements": "is missing"},
-    ),
+    "a missing field": (AcknowledgeRequest, b"{}", {"/member_id": "is missing"}),
     "a missing field of an entry": (
         AcknowledgeRequest,
         b'{"member_id":"m","acknowledgements":[{"topic":"t","partition":0,"last_offset":1}]}',
@@ -110,7 +101,7 @@ MISTAKES = {
     "a member with a free name": (
         CreateTopicRequest,
         b'{"name":"x","config":{"good":"1","a/b~c":[]}}',
-        {"/config/a~1b~0c": "must be a string, not an array"},
+        {"/config": "has a member that must be a string, not an array"},
     ),
 }
 
@@ -125,7 +116,7 @@ def test_a_mistake_is_reported_with_its_place(kind: Any, body: bytes, faults: di
 
 
 def test_the_detail_is_a_sentence() -> None:
-    assert refusal(ProduceRequest, b'{"value":1}').detail == "`records` is missing; `value` is an unknown field"
+    assert refusal(ProduceRequest, b'{"value":1}').detail == "`value` is an unknown field"
     nested = refusal(ProduceRequest, b'{"records":[{"partition":"1"}]}')
     assert nested.detail == "`/records/0/partition` must be an integer, not a string"
 
@@ -137,8 +128,8 @@ def test_the_pointer_of_a_part_begins_where_the_part_is() -> None:
     body = b'{"h":"x","a/b":5}'
     with pytest.raises(msgspec.ValidationError) as raised:
         msgspec.json.decode(body, type=HEADERS)
-    refused = mistakes.unfit_body(raised.value, body, HEADERS, "/records/3/headers")
-    assert refused.pointers == (("/records/3/headers/a~1b", "must be a string, not a number"),)
+    refused = mistakes.unfit_body(raised.value, HEADERS, "/records/3/headers")
+    assert refused.pointers == (("/records/3/headers", "has a member that must be a string, not a number"),)
 
 
 UNREADABLE = {
@@ -146,7 +137,6 @@ UNREADABLE = {
     b" \r\n": "there is no body; send a JSON object with `records`",
     b'{"records":[': "the body is not JSON: it ends too early",
     b'{"records":[{"value":1}]} x': "the body is not JSON: trailing characters (byte 27)",
-    b'{"value":1,': "the body is not JSON: it ends too early",
 }
 
 
@@ -179,7 +169,7 @@ QUERIES = {
 def test_a_query_is_explained_too(kind: Any, values: dict[str, str], detail: str) -> None:
     with pytest.raises(msgspec.ValidationError) as raised:
         convert_texts(values, kind)
-    refused = mistakes.unfit_query(raised.value, values, kind)
+    refused = mistakes.unfit_query(raised.value, kind)
     assert (refused.status, refused.detail, refused.limit) == (422, detail, None)
     assert refused.pointers[0][0] == f"/{next(iter(values))}"
 

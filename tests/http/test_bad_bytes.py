@@ -93,7 +93,7 @@ def test_a_byte_that_is_not_utf8_is_named_by_its_position(gateway: Gateway, topi
 
 
 @pytest.mark.parametrize("call", ["fetch", "acknowledge"])
-@pytest.mark.parametrize("body", [b'{"member_id":"\xff"}', b'{"member_id":"\\ud800"}', b'{"x":NaN}'])
+@pytest.mark.parametrize("body", [b'{"member_id":"\xff"}', b'{"member_id":"\\ud800"}'])
 def test_group_calls_refuse_a_body_that_is_not_json(gateway: Gateway, name: str, call: str, body: bytes) -> None:
     response = gateway.http.post(f"/v1/share-groups/{name}/{call}", content=body, headers=JSON)
     problem(response, 400, *INVALID_REQUEST)

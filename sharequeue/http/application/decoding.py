@@ -44,7 +44,7 @@ class RequestDecoder:
         except TooMany as fault:
             raise mistakes.too_many(fault.pointer, fault.what, fault.limit) from None
         except msgspec.ValidationError as fault:
-            raise mistakes.unfit_body(fault, raw, self._api.request) from None
+            raise mistakes.unfit_body(fault, self._api.request) from None
         except msgspec.DecodeError as fault:
             raise mistakes.unreadable(fault, raw, self._api.request) from None
         except UnicodeDecodeError as fault:
@@ -62,7 +62,7 @@ def _decode_query(request_type: Any, query_string: bytes) -> Any:
     try:
         request = convert_texts(values, request_type)
     except msgspec.ValidationError as fault:
-        raise mistakes.unfit_query(fault, values, request_type) from None
+        raise mistakes.unfit_query(fault, request_type) from None
     for name, value in values.items():
         if getattr(request, name) is None:  # msgspec takes the word `null` for None
             raise mistakes.wrong(f"/{name}", f"must not be {value}; leave the query parameter out")

@@ -68,7 +68,7 @@ def type_names(acknowledgement: Acknowledgement) -> Sequence[str] | None:
     try:
         return _types.decode(acknowledgement.types)
     except msgspec.ValidationError as fault:
-        raise mistakes.unfit_body(fault, acknowledgement.types, _TypeNames, "/types") from None
+        raise mistakes.unfit_body(fault, _TypeNames, "/types") from None
 
 
 def count_of(acknowledgements: Iterable[Acknowledgement]) -> int:

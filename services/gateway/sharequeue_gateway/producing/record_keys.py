@@ -38,7 +38,7 @@ def key_json(key: msgspec.Raw, pointer: str) -> bytes:
         try:
             _DECODE(text)
         except msgspec.ValidationError as fault:
-            raise mistakes.unfit_body(fault, text, str, pointer) from None
+            raise mistakes.unfit_body(fault, str, pointer) from None
     if b"\\" not in text:
         return text
     return b'"%b"' % b"".join(_ENCODE(part)[1:-1] for part in _parts(text))
@@ -55,7 +55,7 @@ def base64_json(text: bytes, pointer: str) -> bytes:
         try:
             text = _ENCODE(_DECODE(text))
         except msgspec.ValidationError as fault:
-            raise mistakes.unfit_body(fault, text, str, pointer) from None
+            raise mistakes.unfit_body(fault, str, pointer) from None
     try:
         base64.b64decode(text[1:-1], validate=True)
     except ValueError as fault:

@@ -131,5 +131,5 @@ def _headers(record: ProduceRecord, index: int) -> dict[str, str]:
     try:
         headers: dict[str, str] = _decode_headers(record.headers)
     except msgspec.ValidationError as fault:
-        raise mistakes.unfit_body(fault, record.headers, _Headers, pointer) from None
+        raise mistakes.unfit_body(fault, _Headers, pointer) from None
     return headers
