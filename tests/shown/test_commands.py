@@ -44,7 +44,7 @@ def test_the_table_has_each_command() -> None:
         "sharequeue groups config --set NAME=VALUE",
         "sharequeue groups create GROUP --topic T --from last",
         "sharequeue groups creat GROUP --topic T",
-        "sharequeue groups offsets GROUP TOPIC",
+        "sharequeue groups in-flight GROUP TOPIC",
         "sharequeue up --gateways three",
         "sharequeue pipeline redo GROUP",
         "sharequeue groups redrive GROUP --rat 5",

@@ -7,7 +7,7 @@ they make sense here.
 import click
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.groups.administration import config, create, delete, delete_offsets, offsets
+from sharequeue.cli.groups.administration import config, create, delete, delete_offsets
 from sharequeue.cli.groups.describe import describe
 from sharequeue.cli.groups.in_flight import in_flight
 from sharequeue.cli.groups.list_groups import list_all, list_groups
@@ -33,7 +33,6 @@ for command in (
     create,
     describe,
     in_flight,
-    offsets,
     config,
     redrive,
     reset_offsets,

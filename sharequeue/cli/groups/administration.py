@@ -33,7 +33,6 @@ from sharequeue.protocol.messages.groups import (
     ResetOffsetsResult,
     ResetShareGroupOffsetsRequest,
     ResetTopic,
-    ShareGroupOffsets,
 )
 
 
@@ -93,33 +92,6 @@ async def config(group: str, changes: tuple[str, ...], reset: tuple[str, ...], a
         echo_json(answer)
         return
     show_table(("setting", "value"), sorted(decode(answer, apis.GET_SHARE_GROUP_CONFIG).items()))
-
-
-@click.command()
-@group_argument
-@json_option
-@url_option
-@run
-async def offsets(group: str, as_json: bool, url: str) -> None:
-    """Show the start offset and the lag of GROUP in each partition."""
-    answer = await ask(url, apis.LIST_SHARE_GROUP_OFFSETS, group=group)
-    if as_json:
-        echo_json(answer)
-        return
-    listed: ShareGroupOffsets = decode(answer, apis.LIST_SHARE_GROUP_OFFSETS)
-    rows = [
-        (
-            topic.topic,
-            partition.partition,
-            *(
-                "unknown" if value < 0 else value
-                for value in (partition.start_offset, partition.log_end_offset, partition.lag)
-            ),
-        )
-        for topic in listed.topics
-        for partition in topic.partitions
-    ]
-    show_table(("topic", "partition", "start", "log end", "lag"), rows)
 
 
 @click.command("delete-offsets")

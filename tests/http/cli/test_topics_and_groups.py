@@ -142,9 +142,9 @@ def test_a_groups_members_offsets_and_records_in_flight_are_shown(run: Run, clie
         ask(client, "POST", f"/v1/share-groups/{name}/fetch", body)
     lines = run("groups", "in-flight", name, "--reasons").stdout.decode().splitlines()
     assert [line.split()[-2:] for line in lines if "line" in line] == [["line", "busy"], ["line", "closed"]]
-    (row,) = [line for line in run("groups", "offsets", name).stdout.decode().splitlines() if name in line]
-    assert row.split() == [name, "0", "0", "4", "4"]
-    assert b"GROUP_ID_NOT_FOUND" in run("groups", "offsets", f"{name}-none", code=REFUSED).stderr
+    (row,) = [line for line in run("groups", "describe", name).stdout.decode().splitlines() if name in line]
+    assert row.split() == [name, name, "0", "0", "4"]
+    assert b"GROUP_ID_NOT_FOUND" in run("groups", "describe", f"{name}-none", code=REFUSED).stderr
 
 
 def test_the_reason_for_parking_dead_letters_is_shown(run: Run, client: httpx.Client, name: str) -> None:
@@ -187,7 +187,7 @@ def test_an_unreachable_service_is_reported(run: Run, name: str) -> None:
             ("produce", name, __file__),
             ("consume", name, "-g", name),
             ("topics",),
-            ("groups", "offsets", name),
+            ("groups", "describe", name),
         ):
             done = run(*command, "--url", url, code=UNREACHABLE)
             assert f"cannot reach {url}".encode() in done.stderr
