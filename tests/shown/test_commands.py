@@ -42,7 +42,7 @@ def test_the_table_has_each_command() -> None:
         "sharequeue topics reed",
         "sharequeue groups in-flight GROUP --reason",
         "sharequeue groups config --set NAME=VALUE",
-        "sharequeue groups create GROUP --topic T --from last",
+        "sharequeue groups reset-offsets GROUP --topic T --to-last --execute",
         "sharequeue groups creat GROUP --topic T",
         "sharequeue groups in-flight GROUP TOPIC",
         "sharequeue up --gateways three",

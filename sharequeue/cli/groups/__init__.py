@@ -7,7 +7,7 @@ they make sense here.
 import click
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.groups.administration import config, create, delete, delete_offsets
+from sharequeue.cli.groups.administration import config, delete, delete_offsets
 from sharequeue.cli.groups.describe import describe
 from sharequeue.cli.groups.in_flight import in_flight
 from sharequeue.cli.groups.list_groups import list_all, list_groups
@@ -30,7 +30,6 @@ def groups(context: click.Context, as_json: bool, url: str) -> None:
 
 for command in (
     list_groups,
-    create,
     describe,
     in_flight,
     config,

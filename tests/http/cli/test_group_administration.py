@@ -218,13 +218,3 @@ def test_dead_letters_are_redriven(gateway: Gateway, run: Run, name: str) -> Non
     }
     assert run("redrive", name) == f"0 dead letters of {name} are redriven\n"
     assert "--before" in run("redrive", name, "--before", "soon", code=WRONG_USAGE)
-
-
-def test_a_group_is_created_before_its_first_worker(run: Run, gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name, 2)
-    gateway.produce_batches(name, 3, partition=1)
-    assert rows(run("create", name, "--topic", name, "--from", "latest"))[1:] == [[name, "0", "0"], [name, "1", "3"]]
-    assert rows(run("create", name, "--topic", name))[1:] == [[name, "0", "0"], [name, "1", "0"]]
-    assert gateway.acquire(name, name) == ["1:0-2×1"]
-    run("create", name, "--topic", f"{name}-none", code=REFUSED)
-    run("create", name, code=WRONG_USAGE)
