@@ -12,7 +12,7 @@ from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCount, OpenCounts
 from sharequeue_gateway.record_log.log import DeadLetterRow
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.removing import compacting, purging
+from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.removing.compacting import Replacement
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
@@ -181,11 +181,7 @@ async def test_od_108_compaction_closes_what_it_removes(module_database: str, na
         assert await it.open() == 2
 
 
-async def test_od_108_compaction_closes_as_many_ranges_as_it_removes(
-    module_database: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ranges of a replacement are closed a few at a time, and one open range lies in several of these."""
-    monkeypatch.setattr(compacting, "CLOSED_AT_ONCE", 2)
+async def test_od_108_compaction_closes_as_many_ranges_as_it_removes(module_database: str, name: str) -> None:
     async with scene(module_database, name) as it:
         await it.write(*range(11))
         await it.write(20)

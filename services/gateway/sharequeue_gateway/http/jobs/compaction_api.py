@@ -1,6 +1,5 @@
 """The calls of compaction: list a partition's batches, and remove records from them."""
 
-import asyncio
 from itertools import pairwise
 
 from sharequeue.http.application.endpoint import Call
@@ -13,7 +12,7 @@ from sharequeue.protocol.messages.compaction import (
 )
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.named_partitions import partition_of
-from sharequeue_gateway.record_log.removing.compacting import Compaction, PackedRanges, Replacement
+from sharequeue_gateway.record_log.removing.compacting import Compaction, Replacement
 
 
 class CompactionApi:
@@ -36,26 +35,16 @@ class CompactionApi:
         )
 
     async def replace_batches(self, call: Call) -> ReplacedBatches:
-        request: ReplaceRecordBatchesRequest | None = call.request
-        assert request is not None
+        request: ReplaceRecordBatchesRequest = call.request
         topic, partition = await partition_of(call, self._metadata, request.topic_id)
         if topic.config["cleanup.policy"] != "compact":
             raise InvalidRequest(f"topic {topic.name!r} is not compacted: its cleanup.policy is not compact")
         if any(left.base_offset >= right.base_offset for left, right in pairwise(request.batches)):
             raise InvalidRequest("batches must ascend by base_offset, each named once")
-        wanted = await asyncio.to_thread(_replacements, request)
-        call.raw, call.request, request = b"", None, None  # a large request is not kept while batches are rewritten
-        replaced = await self._compaction.replace(topic.topic_id, partition, wanted)
-        return ReplacedBatches(batches=replaced)
-
-
-def _replacements(request: ReplaceRecordBatchesRequest) -> list[Replacement]:
-    """The replacements of a request. It may have 100,000 ranges, which would stop the event loop for 50 ms."""
-    return [
-        Replacement(
-            batch.base_offset,
-            batch.generation,
-            PackedRanges((each.first_offset, each.last_offset) for each in batch.remove),
-        )
-        for batch in request.batches
-    ]
+        wanted = [
+            Replacement(
+                batch.base_offset, batch.generation, [(each.first_offset, each.last_offset) for each in batch.remove]
+            )
+            for batch in request.batches
+        ]
+        return ReplacedBatches(batches=await self._compaction.replace(topic.topic_id, partition, wanted))

@@ -6,15 +6,12 @@ Replacements only remove records: a removed record cannot come back.
 """
 
 import asyncio
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages.compaction import RecordBatchListing, ReplacedBatch
-from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import OffsetRange, TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters import open_dead_letters
@@ -31,33 +28,13 @@ PIECES: Final = 64
 """A replacement reads and stores so many bytes and batches at once, or the 64th part of its bytes: memory has no more
 of it."""
 
-CLOSED_AT_ONCE: Final = 1_000
-"""So many removed ranges are closed as dead letters by one statement: they are tuples and lists of ints for it, about
-150 bytes each."""
-
-
-class PackedRanges(Iterable[tuple[int, int]]):
-    """Ranges of offsets, 16 bytes each: one replacement may have 100,000."""
-
-    __slots__ = ("_bounds",)
-
-    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        self._bounds = array("q")
-        for each in ranges:
-            self._bounds.extend(each)
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        bounds = iter(self._bounds)
-        return zip(bounds, bounds, strict=True)
-
 
 class Replacement(NamedTuple):
-    """Removes ranges (ascending, disjoint, inclusive) from a batch, if it still has this generation. `removed`: may be
-    iterated several times."""
+    """Removes ranges (ascending, disjoint, inclusive) from a batch, if it still has this generation."""
 
     base_offset: int
     generation: int
-    removed: Iterable[tuple[int, int]]
+    removed: Sequence[tuple[int, int]]
 
 
 async def stored_batches(
@@ -249,11 +226,8 @@ async def _replace_in_pieces(
                 changed += [batch.base_offset for _, batch in smaller]
         if not changed:
             return done, None
-        removed = (OffsetRange(*each) for base_offset in changed for each in wanted[base_offset].removed)
-        closed: Counter[SharePartitionKey] = Counter()
-        while some := list(islice(removed, CLOSED_AT_ONCE)):
-            closed += await open_dead_letters.close(connection, place, some)
-        await open_dead_letters.subtract(connection, closed)
+        removed = [OffsetRange(*each) for base_offset in changed for each in wanted[base_offset].removed]
+        await open_dead_letters.subtract(connection, await open_dead_letters.close(connection, place, removed))
         return done, await count_replacement(connection, *place)
 
 
