@@ -101,11 +101,6 @@ MUTANTS = [
             "            self._redeliver_throttled(acquirable, first, last, threshold)\n",
         ),
         (
-            "7 throttled redelivery ends the fetch, even with more records behind it",
-            "        return self.left <= 0 or self._alone\n",
-            "        return self.left <= 0\n",
-        ),
-        (
             "7 throttling begins at half the limit, rounded up",
             "threshold = max(2, -(-limit // 2))",
             "threshold = max(2, limit // 2)",

@@ -26,11 +26,6 @@ MUTANTS = [
             "incoming[0].first_offset, key",
         ),
         (
-            "9.5 batches that touch are joined behind",
-            "incoming[-1].last_offset + 1, key",
-            "incoming[-1].last_offset, key",
-        ),
-        (
             "9.5 the rest of a batch behind a write stays",
             "below[place] = kept.part(at, kept.last_offset)",
             "place += 1",

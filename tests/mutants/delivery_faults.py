@@ -26,11 +26,6 @@ MUTANTS = [
             "return run.attempt",
         ),
         (
-            "throttle: only released records are spared",
-            "return 0 if self._spares_released and run.released else run.attempt",
-            "return 0 if self._spares_released else run.attempt",
-        ),
-        (
             "begun: throttled redelivery goes by attempts",
             "return 0 if self._spares_released and run.released else run.attempt",
             "return 0 if self._spares_released and run.released else run.delivery_count",
@@ -210,21 +205,6 @@ MUTANTS = [
     ),
     *gateway(
         "share_partition/runs",
-        (
-            "a split leaves both sides the length of the lock",
-            "structs.replace(self, first=offset)",
-            "structs.replace(self, first=offset, lock_duration_ms=0)",
-        ),
-        (
-            "a split leaves both sides their earlier reasons",
-            "structs.replace(self, first=offset)",
-            "structs.replace(self, first=offset, earlier=())",
-        ),
-        (
-            "begun: a split leaves both sides what is forgiven",
-            "structs.replace(self, first=offset)",
-            "structs.replace(self, first=offset, forgiven=0)",
-        ),
         (
             "begun: a split leaves both sides what their write forgives",
             "structs.replace(self, first=offset)",

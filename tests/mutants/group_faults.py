@@ -159,11 +159,6 @@ MUTANTS = [
             "if subscribed[name] == 1}",
             "if False}",
         ),
-        (
-            "3.3 a topic that another member wants counts",
-            "if subscribed[name] == 1}",
-            "if subscribed[name] >= 1}",
-        ),
     ),
     *group_coordinator(
         "share_group/subscribed_topics",

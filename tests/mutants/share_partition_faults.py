@@ -85,11 +85,6 @@ MUTANTS = [
             "-1\n",
         ),
         (
-            "8.6 acknowledgements below the start offset are ignored by themselves",
-            "if index >= 0 and batch.first_offset >= self.start_offset else -1\n",
-            "if index >= 0 else -1\n",
-        ),
-        (
             "8.6 a failing request undoes its changes",
             "        except (InvalidRecordState, InvalidRequest):\n            self.roll_back(call.write, now_ms)\n",
             "        except (InvalidRecordState, InvalidRequest):\n",
@@ -138,11 +133,6 @@ MUTANTS = [
             "10 a lock ends at its deadline, not before",
             "run.state is ACQUIRED and run.lock_expires_at_ms <= now_ms:",
             "run.state is ACQUIRED:",
-        ),
-        (
-            "10 a lock ends at its deadline, not after",
-            "run.state is ACQUIRED and run.lock_expires_at_ms <= now_ms:",
-            "run.state is ACQUIRED and run.lock_expires_at_ms < now_ms:",
         ),
         (
             "10 an ended lock frees its room",
@@ -233,11 +223,6 @@ MUTANTS = [
             "16 the count of a lock that memory ended is left to the next leader",
             "            if run.delivery_count and not run.durable\n",
             "            if run.member_id is not None\n",
-        ),
-        (
-            "16 a lock whose end is not durable is left to the next leader",
-            "            if run.delivery_count and not run.durable\n",
-            "            if run.delivery_count and not run.durable and not run.write\n",
         ),
         (
             "16 an end that is durable leaves no lock",

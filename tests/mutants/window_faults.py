@@ -44,11 +44,6 @@ MUTANTS = [
             "            batch.delivery_count,\n        ):\n            break",
             "            following.delivery_count,\n        ):\n            break",
         ),
-        (
-            "17 batches apart are two",
-            "            end + 1,\n            batch.delivery_state",
-            "            following.first_offset,\n            batch.delivery_state",
-        ),
     ),
     *gateway(
         "share_partition/window",
@@ -153,11 +148,6 @@ MUTANTS = [
             "            pass\n",
         ),
         (
-            "5 the rest of a cut run stays acquirable",
-            "        if right.state is AVAILABLE and right.acquirable:\n",
-            "        if False:\n",
-        ),
-        (
             "5 records with a release in progress are not acquirable yet",
             "        if right.state is AVAILABLE and right.acquirable:\n",
             "        if right.state is AVAILABLE:\n",
@@ -171,11 +161,6 @@ MUTANTS = [
             "6 a read stops before a long stretch that cannot be acquired",
             "            if first - last > _NEAR:\n",
             "            if False:\n",
-        ),
-        (
-            "6 a read covers as many records as are wanted",
-            "            if found >= most:\n",
-            "            if found > most:\n",
         ),
         (
             "6 a read goes on behind a window that ends near",
