@@ -1,8 +1,7 @@
 """A driver program for tests to kill. It reads a group into one Parquet directory per batch; a repeat overwrites it.
 
-Usage: driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER STUCK_AT [MASTER ARCHIVE]. It prints `java HOME`, then
-`batch N` when a batch begins. It never leaves batch STUCK_AT (-1: none), and ends when all records are read. ARCHIVE
-has the packages that the workers of MASTER lack.
+Usage: driver.py URL TOPIC GROUP DIRECTORY RECORDS_PER_TRIGGER STUCK_AT. It prints `java HOME`, then `batch N` when
+a batch begins. It never leaves batch STUCK_AT.
 """
 
 import sys
@@ -54,18 +53,9 @@ def start(
     return writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
 
 
-def session_on(master: str, archive: str | None = None) -> SparkSession:
-    """A session for short runs. `archive`: the packages that the workers of the master lack."""
-    config = dict(QUICK_SPARK)
-    if archive is not None:
-        config |= {"spark.archives": f"{archive}#site", "spark.executorEnv.PYTHONPATH": "site"}
-        config |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
-    return session("driver", master=master, config=config)
-
-
 def main() -> None:
-    url, topic, group, directory, records, stuck_at, *cluster = sys.argv[1:]
-    spark = session_on(*(cluster or ["local[2]"]))
+    url, topic, group, directory, records, stuck_at = sys.argv[1:]
+    spark = session("driver", master="local[2]", config=QUICK_SPARK)
     assert spark.sparkContext._jvm is not None
     print(f"java {spark.sparkContext._jvm.System.getProperty('java.home')}", flush=True)
     start(spark, url, topic, group, directory, int(records), int(stuck_at)).awaitTermination()

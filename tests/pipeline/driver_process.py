@@ -48,12 +48,6 @@ class Driver:
                 return printed
         raise AssertionError(f"the driver ended before it printed {wanted!r}:\n{self._errors.read_text()[-3000:]}")
 
-    def kill_java(self) -> None:
-        """Kill the JVM alone; the driver's Python processes stay."""
-        for child in psutil.Process(self.process.pid).children(recursive=True):
-            if child.name() == "java":
-                child.kill()
-
     def kill(self) -> None:
         """Kill all processes at once, as a crash of the machine does."""
         processes = [*psutil.Process(self.process.pid).children(recursive=True)] if self.process.poll() is None else []

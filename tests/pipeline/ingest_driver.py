@@ -5,12 +5,15 @@ Usage: ingest_driver.py MASTER ARCHIVE ARGUMENTS…. ARCHIVE has the packages, a
 
 import sys
 
+from sharequeue_pipeline import session
 from sharequeue_pipeline.jobs import ingest
 
-from tests.pipeline.driver import session_on
+from tests.pipeline.driver import QUICK_JAVA, QUICK_SPARK
 
 if __name__ == "__main__":
     master, archive, *arguments = sys.argv[1:]
-    session = session_on(master, archive)
+    config = {**QUICK_SPARK, "spark.archives": f"{archive}#site", "spark.executorEnv.PYTHONPATH": "site"}
+    config |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
+    spark = session("driver", master=master, config=config)
     ingest.command.main(arguments, standalone_mode=False)  # it uses the running session
-    session.stop()
+    spark.stop()

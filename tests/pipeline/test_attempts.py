@@ -151,41 +151,6 @@ def gateway_ends(gateway: Gateway, topic: str) -> dict[int, int]:
     return dict(enumerate(gateway.log_ends(topic)))
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_records_that_were_there_before_the_write_are_known(stack: Stack, gateway: Gateway, form: Form) -> None:
-    task = [Row("k", str(number % 4), number % 2, 1 + number % 2) for number in range(10)]
-    with Attempts(stack, gateway, form, 3) as attempts:
-        attempts.write(task[:7])
-        begun = gateway_ends(gateway, attempts.topic)
-        attempts.write(task[::-1], begun)
-        again = attempts.write(task[5:] + task[:5], begun)
-        assert (again.records, again.known, again.others) == (10, 7, 0)
-
-
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_rows_that_differ_are_appended_and_counted(stack: Stack, gateway: Gateway, form: Form) -> None:
-    with Attempts(stack, gateway, form, 2) as attempts:
-        attempts.write([Row("k", value, 0, 1) for value in ("a", "b", "c", "c")])
-        second = attempts.write([Row("k", value, 0, 1) for value in ("x", "a", "c", "y")])
-        assert second.others == 2
-        found = logged(gateway, attempts.topic, form)
-        assert Counter(key[1] for key in found.elements()) == Counter("abccxy")
-
-
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_behind_records_that_are_gone_nothing_is_left_out(stack: Stack, gateway: Gateway, form: Form) -> None:
-    """The first two records are deleted. The second attempt appends all of its rows, and says so."""
-    task = [Row("k", value, 0, 1) for value in "abcd"]
-    with Attempts(stack, gateway, form, 2) as attempts:
-        attempts.write(task)
-        (partition,) = [each for each, end in gateway_ends(gateway, attempts.topic).items() if end]
-        gateway.delete_records(attempts.topic, 2, partition)
-        second = attempts.write(task[::-1])
-        assert second.others == 4
-        found = gateway.read(attempts.topic, partition, offset=2)["records"]
-        assert [record["value"] for record in found] == list("cddcba")
-
-
 EVERY_KIND = [
     b'{"value":1}',
     b'{"key":"","value":1}',

@@ -1,12 +1,11 @@
 """A standalone cluster on this machine: one master, two workers that lack the package, and an archive with it.
 
-The driver and an executor are killed with SIGKILL.
+The driver and its executors are killed with SIGKILL.
 """
 
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -25,11 +24,9 @@ from sharequeue_pipeline.java import find_java_home
 
 from sharequeue.stack.process import free_port
 from tests.http.calls import Gateway
-from tests.pipeline import driver, ingest_driver, poison_driver
+from tests.pipeline import ingest_driver
 from tests.pipeline.conftest import Pipeline, wait_for
 from tests.pipeline.driver import TOO_BUSY
-from tests.pipeline.test_poison import dead_letters
-from tests.pipeline.test_source import numbers, produce, settled
 
 SHIPPED = ("sharequeue", "sharequeue_pipeline", "pyspark_sharequeue", "msgspec", "httptools")
 ON_NODES = ("pyspark", "py4j", "pyarrow", "numpy", "pandas", "dateutil", "six")
@@ -113,14 +110,6 @@ class Cluster:
                 found += [each] if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()) else []
         return found
 
-    def python_workers(self) -> list[psutil.Process]:
-        """The Python processes of the executors."""
-        found = []
-        for executor in self.executors():
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
-                found += executor.children(recursive=True)
-        return found
-
     def stop(self) -> None:
         for process in self._processes.values():
             _kill(process)
@@ -144,22 +133,15 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         made.stop()
 
 
-def run(
-    cluster: Cluster | None, log: Path, program: str, *arguments: object, **variables: str
-) -> subprocess.Popen[str]:
-    """A driver program in its own process group, with this environment's packages. `variables`: more of them."""
+def run(cluster: Cluster, log: Path, program: str, *arguments: object) -> subprocess.Popen[str]:
+    """Start a driver program in its own process group, with this environment's packages."""
     kept = {key: to for key, to in os.environ.items() if not key.startswith(("PYSPARK", "SPARK"))}
     packages = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
     words = [sys.executable, program, *map(str, arguments)]
     with log.open("ab") as errors:
         return subprocess.Popen(
             words,
-            env={
-                **kept,
-                "PYSPARK_PYTHON": str(cluster.python if cluster else sys.executable),
-                "PYTHONPATH": packages,
-                **variables,
-            },
+            env={**kept, "PYSPARK_PYTHON": str(cluster.python), "PYTHONPATH": packages},
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -185,89 +167,6 @@ def kill_executors(cluster: Cluster) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has noticed that its driver is gone
             executor.kill()
     wait_for(lambda: not cluster.executors(), "no executor writes any more", 240)
-
-
-class Drivers:
-    """A driver program that is started again when Spark ends it because this machine is busy."""
-
-    def __init__(self, cluster: Cluster, log: Path) -> None:
-        self._cluster, self._log = cluster, log
-        self.too_busy = 0
-        """How often that happened. Each time, the records of the batch under way were released."""
-
-    def batches(self, *arguments: object) -> Iterator[str]:
-        """Run the program. Yields: its lines `batch N`. It is killed if the caller stops iterating."""
-        while True:
-            began = self._log.stat().st_size if self._log.exists() else 0
-            process = run(self._cluster, self._log, driver.__file__, *arguments)
-            try:
-                assert process.stdout is not None
-                for line in process.stdout:
-                    if re.match(r"batch \d+", line):
-                        yield line.strip()
-                code = process.wait()
-            finally:
-                kill(process)
-            if code == 0:
-                return
-            said = self._log.read_text()[began:]
-            assert TOO_BUSY in said, said[-3000:]
-            self.too_busy += 1
-            assert self.too_busy < 10
-
-
-@pytest.mark.soak
-def test_a_killed_executor_and_a_killed_driver_lose_nothing(
-    cluster: Cluster, pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path
-) -> None:
-    gateway.configure(name, share_record_lock_duration_ms=3_600_000)
-    produce(gateway, name, 6000, partitions=2)
-    pack(tmp_path / "site.tar.gz")
-    drivers = Drivers(cluster, tmp_path / "driver.log")
-    arguments = (pipeline.url, name, name, tmp_path)
-    with contextlib.closing(drivers.batches(*arguments, 500, 6, cluster.master, tmp_path / "site.tar.gz")) as first:
-        assert next(line for line in first if line == "batch 2")
-        victim, *_ = wait_for(cluster.executors, "an executor runs", 240)
-        victim.kill()
-        assert next(line for line in first if line == "batch 6"), "it continues with the other executor"
-        wait_for((tmp_path / "out/batch=6/_SUCCESS").exists, "batch 6 is written", 240)
-    with contextlib.closing(drivers.batches(*arguments, 500, -1, cluster.master, tmp_path / "site.tar.gz")) as second:
-        assert next(second) == "batch 6", "it begins with the batch that did not end"
-        for _ in second:
-            pass
-    found = pipeline.out()
-    assert numbers(found) == list(range(6000))
-    counts = {row.delivery_count for row in found.select("delivery_count").distinct().collect()}
-    print(f"Spark ended a driver {drivers.too_busy} times because the machine was busy")
-    assert counts <= set(range(1, 2 + drivers.too_busy)), "a kill uses up no delivery"
-    assert settled(gateway, name, name)
-    shutil.rmtree(tmp_path / "work", ignore_errors=True)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("on", ["cluster", "local[*]"])
-def test_of_100_records_with_one_that_kills_its_worker_99_arrive(
-    request: pytest.FixtureRequest, pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path, on: str
-) -> None:
-    """On the cluster Spark tries each task four times before the query fails: a worker dies four times a delivery."""
-    cluster: Cluster | None = request.getfixturevalue("cluster") if on == "cluster" else None
-    produce(gateway, name, 100, partitions=2)
-    master: list[object] = [on]
-    if cluster is not None:
-        pack(tmp_path / "site.tar.gz")
-        master = [cluster.master, tmp_path / "site.tar.gz"]
-    log = tmp_path / "driver.log"
-    process = run(cluster, log, poison_driver.__file__, pipeline.url, name, name, tmp_path, 57, *master)
-    try:
-        printed, _ = process.communicate(timeout=1800)
-    finally:
-        kill(process)
-    assert process.returncode == 0, (printed[-2000:], log.read_text()[-3000:])
-    print(printed)
-    wait_for(lambda: settled(gateway, name, name), "every record is settled")
-    assert dead_letters(gateway, name) == [(1, 28)]
-    assert numbers(pipeline.out()) == [number for number in range(100) if number != 57]
-    shutil.rmtree(tmp_path / "work", ignore_errors=True)
 
 
 INGESTED = 40_000

@@ -4,8 +4,6 @@ import random
 import time
 from typing import Any
 
-import pytest
-
 from tests.http.calls import Gateway, good, offsets
 from tests.http.transactions_of_a_topic import Transactions
 from tests.pipeline.jobs import Jobs
@@ -33,40 +31,6 @@ def left(gateway: Gateway, topic: str, partition: int = 0) -> list[tuple[int, st
     """(offset, key, value) of the records in the log."""
     records = gateway.read(topic, partition, max_records=100_000)["records"]
     return [(record["offset"], record.get("key"), record.get("value")) for record in records]
-
-
-def generations(gateway: Gateway, topic: str) -> list[tuple[int, int]]:
-    listed = good(gateway.http.get(f"/v1/topics/{topic}/partitions/0/batches"))["batches"]
-    return [(batch["generation"], batch["record_count"]) for batch in listed]
-
-
-@pytest.mark.soak
-def test_the_last_record_of_each_key_stays(jobs: Jobs, gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name, cleanup_policy="compact")
-    produce(gateway, name, ("a", 1), ("b", 1), (None, "no key"), ("a", 2))
-    produce(gateway, name, ("a", 3), ("b", 2))
-    produce(gateway, name, ("c", 1), ("b", None))
-    produce(gateway, name, ("c", "the newest batch is not compacted"))
-    would = jobs.done("compact", name, "--dry-run")["partitions"][0]
-    assert (would["records"], would["superseded"], would["compacted_before"]) == (8, 4, 8)
-    assert len(left(gateway, name)) == 9
-    done = jobs.done("compact", name)["partitions"][0]
-    assert (done["superseded"], done["tombstones"]) == (4, 0)
-    assert left(gateway, name) == [
-        (2, None, "no key"),
-        (4, "a", 3),
-        (6, "c", 1),
-        (7, "b", None),
-        (8, "c", "the newest batch is not compacted"),
-    ]
-    assert generations(gateway, name) == [(1, 1), (1, 1), (0, 2), (0, 1)]
-    assert jobs.done("compact", name)["partitions"][0]["superseded"] == 0
-    assert generations(gateway, name) == [(1, 1), (1, 1), (0, 2), (0, 1)], (
-        "a batch that loses no record is not replaced"
-    )
-    produce(gateway, name, ("d", 1))
-    assert jobs.done("compact", name)["partitions"][0]["superseded"] == 1
-    assert [offset for offset, key, _ in left(gateway, name) if key == "c"] == [8]
 
 
 def test_many_keys_agree_with_a_dict(jobs: Jobs, gateway: Gateway, name: str, seed: int) -> None:

@@ -87,17 +87,6 @@ def test_a_topic_deleted_under_a_query_fails_it(pipeline: Pipeline, gateway: Gat
     assert "UNKNOWN_TOPIC_OR_PARTITION" in fault_line(lambda: query.awaitTermination(60))
 
 
-@pytest.mark.soak
-def test_a_checkpoint_of_another_source_is_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    produce(gateway, name, 1)
-    pipeline.drain(pipeline.stream(topics=name, mode="log"))
-    produce(gateway, name, 1, first=1)
-    query = pipeline.start(pipeline.stream(topics=name, group=name))
-    assert fault_line(lambda: query.awaitTermination(60)).startswith(
-        "the checkpoint was written by another source (mode=log?)"
-    )
-
-
 def test_a_schema_from_the_user_is_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
     reader = pipeline.spark.read.format("sharequeue").options(url=pipeline.url, topics=name).schema("id INT")

@@ -1,10 +1,7 @@
 """All flights of 2013 on a Spark cluster while its driver, its workers and the services are killed: pandas' sums."""
 
-import os
 import random
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -23,7 +20,7 @@ from tests.http.calls import Gateway
 from tests.pipeline import flights_driver
 from tests.pipeline.conftest import wait_for
 from tests.pipeline.jobs import Jobs
-from tests.pipeline.test_cluster import Cluster, cluster, kill, pack
+from tests.pipeline.test_cluster import Cluster, cluster, kill, pack, run
 from tests.pipeline.test_source import settled
 
 __all__ = ["cluster"]
@@ -49,17 +46,7 @@ class Run:
     """One driver program in its own process group; a thread notes the batches that it has written."""
 
     def __init__(self, cluster: Cluster, log: Path, *arguments: object) -> None:
-        kept = {key: to for key, to in os.environ.items() if not key.startswith(("PYSPARK", "SPARK"))}
-        packages = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
-        with log.open("ab") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, flights_driver.__file__, *map(str, arguments)],
-                env={**kept, "PYSPARK_PYTHON": str(cluster.python), "PYTHONPATH": packages},
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
+        self.process = run(cluster, log, flights_driver.__file__, *arguments)
         self.batches = 0
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -119,25 +106,25 @@ def test_sums_of_all_flights_are_those_of_pandas(
         arguments = (own_stack.url, name, name, tmp_path, 12_000, cluster.master, tmp_path / "site.tar.gz")
         victims = Victims(own_stack, cluster, chance)
         killed = []
-        run = Run(cluster, tmp_path / "driver.log", *arguments)
+        driver = Run(cluster, tmp_path / "driver.log", *arguments)
         try:
-            while run.running:
-                run.wait_for_progress()
-                if not run.running or len(killed) == KILLS:
-                    run.process.wait(1200)
+            while driver.running:
+                driver.wait_for_progress()
+                if not driver.running or len(killed) == KILLS:
+                    driver.process.wait(1200)
                     break
                 time.sleep(chance.uniform(0, 4))  # a random moment
                 victim = chance.choice(("driver", "driver", "executor", "worker", *SERVICES))
                 killed.append(victim)
                 if victim == "driver":
-                    kill(run.process)
-                    run = Run(cluster, tmp_path / "driver.log", *arguments)
+                    kill(driver.process)
+                    driver = Run(cluster, tmp_path / "driver.log", *arguments)
                 else:
                     victims.kill(victim)
-            assert run.process.wait() == 0, (tmp_path / "driver.log").read_text()[-3000:]
+            assert driver.process.wait() == 0, (tmp_path / "driver.log").read_text()[-3000:]
         finally:
-            if run.running:
-                kill(run.process)
+            if driver.running:
+                kill(driver.process)
         print("killed", Counter(killed))
         wait_for(lambda: all(each.ready() for each in own_stack.services), "the last victim is back", 120)
         wait_for(lambda: settled(gateway, name, name), "every record is settled", 120)

@@ -114,9 +114,3 @@ def test_progress_has_the_log_ends(pipeline: Pipeline, gateway: Gateway, name: s
     first = pipeline.queries[0].recentProgress[0]["sources"][0]
     assert json.loads(first["latestOffset"]) == {"log": {name: {"0": 30, "1": 30, "2": 30}}}
     assert sum(json.loads(first["endOffset"])["log"][name].values()) <= 42
-
-
-def test_offsets_of_a_topic_that_is_not_read_are_refused(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    produce(gateway, name, 1)
-    with pytest.raises(PySparkException, match="startingOffsets names other-0, which is not among the partitions read"):
-        pipeline.read(topics=name, startingOffsets='{"other":{"0":1}}').count()

@@ -49,6 +49,7 @@ def test_offsets_are_a_word_or_json() -> None:
             "there is no option 'kafka.bootstrap.servers'; known are accept, acquireMode",
         ),
         ({"topics": " , "}, "the option topics names no topic"),
+        ({"subscribePattern": "a"}, "give one of topics and subscribePattern"),
         ({"url": "queue:8080"}, "the option url must be like http://127.0.0.1:8080, not 'queue:8080'"),
         ({"maxRecordsPerTrigger": "0"}, "the option maxRecordsPerTrigger must be a whole number from 1 to"),
         (
@@ -132,6 +133,8 @@ def test_a_path_is_refused() -> None:
 def test_a_source_needs_topics() -> None:
     with pytest.raises(PipelineError, match="the option topics is missing"):
         source_options({"group": "g"})
+    with pytest.raises(PipelineError, match="the option subscribePattern must be a regular expression"):
+        source_options({"subscribePattern": "["})
 
 
 def test_sink_options_are_parsed() -> None:

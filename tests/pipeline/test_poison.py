@@ -1,7 +1,6 @@
 """A record that fails whenever it is read: it ends as a dead letter, and the other records of its batch do not."""
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -183,23 +182,13 @@ def failing(stream: DataFrame, kind: str, poison: Iterable[int]) -> DataFrame:
     return stream.selectExpr(f"if(CAST(value AS STRING) IN ({bad}), raise_error('no use'), value) AS value")
 
 
-CELLS = [
-    pytest.param("jvm", "release", marks=pytest.mark.soak),
-    pytest.param("jvm", "reject", marks=pytest.mark.soak),
-    pytest.param("worker", "release", marks=pytest.mark.soak),
-    ("worker", "reject"),
-]
-
-
 @pytest.mark.parametrize(
-    ("records", "limit", "partitions", "poison"),
+    ("kind", "on_error", "records", "limit", "partitions", "poison"),
     [
-        pytest.param(6, 2, 2, [0, 5], id="several of 6"),
-        pytest.param(100, 5, 1, [51], id="one of 100", marks=pytest.mark.soak),
-        pytest.param(100, 5, 4, [3, 4, 50, 99], id="several of 100", marks=pytest.mark.soak),
+        ("worker", "reject", 6, 2, 2, [0, 5]),
+        pytest.param("jvm", "release", 100, 5, 4, [3, 4, 50, 99], marks=pytest.mark.soak),
     ],
 )
-@pytest.mark.parametrize(("kind", "on_error"), CELLS)
 def test_a_task_that_records_kill(
     pipeline: Pipeline,
     gateway: Gateway,
@@ -218,23 +207,3 @@ def test_a_task_that_records_kill(
     wait_for(lambda: settled(gateway, name, name), "every record is settled")
     assert dead_letters(gateway, name) == sorted((number % partitions, number // partitions) for number in poison)
     assert numbers(pipeline.out()) == [number for number in range(records) if number not in poison]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("limit", "options"),
-    [(5, {}), (10, {}), (5, {"maxRecordsPerTrigger": 1000})],
-    ids=["default", "limit 10", "1000 a batch"],
-)
-def test_one_poison_in_8000_records(
-    pipeline: Pipeline, gateway: Gateway, name: str, limit: int, options: dict[str, int]
-) -> None:
-    """docs/pipeline.md has the numbers of micro-batches."""
-    gateway.configure(name, share_delivery_count_limit=limit)
-    produce(gateway, name, 8000, partitions=4)
-    began = time.monotonic()
-    batches = run(pipeline, failing(pipeline.stream(group=name, topics=name, **options), "jvm", [5557]))
-    print(f"limit {limit}, {options}: {batches} micro-batches, {time.monotonic() - began:.0f} s")
-    assert dead_letters(gateway, name) == [(1, 5557 // 4)]
-    assert numbers(pipeline.out()) == [number for number in range(8000) if number != 5557]
-    assert batches <= 55

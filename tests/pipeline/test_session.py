@@ -37,25 +37,6 @@ def test_a_job_writes_from_another_thread(jobs: Jobs, gateway: Gateway, name: st
     assert values(gateway, name) == [{"id": 1}]
 
 
-@pytest.mark.soak
-def test_a_query_starts_in_another_thread(pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path) -> None:
-    """Spark's writers use the session of the thread, its readers their own."""
-    gateway.create_topic(f"{name}-in")
-    gateway.create_topic(name)
-    gateway.produce(f"{name}-in", {"id": 1})
-
-    def query() -> None:
-        session()
-        stream = pipeline.stream(topics=f"{name}-in", group=name, valueFormat="string")
-        writer = stream.selectExpr("from_json(value, 'id INT') AS value").writeStream.format("sharequeue")
-        writer = writer.options(url=pipeline.url, topic=name)
-        started = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-        assert pipeline.started(started).awaitTermination(120)
-
-    elsewhere(query)
-    assert values(gateway, name) == [{"id": 1}]
-
-
 def test_two_sessions_write_side_by_side(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     """Both write, in any order of registration. `session()` makes the first one active again."""
     gateway.create_topic(name)

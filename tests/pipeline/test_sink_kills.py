@@ -3,10 +3,8 @@ are the same in any order."""
 
 import json
 import os
-import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,11 +17,11 @@ import pytest
 from tests.http.calls import Gateway
 from tests.pipeline import writing_driver
 from tests.pipeline.conftest import Pipeline, wait_for
-from tests.pipeline.test_cluster import Cluster, cluster, kill, pack
+from tests.pipeline.test_cluster import kill
 from tests.pipeline.test_source import produce
 from tests.pipeline.test_transactional_sink import _of_earlier_tests, committed, open_transactions, stored
 
-__all__ = ["_of_earlier_tests", "cluster"]
+__all__ = ["_of_earlier_tests"]
 
 
 def lines(process: subprocess.Popen[str]) -> Iterator[str]:
@@ -31,18 +29,13 @@ def lines(process: subprocess.Popen[str]) -> Iterator[str]:
     return (line.strip() for line in process.stdout)
 
 
-def driven(directory: Path, *arguments: object, at: Cluster | None = None) -> subprocess.Popen[str]:
-    """`writing_driver`, with `local[2,4]` or at a cluster."""
+def driven(directory: Path, *arguments: object) -> subprocess.Popen[str]:
+    """Start `writing_driver`."""
     words = [sys.executable, writing_driver.__file__, *map(str, arguments)]
-    kept = dict(os.environ)
-    if at is not None:
-        kept = {key: to for key, to in kept.items() if not key.startswith(("PYSPARK", "SPARK"))}
-        words += [at.master, str(directory / "site.tar.gz")]
-        kept["PYSPARK_PYTHON"] = str(at.python)
-    kept["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with (directory / "driver.log").open("ab") as errors:
         return subprocess.Popen(
-            words, env=kept, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            words, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
         )
 
 
@@ -104,47 +97,3 @@ def test_a_killed_worker_and_a_killed_driver_write_each_record_once(
     if how == "transactional":
         assert stored(gateway, name) > 600, "what the killed ones wrote is there, and aborted"
     assert open_transactions(gateway) == []
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("how", ["plain", "transactional"])
-def test_ten_kills_of_driver_and_workers_write_each_record_once(
-    cluster: Cluster, pipeline: Pipeline, gateway: Gateway, name: str, tmp_path: Path, seed: int, how: str
-) -> None:
-    """Two workers, speculation on, a stage that gives other rows each time, or the same in another order;
-    five kills of the driver, five of workers."""
-    chance = random.Random(seed)
-    count = 12_000
-    produce(gateway, f"{name}-in", count, partitions=2)
-    gateway.create_topic(name, 2)
-    pack(tmp_path / "site.tar.gz")
-    kills = chance.sample(["driver"] * 5 + ["worker"] * 5, 10)
-    done = False
-    while not done:
-        process = driven(tmp_path, how, pipeline.url, f"{name}-in", name, tmp_path, 500, at=cluster)
-        began = None
-        try:
-            for line in lines(process):
-                took = 1 if began is None else time.monotonic() - began
-                began = time.monotonic()
-                done = done or line == "done"
-                if line.startswith("batch") and kills:
-                    time.sleep(chance.random() * min(took, 4))  # anywhere in the next batch
-                    victim = kills.pop()
-                    print(f"{line}: {victim} is killed, {len(open_transactions(gateway))} transactions are open")
-                    if victim == "driver":
-                        break
-                    for executor in cluster.executors()[:1]:
-                        executor.kill()
-        finally:
-            if process.poll() is None and not done:
-                kill(process)
-    assert not kills, "each of them happened"
-    values = committed(gateway, name)
-    print(f"{how}: {len(values)} committed of {stored_in_all(gateway, name)} stored")
-    each_once(values, count)
-    assert open_transactions(gateway) == []
-
-
-def stored_in_all(gateway: Gateway, topic: str) -> int:
-    return sum(entry["log_end_offset"] for entry in gateway.describe_topic(topic)["partitions"])

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
@@ -111,15 +110,3 @@ def test_a_batch_reads_the_topics_that_match(pipeline: Pipeline, gateway: Gatewa
         gateway.produce(f"{name}-{topic}", 1)
     assert pipeline.read(subscribePattern=f"{name}-.").count() == 2
     assert pipeline.read(subscribePattern=f"{name}-none").count() == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"subscribePattern": "["}, "the option subscribePattern must be a regular expression"),
-        ({"subscribePattern": "a", "topics": "a"}, "give one of topics and subscribePattern"),
-    ],
-)
-def test_faults_are_one_line(pipeline: Pipeline, options: dict[str, str], expected: str) -> None:
-    with pytest.raises(PySparkException, match=re.escape(expected)):
-        pipeline.read(**options)

@@ -14,10 +14,7 @@ from sharequeue_pipeline.sink.transactions import query_id_of
 
 from tests.http.calls import Gateway, good
 from tests.pipeline.conftest import Pipeline, wait_for
-from tests.pipeline.test_cluster import cluster
 from tests.pipeline.test_source import produce
-
-__all__ = ["cluster"]
 
 
 def committed(gateway: Gateway, topic: str, partitions: int = 2) -> list[Any]:

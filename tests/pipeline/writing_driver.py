@@ -1,10 +1,10 @@
 """A driver program for tests to kill. It copies the log of a topic to another one.
 
-Usage: writing_driver.py HOW URL FROM TO DIRECTORY RECORDS_PER_TRIGGER [MASTER ARCHIVE]. It prints `batch N` when
+Usage: writing_driver.py HOW URL FROM TO DIRECTORY RECORDS_PER_TRIGGER. It prints `batch N` when
 batch N has ended, and ends when all records are copied. The stage between gives the records of a task another order
 each time. HOW: `plain`, or `transactional` for one transaction per micro-batch. In transactions each run of a task
 gives every record another value of `run`, and the records go to other tasks. The first attempt of a task waits in its
-middle while there is the file DIRECTORY/stuck, and is slow now and then, so that Spark starts a second one beside it.
+middle while there is the file DIRECTORY/stuck.
 Values are long: what a task has made reaches the sink only in pieces of 64 KiB.
 """
 
@@ -23,9 +23,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from sharequeue_pipeline import session
 
-from tests.pipeline.driver import QUICK_JAVA, QUICK_SPARK
+from tests.pipeline.driver import QUICK_SPARK
 
-SLOW_S = 8.0
 NAMES, LONG = ["id", "run", "long"], "x" * 4000
 BATCH = 10
 STOP_AFTER = 5
@@ -39,7 +38,6 @@ def stage(stuck: str, *, marked: bool) -> Any:
         context = TaskContext.get()
         assert context is not None
         first, name = context.attemptNumber() == 0, uuid.uuid4().hex if marked else ""
-        slow = first and random.random() < 0.15
         for number, batch in enumerate(batches):
             places = list(range(batch.num_rows))
             random.shuffle(places)
@@ -48,7 +46,6 @@ def stage(stuck: str, *, marked: bool) -> Any:
                 [shuffled.column("id"), *(pa.array([text] * shuffled.num_rows) for text in (name, LONG))], names=NAMES
             )
             if number == STOP_AFTER:
-                time.sleep(SLOW_S if slow else 0.0)
                 while first and Path(stuck).exists():
                     time.sleep(0.05)
 
@@ -88,21 +85,9 @@ def start(spark: SparkSession, how: str, url: str, source: str, to: str, directo
 
 
 def main() -> None:
-    how, url, source, to, directory, records, *cluster = sys.argv[1:]
-    config, master = {**QUICK_SPARK, "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH)}, "local[2,4]"
-    if cluster:
-        master, archive = cluster
-        config |= {"spark.archives": f"{archive}#site", "spark.executorEnv.PYTHONPATH": "site"}
-        config |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
-        config |= {
-            "spark.speculation": "true",
-            "spark.speculation.interval": "200ms",
-            "spark.speculation.multiplier": "1.2",
-            "spark.speculation.quantile": "0.4",
-            "spark.speculation.minTaskRuntime": "500ms",
-            "spark.task.maxFailures": "8",
-        }
-    spark = session("writing driver", master=master, config=config)
+    how, url, source, to, directory, records = sys.argv[1:]
+    config = {**QUICK_SPARK, "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH)}
+    spark = session("writing driver", master="local[2,4]", config=config)
     spark.streams.addListener(Progress())
     print("started", flush=True)
     start(spark, how, url, source, to, directory, int(records)).awaitTermination()
