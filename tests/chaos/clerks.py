@@ -14,8 +14,8 @@ import time
 from collections import Counter
 from typing import Any, Final
 
-from tests.chaos.bank import ACCOUNTS, PATIENCE_S, Broken, Entry, ledger_of, partition_of
 from tests.chaos.clients import Answer, Gateways
+from tests.chaos.ledgers import ACCOUNTS, PATIENCE_S, Broken, Entry, ledger_of, partition_of
 
 ORDERS: Final = "orders"
 GROUP: Final = "clerks"

@@ -30,7 +30,8 @@ GROUPS: Final = {
 """The groups at `earliest`, and how their two consumers fetch."""
 LIMIT: Final = 100
 """Deliveries of a record: nothing dies."""
-STEPS: Final = ("remake", "remake", "grow", "trim", "trim", "latest")
+ROUNDS: Final = 2
+STEPS: Final = ("remake", "remake", "grow", "trim", "trim", "latest", "back")
 LATER: Final = ("remake", "remake", "grow", "trim", "trim")
 BEGIN_S: Final = 3.0
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS = 1, 3, 36
@@ -161,11 +162,10 @@ class Consumer:
 class Run:
     """Everything of one run, and the owner of its topics. `history`, `complaints` and `steps` are what it leaves.
 
-    Args:
-        backs: how often PostgreSQL goes back; the stack then has a PostgreSQL of its own.
+    The stack has a PostgreSQL of its own, which goes back once in each of ROUNDS rounds.
     """
 
-    def __init__(self, stack: Stack, seed: int, seconds: float, *, backs: int = 0) -> None:
+    def __init__(self, stack: Stack, seed: int, seconds: float) -> None:
         self._stack = stack
         self._seed = seed
         self._seconds = seconds
@@ -174,12 +174,10 @@ class Run:
         self._alone = [Gateways([url], url) for url in stack.urls]
         self.history = Returns(limit=LIMIT, lock_s=LOCK_MS / 1000, groups=tuple(GROUPS))
         self._nemesis = Nemesis(stack, self.history)
-        names = [service.name for service in stack.services]
-        if backs:  # a gateway lives on that has seen what gets lost: a copy of the files has the same history
-            names.remove("gateway")
+        # one gateway lives on, which has seen what gets lost: a copy of the files has the same history
+        names = [service.name for service in stack.services if service.name != "gateway"]
         self.faults = plan(seed, seconds, names, stores=False, pause_s=PAUSE_S)
         self.steps: list[tuple[float, str]] = []
-        self._backs = backs
         self._topics = dict(TOPICS)
         self._alive: dict[str, Alive] = {}
         self._numbers, values = itertools.count(), itertools.count()
@@ -241,10 +239,10 @@ class Run:
 
     async def _own(self) -> None:
         """One step after the other: in each round every kind of step, and then others."""
-        draw, rounds, started_s = self._random, max(1, self._backs), time.monotonic()
-        for number in range(1, rounds + 1):
-            steps = draw.sample(STEPS, len(STEPS)) + ["back"] * (self._backs > 0)
-            while steps or time.monotonic() - started_s < self._seconds * number / rounds:
+        draw, started_s = self._random, time.monotonic()
+        for number in range(1, ROUNDS + 1):
+            steps = draw.sample(STEPS, len(STEPS))
+            while steps or time.monotonic() - started_s < self._seconds * number / ROUNDS:
                 await self._step(steps.pop(0) if steps else draw.choice(LATER))
                 await asyncio.sleep(draw.uniform(0.3, 1.2))
 

@@ -200,10 +200,5 @@ def pairs(tmp_path_factory: pytest.TempPathFactory, new_database: Callable, new_
 
 
 @pytest.mark.soak
-def test_clients_survive_crashes(pairs: Stack, name: str, seed: int) -> None:
-    uvloop.run(through_crashes(pairs, name, seed, crashes=3))
-
-
-@pytest.mark.soak
 def test_clients_survive_many_crashes(pairs: Stack, name: str, seed: int) -> None:
     uvloop.run(through_crashes(pairs, name, seed, crashes=50))

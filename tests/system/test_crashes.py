@@ -74,12 +74,6 @@ def test_a_crash_loses_nothing_acknowledged(own_stack: Stack, name: str, victim:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("victim", VICTIMS)
-def test_twenty_crashes_lose_nothing_acknowledged(own_stack: Stack, name: str, victim: str, seed: int) -> None:
-    judge(asyncio.run(under_load(own_stack, name, [victim] * MANY_KILLS, seed)))
-
-
-@pytest.mark.soak
 def test_crashes_of_everything_lose_nothing_acknowledged(own_stack: Stack, name: str, seed: int) -> None:
     """All parts but the pair of Redis and gateway, whose locks would be lost together, in a random order."""
     order = random.Random(seed)

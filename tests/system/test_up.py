@@ -476,11 +476,6 @@ def test_a_taken_port_is_reported_by_name(running: tuple[Up, Path, str], tmp_pat
     assert f"port {port} is taken; give another {option} " in refused(option, str(port), data_dir=tmp_path / "data")
 
 
-def test_one_port_for_two_services_is_refused(tmp_path: Path) -> None:
-    said = refused("--coordinator-port", "45671", "--gateway-port", "45671", data_dir=tmp_path / "data")
-    assert "port 45671 is given twice" in said
-
-
 def test_healthcheck_answers_by_its_exit_code(running: tuple[Up, Path, str]) -> None:
     url = running[0].ready()
     healthy = run("healthcheck", f"{url}/readyz")

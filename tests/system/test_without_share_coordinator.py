@@ -3,10 +3,9 @@
 The lock is shorter than the outage: without the rule, every accepted record would be delivered again.
 """
 
-import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,99 +81,6 @@ def test_accepted_records_are_never_delivered_again(own_stack: Stack, gateway: G
     wait_until(ten_is_delivered)
     assert min(delivered) == 10
     assert gateway.window(name, name)[0] == 10
-
-
-class Load:
-    """Twelve clients: four produce, eight fetch ten records and accept them, until each outcome is known."""
-
-    def __init__(self, url: str, topic: str, group: str) -> None:
-        self._url, self._topic, self._group = url, topic, group
-        self.stopping = False
-        self.produced: list[float] = []
-        """When each produce request was answered."""
-        self.counts: dict[tuple[int, int], int] = {}
-        """The highest delivery count of each record."""
-        self.accepted: set[tuple[int, int]] = set()
-
-    async def run(self, body: Callable[[], Awaitable[None]]) -> None:
-        async with httpx.AsyncClient(base_url=self._url, timeout=120) as http:
-            clients = [asyncio.create_task(self._produce(http)) for _ in range(4)]
-            clients += [asyncio.create_task(self._consume(http, f"m{number}")) for number in range(8)]
-            await body()
-            self.stopping = True
-            await asyncio.gather(*clients)
-
-    async def _produce(self, http: httpx.AsyncClient) -> None:
-        while not self.stopping:
-            records = [{"value": "x" * 100}] * 10
-            (await http.post(f"/v1/topics/{self._topic}/records", json={"records": records})).raise_for_status()
-            self.produced.append(time.monotonic())
-            await asyncio.sleep(0.05)
-
-    async def _consume(self, http: httpx.AsyncClient, member: str) -> None:
-        path = f"/v1/share-groups/{self._group}"
-        while not self.stopping:
-            wanted = {"topics": [self._topic], "member_id": member, "max_records": 10, "max_wait_ms": 1000}
-            answer = await http.post(f"{path}/fetch", json={**wanted, "acquire_mode": "record_limit"})
-            if answer.status_code != 200:
-                await asyncio.sleep(0.5)
-                continue
-            for batch in answer.json()["batches"]:
-                places = [(batch["partition"], n) for n in range(batch["first_offset"], batch["last_offset"] + 1)]
-                for place in places:
-                    self.counts[place] = max(self.counts.get(place, 0), batch["delivery_count"])
-                await self._accept(http, path, member, batch, places)
-
-    async def _accept(
-        self, http: httpx.AsyncClient, path: str, member: str, batch: dict[str, Any], places: list[tuple[int, int]]
-    ) -> None:
-        names = ("topic", "partition", "first_offset", "last_offset", "delivery_count")
-        entry = {**{name: batch[name] for name in names}, "type": "accept"}
-        while True:
-            answer = await http.post(f"{path}/acknowledge", json={"member_id": member, "acknowledgements": [entry]})
-            results = answer.json().get("results")
-            if results and results[0]["status"] in ("applied", "ignored"):
-                self.accepted.update(places)
-                return
-            if results and not results[0].get("retriable", True):
-                return
-            await asyncio.sleep(0.2)
-
-
-@pytest.mark.soak
-def test_a_minute_without_the_share_coordinator_costs_no_delivery(
-    tmp_path: Path, database_url: str, redis_url: str, name: str
-) -> None:
-    """With every setting at its default, under a load of twelve clients: producing goes on,
-    what was accepted stays so."""
-    with temporary_stack(tmp_path / "data", postgres_url=database_url, redis_url=redis_url) as stack:
-        with httpx.Client(base_url=stack.url, timeout=60) as http:
-            Gateway(http).create_topic(name, 4)
-        load = Load(stack.url, name, name)
-        times: list[float] = []
-
-        async def body() -> None:
-            await asyncio.sleep(10)
-            times.append(time.monotonic())
-            await asyncio.to_thread(stack.service("share coordinator").kill)
-            await asyncio.sleep(60)
-            times.append(time.monotonic())
-            stack.service("share coordinator").start()
-            await asyncio.sleep(20)
-
-        asyncio.run(load.run(body))
-    again = [place for place in load.accepted if load.counts[place] > 1]
-    away, back = times
-    during = sum(away < at < back for at in load.produced)
-    before = sum(at < away for at in load.produced)
-    print(
-        f"{len(load.accepted)} accepted, {len(again)} of them delivered more than once, {len(load.counts)} delivered; "
-        f"produce requests: {before / 10:.0f}/s before, {during / (back - away):.0f}/s while it was away"
-    )
-    assert again == []
-    assert during / (back - away) > before / 10 / 2
-    assert max(load.counts.values()) == 1
-    assert len(load.accepted) == len(load.counts)
 
 
 @pytest.mark.soak
