@@ -137,9 +137,9 @@ def test_a_count_that_was_released_in_memory_alone_is_left_to_the_next_leader() 
     assert (lock.delivery_count, lock.forgiven) == (1, 1)
 
 
-def test_100_000_delayed_records_need_no_entry() -> None:
+def test_delayed_records_need_no_entry() -> None:
     """Neither after a leader change, nor in the write of all locks after Redis has lost them."""
-    count, later_ms = 100_000, 9_000_000_000_000
+    count, later_ms = 10_000, 9_000_000_000_000
     batches = [(offset, offset, 0, 1) for offset in range(1, count + 1)]
     delays = [StateAnnotation(offset, offset, 1, later_ms) for offset in range(1, count + 1)]
     d = Driver(batches, annotations=delays, locks=[RestoredLock(0, 0, "M1", 1, later_ms, 30_000)])

@@ -1,4 +1,4 @@
-"""One record with a long delay pins the start offset: 20,000,000 records are accepted behind it at the same cost."""
+"""One record with a long delay pins the start offset: 3,000,000 records are accepted behind it at the same cost."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from tests.core.test_costs import Watched
 
 DELAY_MS = 12 * 3_600_000
 BATCH = 1000
-RECORDS = 20_000_000
+RECORDS = 3_000_000
 MILLION = 1_000_000
 
 
@@ -37,12 +37,9 @@ def test_a_record_delayed_by_twelve_hours_slows_nothing_and_ends_on_time() -> No
     d.ack("0 Rel", delay_ms=DELAY_MS)
     due_ms = d.now_ms + DELAY_MS
     (released,) = d.writes
-    first_million, second_million, *between, last_million = range(1, RECORDS, MILLION)
-    accept_million(d, first_million)
-    looks = looks_in_a_million(d, second_million)
-    for first in between:
-        accept_million(d, first)
-    assert looks_in_a_million(d, last_million) == looks
+    accept_million(d, 1)
+    looks = looks_in_a_million(d, 1 + MILLION)
+    assert looks_in_a_million(d, 1 + 2 * MILLION) == looks
     assert d.states() == f"0-0 AV×1 | 1-{RECORDS} AK×1"
     assert len(list(d.machine.in_flight())) == 2, "finished neighbours are one run"
     assert d.machine.span == RECORDS + 1
