@@ -1,15 +1,11 @@
 """The examples run as their users run them, and notice when something is wrong."""
 
-import importlib.util
-import random
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import httpx
-import pytest
 
 from sharequeue.stack.stack import Stack
 
@@ -26,16 +22,6 @@ def table_of(stdout: str) -> dict[str, list[str]]:
     """The numbers of each line of the table, by the line's first word."""
     lines = [line.split() for line in stdout.splitlines()]
     return {words[0]: words[1:] for words in lines if words and words[0] in ("produced", "accepting", "releasing")}
-
-
-@pytest.fixture(scope="module")
-def flights() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("flights", FLIGHTS)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_flights_example_counts_every_flight(stack: Stack, client: httpx.Client, name: str) -> None:
@@ -72,35 +58,3 @@ def test_an_unreachable_gateway_is_reported() -> None:
     assert done.returncode == 1
     assert "Connection refused" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_tally_knows_rows_but_not_their_order(flights: ModuleType, seed: int) -> None:
-    rows = [{"carrier": "AA", "flight": number} for number in range(50)]
-    tallies = []
-    for order in range(3):
-        shuffled = rows.copy()
-        random.Random(seed + order).shuffle(shuffled)
-        tally = flights.Tally()
-        for row in shuffled:
-            tally.add(row["carrier"], dict(reversed(row.items())) if order else row)
-        tallies.append(tally)
-    assert all(tally.agrees_with(tallies[0]) for tally in tallies)
-    for changed in ({"carrier": "AA", "flight": 50}, {"carrier": "AA", "flight": "0"}, {"carrier": "AA"}):
-        other = flights.Tally()
-        for row in [changed, *rows[1:]]:
-            other.add(row["carrier"], row)
-        assert not other.agrees_with(tallies[0])
-
-
-def test_the_data_set_is_whole(flights: ModuleType) -> None:
-    rows = flights.flights()
-    first = next(rows)
-    assert (first["carrier"], first["flight"], first["dep_delay"], first["time_hour"]) == (
-        "UA",
-        1545,
-        2,
-        "2013-01-01T10:00:00Z",
-    )
-    assert next(row for row in rows if row["dep_time"] is None)["arr_delay"] is None, "NA is null"
-    with flights.open_data() as file:
-        assert sum(1 for _ in file) == 1 + flights.ALL_ROWS

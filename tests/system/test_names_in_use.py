@@ -85,15 +85,9 @@ def test_of_two_services_with_one_node_id_the_later_one_is_refused(stack: Stack,
     stack.check()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["gateway", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("group coordinator", "share coordinator"))],
-)
-def test_after_a_kill_a_service_starts_at_another_port(
-    tmp_path: Path, kind: str, database_url: str, redis_url: str
-) -> None:
+def test_after_a_kill_a_service_starts_at_another_port(tmp_path: Path, database_url: str, redis_url: str) -> None:
     with temporary_stack(tmp_path / "stack", postgres_url=database_url, redis_url=redis_url) as stack:
-        first = stack.service(kind)
+        first = stack.service("gateway")
         later = twin_of(first, tmp_path / "log")
         first.kill()
         later.start()

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import redis
 
 from sharequeue.service.service import listen
 from sharequeue.stack.process import Process, free_port
+from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import ServiceProcess
 from sharequeue.stack.system_user import EmbeddedError
 from tests.http.calls import wait_until
@@ -104,6 +106,18 @@ def test_a_chosen_port_is_reserved_until_its_server_listens() -> None:
 def test_a_service_listens_on_addresses_of_both_versions(host: str) -> None:
     with listen(host, 0) as listener, socket.create_connection((host, listener.getsockname()[1]), timeout=10):
         pass
+
+
+def test_a_damaged_folder_of_redis_is_named_with_what_to_do(tmp_path: Path) -> None:
+    server = Redis(tmp_path)
+    server.start()
+    with redis.Redis.from_url(server.url) as client:
+        client.set("key", "value")
+    server.stop()
+    for file in tmp_path.glob("redis/appendonlydir/*.incr.aof"):
+        file.write_bytes(b"damaged" + file.read_bytes())
+    with pytest.raises(EmbeddedError, match=f"move {tmp_path / 'redis'} away and start again"):
+        Redis(tmp_path).start()
 
 
 def test_a_store_that_a_full_disk_ended_says_what_to_do(tmp_path: Path) -> None:

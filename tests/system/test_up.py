@@ -298,9 +298,7 @@ sys.exit(main())
     "fork",
     [
         pytest.param(1, id="Redis"),
-        pytest.param(2, id="initdb", marks=pytest.mark.soak),
         pytest.param(4, id="PostgreSQL"),
-        pytest.param(6, marks=pytest.mark.soak),
     ],
 )
 def test_an_interrupt_while_a_process_starts_ends_up(tmp_path: Path, data_dir: Path, fork: int) -> None:
@@ -390,35 +388,6 @@ def test_killed_services_are_started_again(
         until(lambda: produced(url) == 200, "the stack works again")
         assert up.end(signal.SIGINT) == 0
         assert up.left() == []
-
-
-def test_another_address_becomes_ready(
-    tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
-) -> None:
-    stores = ("--postgres-url", new_database(), "--redis-url", new_redis())
-    hosts = {f"SHAREQUEUE_{name}_HOST": "127.0.0.2" for name in ("GATEWAY", "COORDINATOR", "SHARE_COORDINATOR")}
-    with Up(tmp_path, tmp_path / "data", *stores, environment=hosts) as up:
-        url = up.ready()
-        assert url.startswith("http://127.0.0.2:")
-        produce_and_hold(url)
-
-
-def test_a_damaged_folder_of_redis_is_named_with_what_to_do(tmp_path: Path, new_database: Callable[[], str]) -> None:
-    options = ("--postgres-url", new_database())
-    with Up(tmp_path, tmp_path / "data", *options) as up:
-        produce_and_hold(up.ready())
-        assert up.end(signal.SIGTERM) == 0
-    home = tmp_path / "data" / "redis"
-    for file in home.glob("appendonlydir/*.incr.aof"):
-        file.write_bytes(b"damaged" + file.read_bytes())
-    with Up(tmp_path, tmp_path / "data", *options) as up:
-        assert up.exit_code() == 1
-        assert f"move {home} away and start again" in up.stderr
-    home.rename(tmp_path / "away")
-    with Up(tmp_path, tmp_path / "data", *options) as up:
-        fetch = {"topics": ["t"], "member_id": "m2", "max_wait_ms": 10_000}
-        answer = httpx.post(f"{up.ready()}/v1/share-groups/g/fetch", json=fetch, timeout=60).raise_for_status().json()
-        assert [record["value"] for batch in answer["batches"] for record in batch["records"]] == [1, 2]
 
 
 def commands(up: Up) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.event_source import EventSource
-from tests.http.calls import LONG_MS, Gateway, acknowledge_range, good, offsets, problem, ranges, wait_until
+from tests.http.calls import Gateway, acknowledge_range, offsets, problem, ranges, wait_until
 
 LOCK_MS = 1_000
 OUTAGE_S = 5.0
@@ -81,29 +81,6 @@ def test_accepted_records_are_never_delivered_again(own_stack: Stack, gateway: G
     wait_until(ten_is_delivered)
     assert min(delivered) == 10
     assert gateway.window(name, name)[0] == 10
-
-
-@pytest.mark.soak
-def test_a_fetch_that_waits_gets_records_when_the_share_coordinator_is_back(
-    own_stack: Stack, gateway: Gateway, name: str
-) -> None:
-    gateway.configure(name, share_record_lock_duration_ms=60_000)
-    gateway.produce(name, "one", "two")
-    assert gateway.acquire(name, name, max_records=1, acquire_mode="record_limit") == ["0-0×1"]
-    own_stack.service("share coordinator").kill()
-    problem(
-        gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "release")]), 503, "COORDINATOR_NOT_AVAILABLE", 15
-    )
-    found: list[dict[str, Any]] = []
-    with httpx.Client(base_url=own_stack.url, timeout=60) as http:
-        waiting = threading.Thread(
-            target=lambda: found.append(good(Gateway(http).try_fetch(name, name, max_wait_ms=LONG_MS)))
-        )
-        waiting.start()
-        wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == 1)
-        own_stack.service("share coordinator").start()
-        waiting.join(60)
-    assert [batch["first_offset"] for batch in found[0]["batches"]] == [0, 1]
 
 
 @pytest.mark.soak
