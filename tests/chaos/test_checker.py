@@ -15,7 +15,6 @@ from tests.chaos.stories import (
     accepted_at_once,
     begun_again_after_a_reset,
     dead_after_the_limit,
-    delivered_again_after_the_lock,
     released_and_delivered_again,
 )
 
@@ -34,12 +33,6 @@ def test_a_sound_history_passes(story: Story) -> None:
 def an_answered_record_is_lost(writer: HistoryWriter) -> None:
     accepted_at_once(writer)
     writer.produce(13, kept=False)
-
-
-def an_answered_record_lies_elsewhere(writer: HistoryWriter) -> None:
-    accepted_at_once(writer)
-    log = writer.history.log[TOPIC, 0]
-    log[0], log[1] = log[1], log[0]
 
 
 def a_record_that_nobody_produced(writer: HistoryWriter) -> None:
@@ -95,13 +88,6 @@ def the_same_delivery_twice(writer: HistoryWriter) -> None:
     writer.acknowledge("b", 0, 0, 1, "accept")
 
 
-def the_same_delivery_under_another_fetch_id(writer: HistoryWriter) -> None:
-    writer.produce(10)
-    writer.fetch("a", 0, 0, 1, fetch_id="f")
-    writer.fetch("a", 0, 0, 1, fetch_id="g")
-    writer.acknowledge("a", 0, 0, 1, "accept")
-
-
 def counts_fall(writer: HistoryWriter) -> None:
     writer.produce(10)
     writer.fetch("a", 0, 0, 2)
@@ -144,14 +130,6 @@ def a_renewed_lock_is_broken(writer: HistoryWriter) -> None:
     writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def a_refused_release_is_no_release(writer: HistoryWriter) -> None:
-    writer.produce(10)
-    writer.fetch("a", 0, 0, 1)
-    writer.acknowledge("b", 0, 0, 1, "release", status="failed")
-    writer.fetch("b", 0, 0, 2)
-    writer.acknowledge("b", 0, 0, 2, "accept")
-
-
 def a_holder_is_refused(writer: HistoryWriter) -> None:
     writer.produce(10)
     writer.fetch("a", 0, 0, 1)
@@ -172,12 +150,6 @@ def a_holder_is_refused_after_a_repeated_fetch(writer: HistoryWriter) -> None:
     writer.acknowledge("b", 0, 0, 2, "accept")
 
 
-def a_holder_is_told_that_it_is_finished(writer: HistoryWriter) -> None:
-    writer.produce(10)
-    writer.fetch("a", 0, 0, 1)
-    writer.acknowledge("a", 0, 0, 1, "renew", status="ignored")
-
-
 def accepted_twice_by_two_holders(writer: HistoryWriter) -> None:
     writer.produce(10)
     writer.fetch("a", 0, 0, 1)
@@ -185,12 +157,6 @@ def accepted_twice_by_two_holders(writer: HistoryWriter) -> None:
     writer.fetch("b", 0, 0, 2)
     writer.acknowledge("b", 0, 0, 2, "accept")
     writer.acknowledge("a", 0, 0, 1, "accept")
-
-
-def accepted_and_rejected(writer: HistoryWriter) -> None:
-    accepted_at_once(writer)
-    writer.acknowledge("a", 0, 0, 1, "reject")
-    writer.dead(0, 1)
 
 
 def delivered_after_it_was_accepted(writer: HistoryWriter) -> None:
@@ -205,14 +171,6 @@ def accepted_by_who_does_not_hold_it(writer: HistoryWriter) -> None:
     writer.acknowledge("b", 0, 0, 1, "accept")
 
 
-def renewed_by_who_does_not_hold_it(writer: HistoryWriter) -> None:
-    writer.produce(10)
-    writer.acknowledge("a", 0, 0, 1, "renew")
-    writer.wait(LOCK_S)
-    writer.fetch("b", 0, 0, 1)
-    writer.acknowledge("b", 0, 0, 1, "accept")
-
-
 def a_zombie_releases(writer: HistoryWriter) -> None:
     writer.produce(10)
     writer.fetch("a", 0, 0, 1)
@@ -220,19 +178,6 @@ def a_zombie_releases(writer: HistoryWriter) -> None:
     writer.fetch("b", 0, 0, 2)
     writer.acknowledge("a", 0, 0, 1, "release")
     writer.acknowledge("b", 0, 0, 2, "accept")
-
-
-def a_zombie_releases_a_record_that_dies_later(writer: HistoryWriter) -> None:
-    """The lock of its last delivery lives when the release is answered."""
-    writer.produce(10, 11)
-    writer.fetch("a", 0, 1, LIMIT - 1)
-    writer.wait(LOCK_S)
-    writer.fetch("b", 0, 0, LIMIT)
-    writer.acknowledge("a", 0, 1, LIMIT - 1, "release")
-    writer.wait(LOCK_S)
-    writer.dead(0, LIMIT)
-    writer.fetch("b", 1, 1, LIMIT)
-    writer.acknowledge("b", 1, 1, LIMIT, "accept")
 
 
 def never_delivered(writer: HistoryWriter) -> None:
@@ -248,13 +193,6 @@ def a_group_lags(writer: HistoryWriter) -> None:
 def another_group_settled_it(writer: HistoryWriter) -> None:
     accepted_at_once(writer)
     writer.history.groups = (GROUP, "h")
-
-
-def its_accept_was_refused(writer: HistoryWriter) -> None:
-    writer.produce(10)
-    writer.fetch("a", 0, 0, 1)
-    writer.wait(LOCK_S)
-    writer.acknowledge("a", 0, 0, 1, "accept", status="failed")
 
 
 def dead_before_its_time(writer: HistoryWriter) -> None:
@@ -286,30 +224,12 @@ def delivered_below_the_reset(writer: HistoryWriter) -> None:
     writer.fetch("b", 0, 0, 1)
 
 
-def not_delivered_after_the_reset(writer: HistoryWriter) -> None:
-    writer.produce(10, 11)
-    writer.fetch("a", 0, 1, 1)
-    writer.acknowledge("a", 0, 1, 1, "accept")
-    writer.reset(0)
-    writer.fetch("a", 1, 1, 1)
-    writer.acknowledge("a", 1, 1, 1, "accept")
-
-
 def a_record_is_trimmed_before_it_is_accepted(writer: HistoryWriter) -> None:
     writer.produce(10, 11, 12)
     writer.fetch("a", 0, 2, 1)
     writer.acknowledge("a", 0, 1, 1, "accept")
     writer.trim(3)
     writer.acknowledge("a", 2, 2, 1, "accept")
-
-
-def a_released_record_is_trimmed(writer: HistoryWriter) -> None:
-    writer.produce(10, 11)
-    writer.fetch("a", 0, 1, 1)
-    writer.acknowledge("a", 0, 1, 1, "release", "accept")
-    writer.trim(1)
-    writer.fetch("b", 0, 0, 2)
-    writer.acknowledge("b", 0, 0, 2, "accept")
 
 
 def a_finished_record_is_trimmed_while_another_group_holds_it(writer: HistoryWriter) -> None:
@@ -343,38 +263,13 @@ def delivered_before_the_backoff_of_a_release(writer: HistoryWriter) -> None:
     released_and_delivered_again(writer)
 
 
-def delivered_before_the_backoff_of_a_lock(writer: HistoryWriter) -> None:
-    writer.history.backoff_s = {GROUP: 1.0}
-    delivered_again_after_the_lock(writer)
-
-
-def a_delay_of_a_delivery_that_was_never_begun_is_cut(writer: HistoryWriter) -> None:
-    writer.produce(10)
-    writer.fetch("a", 0, 0, 1)
-    writer.acknowledge("a", 0, 0, 1, "release", begun=False, delay_ms=1000)
-    writer.fetch("b", 0, 0, 2)
-    writer.acknowledge("b", 0, 0, 2, "accept")
-
-
-def above_the_limit_and_all_that_was_never_begun(writer: HistoryWriter) -> None:
-    writer.produce(10)
-    for count in range(1, LIMIT + 3):
-        writer.fetch("a", 0, 0, count)
-        writer.acknowledge("a", 0, 0, count, "release" if count < LIMIT + 2 else "accept", begun=count != 1)
-
-
 PLANTED: tuple[tuple[str, Story], ...] = (
     ("early", delivered_before_its_delay_is_over),
     ("early", a_delay_is_forgotten_with_its_leader),
     ("early", delivered_before_the_backoff_of_a_release),
-    ("early", delivered_before_the_backoff_of_a_lock),
-    ("early", a_delay_of_a_delivery_that_was_never_begun_is_cut),
-    ("limit", above_the_limit_and_all_that_was_never_begun),
     ("trimmed", a_record_is_trimmed_before_it_is_accepted),
-    ("trimmed", a_released_record_is_trimmed),
     ("trimmed", a_finished_record_is_trimmed_while_another_group_holds_it),
     ("durable", an_answered_record_is_lost),
-    ("durable", an_answered_record_lies_elsewhere),
     ("durable", a_record_that_nobody_produced),
     ("refused", a_refused_record_is_there),
     ("atomic", half_of_a_request),
@@ -383,33 +278,25 @@ PLANTED: tuple[tuple[str, Story], ...] = (
     ("identical", another_value_is_delivered),
     ("whole", a_range_without_its_last_record),
     ("rising", the_same_delivery_twice),
-    ("rising", the_same_delivery_under_another_fetch_id),
     ("rising", counts_fall),
     ("limit", above_the_limit),
     ("limit", more_deliveries_than_the_limit),
     ("exclusive", two_holders),
     ("exclusive", a_renewed_lock_is_broken),
-    ("exclusive", a_refused_release_is_no_release),
     ("holder", a_holder_is_refused),
     ("holder", a_holder_is_refused_after_a_repeated_fetch),
-    ("holder", a_holder_is_told_that_it_is_finished),
     ("stale", accepted_twice_by_two_holders),
-    ("settled", accepted_and_rejected),
     ("settled", delivered_after_it_was_accepted),
     ("owner", accepted_by_who_does_not_hold_it),
-    ("owner", renewed_by_who_does_not_hold_it),
     ("stale", a_zombie_releases),
-    ("stale", a_zombie_releases_a_record_that_dies_later),
     ("finished", never_delivered),
     ("finished", a_group_lags),
     ("finished", another_group_settled_it),
-    ("finished", its_accept_was_refused),
     ("dead", dead_before_its_time),
     ("dead", dead_twice),
     ("dead", dead_and_accepted),
     ("dead", rejected_without_a_trace),
     ("reset", delivered_below_the_reset),
-    ("reset", not_delivered_after_the_reset),
 )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.chaos.checker import check, report
 from tests.chaos.history import Outcome
-from tests.chaos.stories import GROUP, LIMIT, TOPIC, HistoryWriter, Story
+from tests.chaos.stories import GROUP, TOPIC, HistoryWriter, Story
 
 OTHER = "uncommitted"
 
@@ -104,11 +104,6 @@ def told_both(writer: HistoryWriter) -> None:
     writer.end_transaction("T", "describe", "aborted")
 
 
-def open_again(writer: HistoryWriter) -> None:
-    committed(writer)
-    writer.end_transaction("T", "describe", "open")
-
-
 def forgotten_with_records(writer: HistoryWriter) -> None:
     committed(writer)
     writer.end_transaction("T", "describe", "forgotten")
@@ -132,11 +127,6 @@ def appended_after_the_end(writer: HistoryWriter) -> None:
     finish(writer, 4, 4)
 
 
-def two_markers(writer: HistoryWriter) -> None:
-    committed(writer)
-    writer.end_transaction("T", "commit", "committed", 0)
-
-
 def no_marker(writer: HistoryWriter) -> None:
     writer.produce(10, transaction="T")
     writer.end_transaction("T", "commit", "committed")
@@ -154,20 +144,10 @@ def a_record_is_delivered_before_its_commit(writer: HistoryWriter) -> None:
     writer.end_transaction("T", "commit", "committed", 0)
 
 
-def an_aborted_record_is_dead(writer: HistoryWriter) -> None:
-    aborted(writer)
-    writer.dead(0, LIMIT)
-
-
 def a_committed_record_is_never_delivered(writer: HistoryWriter) -> None:
     writer.produce(10, transaction="T")
     writer.end_transaction("T", "commit", "committed", 0)
     finish(writer, 0, 0, OTHER)
-
-
-def an_aborted_record_is_kept_from_an_uncommitted_group(writer: HistoryWriter) -> None:
-    writer.produce(10, transaction="T")
-    writer.end_transaction("T", "abort", "aborted", 0)
 
 
 def an_aborted_record_is_read(writer: HistoryWriter) -> None:
@@ -178,11 +158,6 @@ def an_aborted_record_is_read(writer: HistoryWriter) -> None:
 def a_committed_record_is_cut_out(writer: HistoryWriter) -> None:
     committed(writer)
     writer.read_committed(0, 4, 2)
-
-
-def a_plain_record_is_cut_out(writer: HistoryWriter) -> None:
-    aborted(writer)
-    writer.read_committed(0, 4, 0, 1)
 
 
 def an_open_record_is_read(writer: HistoryWriter) -> None:
@@ -204,21 +179,16 @@ def half_of_a_transaction_is_seen(writer: HistoryWriter) -> None:
 
 PLANTED: tuple[tuple[str, Story], ...] = (
     ("outcome", told_both),
-    ("outcome", open_again),
     ("outcome", forgotten_with_records),
     ("outcome", never_told),
     ("outcome", committed_by_nobody),
     ("late", appended_after_the_end),
-    ("dense", two_markers),
     ("dense", no_marker),
     ("aborted", an_aborted_record_is_delivered),
     ("undecided", a_record_is_delivered_before_its_commit),
-    ("aborted", an_aborted_record_is_dead),
     ("finished", a_committed_record_is_never_delivered),
-    ("finished", an_aborted_record_is_kept_from_an_uncommitted_group),
     ("aborted", an_aborted_record_is_read),
     ("torn", a_committed_record_is_cut_out),
-    ("torn", a_plain_record_is_cut_out),
     ("undecided", an_open_record_is_read),
     ("torn", half_of_a_transaction_is_seen),
 )
