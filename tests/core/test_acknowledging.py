@@ -187,10 +187,6 @@ def test_a_repeat_waits_for_the_write_of_the_first_call() -> None:
     assert (len(both), d.written[-1]) == (2, [(1, 1, 2, 1)])
 
 
-def test_a_repeat_inside_one_request_is_refused() -> None:
-    refused(fetched("[0-4]"), "0-4 Acc", "3-3 Acc", count=1)
-
-
 def test_an_older_delivery_count_is_refused() -> None:
     d = fetched("[0-4]")
     d.ack("0-4 Rel")

@@ -143,13 +143,6 @@ def test_aq_019_data_below_the_start_offset_is_not_acquired() -> None:
     assert d.states() == "5-99 AV×1"
 
 
-def test_no_limit_and_no_data_acquire_nothing() -> None:
-    d = Driver()
-    assert d.fetch("[0-4]", max=0) == ""
-    assert d.fetch("[0-4]", max=-1) == ""
-    assert d.machine.window_empty
-
-
 def test_batch_optimized_takes_every_available_record_of_the_last_batch() -> None:
     d = Driver()
     d.fetch("[0-9]")
@@ -230,15 +223,6 @@ def test_rl_011_records_released_between_accepted_ones_come_first() -> None:
     for offset in (1, 3, 5, 7, 9, *range(10, 15)):
         d.ack(f"{offset} Acc")
     assert d.fetch("".join(data[15:]), max=10, rl=True) == "15-19×1"
-
-
-def test_record_limit_holds_over_several_batches() -> None:
-    d = Driver()
-    for batch in ("[0-4]", "[5-9]"):
-        d.fetch(batch)
-    d.close()
-    assert d.fetch("[0-4][5-9]", max=7, rl=True) == "0-4×2, 5-6×2"
-    assert d.states() == "0-6 AQ×2 | 7-9 AV×1"
 
 
 # IF: the limit of records in flight, Kafka's span
@@ -370,29 +354,6 @@ def test_an_offset_without_a_record_stays_with_its_earlier_holder() -> None:
     assert d.states() == "0-2 AQ×1 | 3-3 AV×0 | 4-4 AR×0"
     d.ack("0-1 Acc")
     assert d.where() == (2, 4, 3, 1)
-
-
-def test_several_offsets_without_a_record_split_a_range() -> None:
-    d = Driver()
-    d.fetch("[0-9]")
-    d.ack("0-9 Rel")
-    assert d.fetch("[0-9]", absent=[(1, 2), (4, 4), (6, 8)]) == "0-0×2, 3-3×2, 5-5×2, 9-9×2"
-    assert d.machine.held_count == 4
-
-
-def test_tx_001_aborted_batches_are_cut_out() -> None:
-    d = Driver(start=10)
-    data = "[10-14][15-19][20-34][50-57][58-67][70-74]"
-    aborted = [(10, 14), (58, 67), (70, 74)]
-    assert d.fetch(data, bs=10, max=100, absent=aborted) == "15-19×1, 20-49×1, 50-57×1, 68-69×1"
-    assert d.where() == (15, 74, 75, 15)
-
-
-def test_tx_003_an_aborted_batch_between_commits_is_archived() -> None:
-    d = Driver()
-    assert d.fetch("[0-1][2][3-4][5][6-7][8]", absent=[(3, 4)]) == "0-2×1, 5-8×1"
-    assert d.where() == (0, 8, 9, 2)
-    assert d.states() == "0-2 AQ×1 | 3-4 AR×1 | 5-8 AQ×1"
 
 
 def test_tx_009_cut_removes_offsets_from_acquired_ranges() -> None:

@@ -98,20 +98,6 @@ def test_combine_merges_two_lists_of_state_batches(so_far: str, new: str, start:
     assert combined(batches(so_far), batches(new), start) == batches(result)
 
 
-@pytest.mark.parametrize(
-    ("so_far", "new", "result"),
-    [
-        ("(100-110,0,2)", "(105-115,0,1)", "(100-110,0,2)(111-115,0,1)"),
-        ("(105-115,0,1)", "(100-110,0,2)", "(100-110,0,2)(111-115,0,1)"),
-        ("(0-9,2,1)", "(0-9,3,1)", "(0-9,3,1)"),
-        ("(0-9,3,1)", "(0-9,2,1)", "(0-9,3,1)"),
-        ("(20-29,0,1)(0-9,0,1)", "(10-19,0,1)", "(0-29,0,1)"),
-    ],
-)
-def test_the_higher_count_then_the_higher_state_wins_in_any_order(so_far: str, new: str, result: str) -> None:
-    assert combined(batches(so_far), batches(new), -1) == batches(result)
-
-
 def test_combine_does_not_change_its_inputs() -> None:
     so_far, new = batches("(5-9,0,1)(0-4,0,1)"), batches("(0-9,2,1)")
     combined(so_far, new, 3)

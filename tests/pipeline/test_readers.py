@@ -76,31 +76,6 @@ def test_records_produced_during_a_batch_read_use_up_one_delivery(stack: Stack, 
     assert sorted(int(row["value"]) for row in read if row["partition"] == 1) == list(range(1000))
 
 
-def test_available_now_reads_every_partition_although_one_keeps_growing(
-    stack: Stack, gateway: Gateway, name: str
-) -> None:
-    gateway.create_topic(name, 2)
-    gateway.produce(name, *range(5), partition=0)
-    gateway.produce(name, *range(40), partition=1)
-    reader = stream_reader(stack, name)
-    reader.prepareForTriggerAvailableNow()
-    offset, taken = reader.initialOffset(), []
-    for batch in range(1, 30):
-        gateway.produce(name, *range(100), partition=0)
-        following = reader.latestOffset(offset, LIMIT)
-        if following == offset:
-            break
-        assert following["batch"] == batch
-        offset = following
-        taken += [entry for entry in ranges.decode(offset["ranges"]) if entry.partition == 1]
-    else:
-        pytest.fail("the read does not end")
-    reader.stop()
-    assert sum(entry.size for entry in taken) == 40
-    (in_flight,) = [entry for entry in gateway.in_flight(name, topic=name) if entry["partition"] == 0]
-    assert all(batch["delivery_count"] <= 1 for batch in in_flight["batches"])
-
-
 LATER = 6000
 """Enough new records for all fetches, so that they never run out."""
 PERCENT = 25
@@ -191,21 +166,6 @@ def test_a_bounded_read_is_refused_where_released_records_may_never_come(
         batch_reader.partitions()
 
 
-def test_an_idle_stream_of_the_log_asks_the_gateway_rarely(stack: Stack, gateway: Gateway, name: str) -> None:
-    """Spark calls `latestOffset` every 10 ms; the source must not call the gateway that often."""
-    produce(gateway, name, 3)
-    with Proxy(stack.url).running() as proxy:
-        options = options_of(stack, name, mode="log", url=proxy.url)
-        reader = LogStreamReader(options, SCHEMA)
-        end = reader.latestOffset(reader.initialOffset(), LIMIT)
-        proxy.requests.clear()
-        began = time.monotonic()
-        assert reader.latestOffset(end, LIMIT) == end
-        assert time.monotonic() - began > 0.5
-        assert len(proxy.requests) <= 4
-        reader.stop()
-
-
 # A batch that is planned again
 
 
@@ -254,24 +214,6 @@ def test_a_damaged_batch_of_the_log_is_named(stack: Stack, stack_database: str, 
     (planned,) = reader.partitions()
     with pytest.raises(PipelineError, match=f"^{name}-0: the gateway's answer from offset 0 on is damaged: .*LZ4"):
         list(reader.read(planned))
-
-
-def test_a_planned_batch_of_the_log_whose_records_were_deleted_fails(stack: Stack, gateway: Gateway, name: str) -> None:
-    """A restart plans the batch again."""
-    produce(gateway, name, 10)
-    before = LogStreamReader(options_of(stack, name, mode="log"), SCHEMA)
-    start = before.initialOffset()
-    end = before.latestOffset(start, LIMIT)
-    before.stop()
-    gateway.delete_records(name, 4)
-    after = LogStreamReader(options_of(stack, name, mode="log"), SCHEMA)
-    with pytest.raises(PipelineError, match=f"{name}-0: the offsets 0 to 3 were deleted"):
-        after.partitions(start, end)
-    after.stop()
-    lenient = LogStreamReader(options_of(stack, name, mode="log", failOnDataLoss=False), SCHEMA)
-    planned = [entry for share in lenient.partitions(start, end) for entry in share.ranges]
-    assert sum(entry.size for entry in planned) == 6
-    lenient.stop()
 
 
 def test_a_restart_leaves_out_lost_ranges_each_time_spark_plans_the_batch(
