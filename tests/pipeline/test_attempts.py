@@ -70,7 +70,7 @@ class Form(NamedTuple):
         return (row.key or None, row.value, *((row.partition, row.timestamp_ms) if self.placed else ()))
 
 
-FORMS = [Form(arrow, placed) for arrow in (True, False) for placed in (True, False)]
+FORMS = [Form(arrow=True, placed=True), Form(arrow=False, placed=False)]
 TEXTS = st.sampled_from(["", "a", "b", "ü", '"', "\\", "\U0001f600"])
 ROWS = st.lists(
     st.builds(Row, st.none() | st.sampled_from("kl"), st.none() | TEXTS, st.integers(0, 1), st.integers(1, 2)),

@@ -118,50 +118,6 @@ def test_young_records_stay(jobs: Jobs, gateway: Gateway, name: str) -> None:
     )
 
 
-def test_a_group_in_the_middle_continues(jobs: Jobs, gateway: Gateway, name: str) -> None:
-    """It gets the last value of every key, each once, unless it has accepted it before."""
-    gateway.create_topic(name, cleanup_policy="compact")
-    for number in range(20):
-        produce(gateway, name, *((f"k{key}", number * 10 + key) for key in range(10)))
-    group = f"{name}-g"
-    gateway.acquire(group, name, max_records=95)
-    gateway.settle(group, name, 0, 59, "accept")
-    gateway.settle(group, name, 60, 79, "release")
-    jobs.done("compact", name)
-    assert gateway.settle(group, name, 80, 94, "accept") == "applied", "records held during the compaction"
-    got: list[int] = []
-    while found := offsets(gateway.fetch(group, name, max_records=7)):
-        got += found
-        for offset in found:
-            assert gateway.settle(group, name, offset, offset, "accept") == "applied"
-    assert got == list(range(180, 200))
-    assert gateway.offsets(group)[name, 0][1] == 0
-
-
-def test_a_batch_replaced_by_another_run_is_refused(jobs: Jobs, gateway: Gateway, name: str) -> None:
-    """The proxy replaces the first batch after the run has listed it."""
-    gateway.create_topic(name, cleanup_policy="compact")
-    produce(gateway, name, ("a", 1), ("b", 1), ("c", 1))
-    produce(gateway, name, ("a", 2), ("b", 2))
-    produce(gateway, name, ("end", 1))
-    body = {"base_offset": 0, "generation": 0, "remove": [{"first_offset": 0, "last_offset": 0}]}
-    times: list[str] = []
-
-    def rule(method: str, path: str, headers: dict[str, str]) -> Instead | None:
-        if path.endswith("/replace-batches") and not times:
-            times.append(path)
-            good(gateway.http.post(f"/v1/topics/{name}/partitions/0/replace-batches", json={"batches": [body]}))
-        return None
-
-    with Proxy(jobs.url).running() as proxy:
-        proxy.rule = rule
-        code, line = Jobs(jobs.spark, proxy.url).refused("compact", name)
-    assert (code, "INVALID_UPDATE_VERSION: the batch at 0 was replaced since it was listed" in line) == (1, True)
-    assert [offset for offset, _, _ in left(gateway, name)] == [1, 2, 3, 4, 5]
-    jobs.done("compact", name)
-    assert [offset for offset, _, _ in left(gateway, name)] == [2, 3, 4, 5]
-
-
 def test_a_log_without_removable_records_stays(jobs: Jobs, gateway: Gateway, name: str) -> None:
     """One partition has no record, the other one has one."""
     gateway.create_topic(name, 2, cleanup_policy="compact")

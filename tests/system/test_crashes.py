@@ -12,7 +12,7 @@ from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.system.load import Load
 
 VICTIMS = ("gateway", "group coordinator", "share coordinator", "PostgreSQL", "Redis")
-FEW_KILLS, MANY_KILLS = 3, 20
+FEW_KILLS, MANY_KILLS = 2, 20
 ENOUGH = 100
 """Records that are produced at least, however often the gateway is killed before it is up."""
 
