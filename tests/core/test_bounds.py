@@ -57,6 +57,11 @@ def test_waiting_records_are_delivered_whatever_waits() -> None:
     assert d.fetch("[7-19][20-29]", rl=True) == ""
 
 
+def test_an_unread_hole_is_filled_whatever_waits() -> None:
+    d = Driver([(5, 9, 0, 1)], partition_max_record_locks=5, partition_max_delayed_records=0)
+    assert d.fetch("[0-9]", rl=True) == "0-4×1"
+
+
 @pytest.mark.parametrize(("bound", "name"), [("max_runs", "runs"), ("max_span", "span")])
 def test_new_records_wait_when_the_window_has_too_many_runs_or_offsets(bound: str, name: str) -> None:
     d = fetched("[0-9]", **{bound: 3})
