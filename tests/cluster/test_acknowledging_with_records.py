@@ -281,31 +281,3 @@ def test_a_settlement_that_comes_back_changes_nothing(step: Step, clients: list[
     )
     assert step.unapplied() == 1
     step.check_the_repeat(clients[1])
-
-
-@pytest.mark.parametrize("round_", range(2))
-def test_a_gateway_is_killed_at_any_moment(step: Step, clients: list[httpx.Client], seed: int, round_: int) -> None:
-    """Also between the steps, and before the request has come."""
-    rng = random.Random(seed * 10 + round_)
-    gateways = step.cluster.gateways
-    victim = step.leader if rng.random() < 0.5 else gateways[0]
-    sending = threading.Thread(target=step.try_to_send, args=(clients[0],))
-    sending.start()
-    time.sleep(rng.random() * 0.03)
-    victim.kill()
-    sending.join()
-    step.client = clients[next(i for i, gateway in enumerate(gateways) if gateway is not victim)]
-    step.wait_until_replaced(victim)
-    step.wait_for_the_outcome()
-    step.check_the_repeat(step.client)
-
-
-@pytest.mark.soak
-def test_a_repeat_waits_for_the_transaction_of_a_dead_gateway(step: Step, clients: list[httpx.Client]) -> None:
-    """Nothing helps here but time: the first try has 30 s, and is let go then. The repeat happens."""
-    kill_at(step, clients, "settle", 0, step.cluster.gateways[0])
-    step.client = clients[1]
-    deadline = time.monotonic() + 30 + SOON_S
-    while step.send(clients[1]).status_code != 200:
-        assert time.monotonic() < deadline
-    step.check_the_repeat(clients[1])

@@ -2,14 +2,12 @@
 
 import json
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-import pytest
 
-from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
+from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
 from tests.http.calls import HANG_S, LONG_MS, Gateway, woken
 
@@ -36,24 +34,6 @@ def test_each_record_goes_to_one_of_the_clients_of_all_gateways(clients: list[ht
         assert {p["lag"] for topic in offsets["topics"] for p in topic["partitions"]} == {0}
 
 
-@pytest.mark.soak
-def test_acknowledgements_of_a_topic_that_was_made_again(clients: list[httpx.Client], name: str) -> None:
-    """The old ones are refused and the new ones applied, whichever gateway gets them and leads."""
-    old: list[dict] = []
-    for turn in range(4):
-        make_topic(clients[0], name, PARTITIONS)
-        for partition in range(PARTITIONS):
-            produce(clients[turn % 3], name, partition, 2)
-        answer = fetch(clients[turn % 3], name, topics=[name], max_wait_ms=0, member_id="m")
-        accepts = acknowledgements_of(answer, "accept")
-        if turn:
-            both = {"member_id": "m", "acknowledgements": [*old, *accepts]}
-            given = clients[(turn + 1) % 3].post(f"/v1/share-groups/{name}/acknowledge", json=both).json()["results"]
-            assert [result.get("kafka_code") for result in given] == [100] * PARTITIONS + [None] * PARTITIONS
-        old = accepts
-        assert clients[(turn + 2) % 3].delete(f"/v1/topics/{name}").status_code == 204
-
-
 def test_max_records_holds_over_all_leaders(clients: list[httpx.Client], name: str) -> None:
     make_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):
@@ -76,21 +56,6 @@ def test_a_poll_through_any_gateway_wakes_for_a_record_of_any_leader(
             produce(clients[(partition + 1) % 3], name, partition, 1)
             answer = poll.result(HANG_S)
         assert places(answer) == {(partition, 0)}
-
-
-def test_a_poll_of_one_partition_wakes_through_every_gateway(
-    cluster: GatewayCluster, clients: list[httpx.Client], name: str
-) -> None:
-    make_topic(clients[0], name, 1)
-    fetch(clients[0], name, topics=[name], max_wait_ms=0)
-    for turn, client in enumerate(clients):
-        with woken(*map(Gateway, clients)), ThreadPoolExecutor(1) as pool:
-            poll = pool.submit(fetch, client, name, topics=[name], max_wait_ms=LONG_MS, member_id="m")
-            cluster.wait_until_waiting()
-            produce(clients[(turn + 1) % 3], name, 0, 1)
-            answer = poll.result(HANG_S)
-        assert places(answer) == {(0, turn)}
-        acknowledge(clients[(turn + 2) % 3], name, answer)
 
 
 def test_a_client_that_hangs_up_at_one_gateway_holds_nothing_at_another(
@@ -129,23 +94,6 @@ def test_acknowledgements_with_the_next_fetch_reach_all_leaders(clients: list[ht
     assert places(more) == {(0, 5)}
 
 
-def test_another_member_is_refused_at_every_leader(clients: list[httpx.Client], name: str) -> None:
-    make_topic(clients[0], name, PARTITIONS)
-    for partition in range(PARTITIONS):
-        produce(clients[0], name, partition, 1)
-    answer = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=0)
-    body = {
-        "member_id": "other",
-        "acknowledgements": [
-            {name: value for name, value in batch.items() if name != "records"} | {"type": "accept"}
-            for batch in answer["batches"]
-        ],
-    }
-    response = clients[1].post(f"/v1/share-groups/{name}/acknowledge", json=body)
-    assert response.status_code == 409
-    assert {result["code"] for result in response.json()["results"]} == {"INVALID_RECORD_STATE"}
-
-
 def test_a_session_continues_through_any_gateway(clients: list[httpx.Client], name: str) -> None:
     make_topic(clients[0], name, PARTITIONS)
     fetch(clients[0], name, topics=[name], member_id="m", share_session_epoch=0, max_wait_ms=0)
@@ -171,43 +119,6 @@ def test_a_repeated_fetch_gets_the_same_records_through_another_gateway(clients:
     assert {batch["delivery_count"] for batch in again["batches"]} == {1}
 
 
-def test_in_flight_lists_all_leaders(clients: list[httpx.Client], name: str) -> None:
-    make_topic(clients[0], name, PARTITIONS)
-    for partition in range(PARTITIONS):
-        produce(clients[0], name, partition, 2)
-    fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=0)
-    for client in clients:
-        listed = client.get(f"/v1/share-groups/{name}/in-flight").json()["partitions"]
-        assert [entry["partition"] for entry in listed] == list(range(PARTITIONS))
-        assert {batch["member_id"] for entry in listed for batch in entry["batches"]} == {"m"}
-
-
-def test_many_polls_over_all_gateways_share_new_records(clients: list[httpx.Client], name: str) -> None:
-    make_topic(clients[0], name, PARTITIONS)
-    fetch(clients[0], name, topics=[name], max_wait_ms=0)
-    got: list[tuple[int, int]] = []
-    lock = threading.Lock()
-
-    def consume(index: int) -> None:
-        with httpx.Client(base_url=str(clients[index % 3].base_url), timeout=40) as client:
-            deadline = time.monotonic() + 60
-            while len(got) < 60 and time.monotonic() < deadline:
-                answer = fetch(client, name, topics=[name], max_records=1, max_wait_ms=500, member_id=f"m{index}")
-                if answer["batches"]:
-                    acknowledge(client, name, answer)
-                with lock:
-                    got.extend(places(answer))
-
-    with ThreadPoolExecutor(6) as pool:
-        consumers = [pool.submit(consume, index) for index in range(6)]
-        for index in range(60):
-            produce(clients[index % 3], name, index % PARTITIONS, 1)
-        for consumer in consumers:
-            consumer.result(60)
-    assert len(got) == len(set(got)) == 60
-    assert fetch(clients[0], name, topics=[name], max_wait_ms=0)["batches"] == []
-
-
 def test_a_client_that_hangs_up_at_once_uses_no_deliveries(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:
@@ -230,34 +141,6 @@ def test_a_client_that_hangs_up_at_once_uses_no_deliveries(
         assert len(places(answer)) >= 190, group  # the write of its release may still be in progress
         tried = [batch for batch in answer["batches"] if batch["delivery_count"] > 1]
         assert sum(batch["last_offset"] - batch["first_offset"] + 1 for batch in tried) <= 10, group
-
-
-def test_fewer_than_min_bytes_are_delivered_when_the_wait_ends(clients: list[httpx.Client], name: str) -> None:
-    """However many lead it; and until then nobody asks the leaders time and again."""
-    make_topic(clients[0], name, PARTITIONS)
-    for partition in range(PARTITIONS):
-        produce(clients[0], name, partition, 1)
-    before = attempts(clients)
-    started = time.monotonic()
-    answer = fetch(clients[0], name, topics=[name], min_bytes=1_000_000, max_wait_ms=2000)
-    assert time.monotonic() - started > 1.9
-    assert places(answer) == {(partition, 0) for partition in range(PARTITIONS)}
-    assert attempts(clients) - before < 120
-
-
-def test_a_fetch_of_no_records_does_not_wait(clients: list[httpx.Client], name: str) -> None:
-    make_topic(clients[0], name, PARTITIONS)
-    for partition in range(PARTITIONS):
-        produce(clients[0], name, partition, 1)
-    with woken(*map(Gateway, clients)):
-        assert fetch(clients[0], name, topics=[name], max_records=0, max_wait_ms=LONG_MS)["batches"] == []
-
-
-def attempts(clients: list[httpx.Client]) -> float:
-    """How often leaders were asked for records."""
-    counted = "sharequeue_topic_partitions_acquire_seconds_count "
-    lines = [line for client in clients for line in client.get("/metrics").text.splitlines()]
-    return sum(float(line.removeprefix(counted)) for line in lines if line.startswith(counted))
 
 
 def test_partitions_led_by_another_gateway_are_not_starved(

@@ -15,7 +15,7 @@ from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
 from tests.cluster.conftest import NewCluster
 from tests.cluster.gateways import GatewayCluster
-from tests.http.calls import HANG_S, LONG_MS, Gateway, wait_until, woken
+from tests.http.calls import HANG_S, LONG_MS, Gateway, woken
 
 PARTITIONS = 6
 
@@ -137,37 +137,6 @@ def test_records_held_at_a_gateway_that_left_can_be_settled_at_once(
     assert fetch(clients[0], name, topic_partitions=wanted, max_wait_ms=0)["batches"] == []
 
 
-@pytest.mark.soak
-def test_fetches_in_progress_leave_no_lock_at_a_leaving_gateway(
-    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
-) -> None:
-    """Their answers hold every record that they acquired: others would wait for the end of a lock that nobody knows
-    of."""
-    leaver, led = leaver_of(cluster, name, topic_id)
-    produce(clients[0], name, led[0], 300)
-    wanted = [{"topic": name, "partitions": led[:1]}]
-    got: list[tuple[int, int]] = []
-
-    def consume(member_id: str) -> None:
-        while True:
-            answer = fetch(
-                clients[0], name, topic_partitions=wanted, member_id=member_id, max_records=1, max_wait_ms=2000
-            )
-            if not answer["batches"]:
-                return
-            got.extend((batch["first_offset"], batch["delivery_count"]) for batch in answer["batches"])
-            acknowledge(clients[0], name, answer)
-
-    with ThreadPoolExecutor(4) as pool:
-        working = [pool.submit(consume, f"m{index}") for index in range(4)]
-        wait_until(lambda: len(got) >= 50)
-        leave(leaver)
-        assert_left(leaver)
-        for worker in working:
-            worker.result(60)
-    assert sorted(got) == [(offset, 1) for offset in range(300)]
-
-
 def test_acknowledgements_in_progress_are_answered_by_a_leaving_gateway(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
@@ -201,26 +170,3 @@ def test_acknowledgements_in_progress_are_answered_by_a_leaving_gateway(
         leave(leaver)
         assert_left(leaver)
         assert sum(worker.result(60) for worker in working) > 0
-
-
-@pytest.mark.parametrize("how", ["released", "expired"])
-def test_a_forwarded_poll_wakes_for_released_records(
-    cluster: GatewayCluster, clients: list[httpx.Client], name: str, how: str
-) -> None:
-    """A release through a third gateway, or a lock that ends, wakes a poll that waits at the leader."""
-    topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
-    _, (partition, *_) = leaver_of(cluster, name, topic_id)
-    produce(clients[0], name, partition, 1)
-    wanted = [{"topic": name, "partitions": [partition]}]
-    lock = {"lock_duration_ms": 3000} if how == "expired" else {}
-    held = fetch(clients[1], name, topic_partitions=wanted, member_id="m", max_wait_ms=LONG_MS, **lock)
-    assert places(held) == {(partition, 0)}
-    with woken(*map(Gateway, clients)), ThreadPoolExecutor(1) as pool:
-        poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, member_id="n", max_wait_ms=LONG_MS)
-        if how == "released":
-            cluster.wait_until_waiting()
-            acknowledge(clients[2], name, held, "release")
-        answer = poll.result(HANG_S)
-    assert places(answer) == {(partition, 0)}
-    assert answer["batches"][0]["delivery_count"] == 2
-    acknowledge(clients[1], name, answer)

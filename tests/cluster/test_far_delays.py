@@ -88,14 +88,6 @@ def delayed(stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], 
 
 
 @pytest.mark.soak
-def test_a_fetch_that_comes_before_the_end_of_the_delay_gets_the_records_on_time(
-    delayed: Delayed, clients: list[httpx.Client]
-) -> None:
-    delayed.sleep_until(2 * IDLE_MS)
-    delayed.comes_on_time(clients[1])
-
-
-@pytest.mark.soak
 def test_redis_brings_the_share_partition_back_before_the_delay_ends(
     delayed: Delayed, clients: list[httpx.Client]
 ) -> None:
@@ -112,16 +104,6 @@ def test_a_fetch_gets_the_records_on_time_without_redis(
     stack.redis.kill()
     delayed.sleep_until(IDLE_MS // 3)
     delayed.comes_on_time(clients[0])
-    stack.redis.start()
-
-
-@pytest.mark.soak
-def test_without_redis_a_share_partition_is_unloaded_too(
-    stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], name: str
-) -> None:
-    assert stack.redis is not None
-    stack.redis.kill()
-    Delayed(stack, cluster, clients[0], name).comes_on_time(clients[1])
     stack.redis.start()
 
 

@@ -10,7 +10,6 @@ from tests.cluster.calls import fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
 from tests.http.calls import LONG_MS, Gateway, woken
 
-"""`At once` on a busy machine; the fetches would wait for longer."""
 BATCHES = 9
 """The leader appends the last one too, so that it knows where the log ends."""
 

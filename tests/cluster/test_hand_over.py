@@ -1,13 +1,9 @@
 """Leadership moves: a gateway dies, leaves, comes back, or was only paused."""
 
-import contextlib
-import http.client
 import itertools
-import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -27,15 +23,6 @@ def victim_of(cluster: GatewayCluster, group: str, topic_id: str) -> ServiceProc
     """A gateway that leads something of a topic; never the first one, which the tests ask."""
     leaders = [cluster.leader_of(group, topic_id, partition) for partition in range(PARTITIONS)]
     return next(leader for leader in leaders if leader is not cluster.gateways[0])
-
-
-@contextlib.contextmanager
-def sent(gateway: ServiceProcess, path: str, body: object) -> Iterator[http.client.HTTPConnection]:
-    """A request that lies in a socket of the gateway, which may be paused."""
-    connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=60)
-    with contextlib.closing(connection):
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        yield connection
 
 
 def others(cluster: GatewayCluster, gone: ServiceProcess) -> list[ServiceProcess]:
@@ -81,18 +68,6 @@ def test_holders_settle_their_records_when_their_leader_is_gone(
     assert got == {(partition, 10) for partition in led}
 
 
-def test_a_dead_gateway_is_replaced_soon(
-    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
-) -> None:
-    victim = victim_of(cluster, name, topic_id)
-    (partition, *_) = led_by(cluster, name, topic_id, victim)
-    fetch(clients[0], name, topics=[name], max_records=1, max_wait_ms=0)
-    victim.kill()
-    wanted = [{"topic": name, "partitions": [partition]}]
-    answer = fetch(clients[0], name, topic_partitions=wanted, max_wait_ms=30_000)
-    assert places(answer)
-
-
 def test_locks_expire_after_their_leader_died_without_a_fetch(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:
@@ -117,21 +92,6 @@ def test_locks_expire_after_their_leader_died_without_a_fetch(
         assert time.monotonic() < deadline, str(of_victim)
         time.sleep(0.1)
     assert {batch["delivery_count"] for entry in of_victim for batch in entry["batches"]} == {1}
-
-
-def test_a_poll_survives_a_move_of_leadership(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
-    topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
-    fetch(clients[0], name, topics=[name], max_wait_ms=0)
-    victim = victim_of(cluster, name, topic_id)
-    (partition, *_) = led_by(cluster, name, topic_id, victim)
-    wanted = [{"topic": name, "partitions": [partition]}]
-    with ThreadPoolExecutor(1) as pool:
-        poll = pool.submit(fetch, clients[0], name, topic_partitions=wanted, max_wait_ms=30_000)
-        cluster.wait_until_waiting()
-        victim.kill()
-        cluster.wait_until_known(others(cluster, victim))
-        produce(clients[0], name, partition, 1)
-        assert places(poll.result(60)) == {(partition, 0)}
 
 
 @pytest.mark.parametrize("there", [1, 2], ids=["the one asked leads all", "another one leads all"])
@@ -224,39 +184,3 @@ def test_a_paused_gateway_delays_others_only_briefly(
     finally:
         os.kill(victim.process.pid, signal.SIGCONT)
     cluster.wait_until_known(cluster.gateways)
-
-
-def test_a_paused_gateway_can_do_nothing_when_it_wakes(
-    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
-) -> None:
-    """It may still believe that it leads, but it can neither deliver nor settle records."""
-    zombie = victim_of(cluster, name, topic_id)
-    of_zombie = clients[cluster.gateways.index(zombie)]
-    healthy = next(client for client in clients[1:] if client is not of_zombie)
-    led = led_by(cluster, name, topic_id, zombie)
-    wanted = [{"topic": name, "partitions": led}]
-    assert zombie.process is not None
-    before = fetch(of_zombie, name, topic_partitions=wanted, member_id="m", max_records=3, max_wait_ms=0)
-    os.kill(zombie.process.pid, signal.SIGSTOP)
-    try:
-        cluster.wait_until_known(others(cluster, zombie))
-        taken = fetch(clients[0], name, topic_partitions=wanted, member_id="n", max_wait_ms=10_000)
-        while len(places(taken)) < len(led) * 10 - 3:
-            more = fetch(clients[0], name, topic_partitions=wanted, member_id="n", max_wait_ms=1000)
-            taken["batches"] += more["batches"]
-        acknowledge(healthy, name, before)
-        body = {"topic_partitions": wanted, "member_id": "z", "max_wait_ms": 0}
-        stale = {"member_id": "n", "acknowledgements": acknowledgements_of(before, "release")}
-        with (
-            sent(zombie, f"/v1/share-groups/{name}/fetch", body) as stale_fetch,
-            sent(zombie, f"/v1/share-groups/{name}/acknowledge", stale) as stale_ack,
-        ):
-            os.kill(zombie.process.pid, signal.SIGCONT)
-            assert json.load(stale_fetch.getresponse()).get("batches", []) == []
-            answer = json.load(stale_ack.getresponse())
-    finally:
-        os.kill(zombie.process.pid, signal.SIGCONT)
-    assert {result["status"] for result in answer["results"]} <= {"failed", "ignored"}
-    acknowledge(clients[0], name, taken)
-    cluster.wait_until_known(cluster.gateways)
-    assert fetch(of_zombie, name, topic_partitions=wanted, max_wait_ms=0)["batches"] == []

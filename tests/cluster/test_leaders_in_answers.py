@@ -46,22 +46,6 @@ def test_a_fetch_names_other_leaders_of_its_records(
     raise AssertionError(f"only {sorted(seen)} came")
 
 
-def test_a_fetch_at_the_leader_names_no_other(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
-    topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
-    leaders = leaders_of(cluster, name, topic_id)
-    partition = next(partition for partition in leaders if leaders[partition][1] != cluster.gateways[0].url)
-    produce(clients[0], name, partition, 2)
-    wanted = {"topic_partitions": [{"topic": name, "partitions": [partition]}], "max_records": 1, "max_wait_ms": 5000}
-    passed_on = fetch(clients[0], name, **wanted)
-    assert named_leaders(passed_on, name) == {partition: leaders[partition]}
-    with httpx.Client(base_url=passed_on["leaders"][0]["url"], timeout=30) as leader:
-        direct = fetch(leader, name, **wanted)
-        assert places(direct) == {(partition, 1)}
-        assert "leaders" not in direct
-        acknowledge(leader, name, passed_on)
-        acknowledge(leader, name, direct)
-
-
 def test_a_heartbeat_names_the_leaders_of_assigned_partitions(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:

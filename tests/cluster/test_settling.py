@@ -8,7 +8,6 @@ each moment between the hold, the decision and its application can be met.
 import asyncio
 import contextlib
 import os
-import random
 import re
 import signal
 import threading
@@ -244,13 +243,15 @@ PATIENT_S = 10.0
 to hold records, to write a state (`state_write_deadline_ms`), and to sweep settlements."""
 
 
-def check_away(
-    stack: Stack, cluster: GatewayCluster, client: httpx.Client, log_url: str, name: str, away_s: float
+@pytest.mark.soak
+def test_the_share_coordinator_is_away(
+    stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], log_url: str, name: str
 ) -> None:
     """One commit is decided while no state can be written, another one is tried again and again.
 
     The locks of the decided one end in that time. They are pending, so nobody gets them.
     """
+    client, away_s = clients[0], PATIENT_S + 5
     decided = Held(cluster, client, log_url, f"{name}-decided", 600_000, lock_ms=10_000)
     decided.hold()
     tried = Held(cluster, client, log_url, f"{name}-tried", 600_000, lock_ms=600_000)
@@ -275,21 +276,6 @@ def check_away(
     tried.wait_until(lambda: tried.commit(client).status_code == 200)
     tried.wait_until_settled()
     assert (decided.taken(), tried.taken()) == (set(), set())
-
-
-@pytest.mark.soak
-def test_the_share_coordinator_is_away(
-    stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], log_url: str, name: str
-) -> None:
-    """For longer than anybody waits."""
-    check_away(stack, cluster, clients[0], log_url, name, PATIENT_S + 5)
-
-
-@pytest.mark.soak
-def test_the_share_coordinator_is_away_for_a_minute(
-    stack: Stack, cluster: GatewayCluster, clients: list[httpx.Client], log_url: str, name: str
-) -> None:
-    check_away(stack, cluster, clients[0], log_url, name, 60)
 
 
 @contextlib.contextmanager
@@ -328,28 +314,3 @@ def test_one_of_the_two_databases_is_started_again(held: Held, log_url: str, sta
     if answer.status_code != 200:
         held.wait_until(lambda: held.commit(held.client).status_code == 200)
     held.wait_until_settled()
-
-
-@pytest.mark.parametrize("round_", [0, *(pytest.param(more, marks=pytest.mark.soak) for more in range(1, 4))])
-def test_a_gateway_killed_at_any_moment_of_a_commit(
-    held: Held, clients: list[httpx.Client], seed: int, round_: int
-) -> None:
-    """Both or neither, whichever gateway dies: the one that commits, or the leader."""
-    rng = random.Random(seed * 10 + round_)
-    commits = held.cluster.gateways.index(held.leader) if rng.random() < 0.5 else 0
-    victim = held.cluster.gateways[commits] if rng.random() < 0.5 else held.leader
-    committing = threading.Thread(target=_try, args=(held, clients[commits]))
-    committing.start()
-    time.sleep(rng.random() * 0.03)
-    victim.kill()
-    committing.join()
-    survivor = clients[next(i for i, gateway in enumerate(held.cluster.gateways) if gateway is not victim)]
-    held.client = survivor
-    held.wait_until(lambda: held.commit(survivor).status_code == 200)
-    held.wait_until_settled()
-    assert held.taken() == set()
-
-
-def _try(held: Held, client: httpx.Client) -> None:
-    with contextlib.suppress(httpx.HTTPError):
-        held.commit(client)

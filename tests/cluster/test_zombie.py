@@ -83,23 +83,6 @@ def test_a_zombies_late_acknowledgement_changes_nothing(zombie: Zombie, clients:
     assert dead_letters(clients[0], name) == []
 
 
-def test_a_zombies_late_renewal_is_refused(zombie: Zombie, clients: list[httpx.Client], name: str) -> None:
-    """The zombie remembers live locks; at the new leader the records are finished.
-
-    The renewal is there before anybody asks it to let go. See also the renewal in test_epochs.
-    """
-    held = zombie.hold()
-    body = {"member_id": "m", "acknowledgements": acknowledgements_of(held, "renew")}
-    assert zombie.client.get("/livez").status_code == 200, "the connection is there before it is paused"
-    with ThreadPoolExecutor(1) as pool:
-        with zombie.paused():
-            stale = pool.submit(zombie.client.post, f"/v1/share-groups/{name}/acknowledge", json=body)
-            zombie.until_replaced()
-            acknowledge(clients[0], name, held, "accept")
-        results = stale.result(30).json()["results"]
-    assert {result["status"] for result in results} <= {"failed", "ignored"}
-
-
 def test_a_zombie_forwards_an_acknowledgement_to_the_new_leader(
     zombie: Zombie, clients: list[httpx.Client], name: str
 ) -> None:
