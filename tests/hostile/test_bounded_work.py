@@ -231,14 +231,6 @@ def test_a_topic_of_ten_thousand_partitions_can_be_named(client: httpx.Client, t
         assert len(response.json()["topics"][0]["partitions"]) == 10_000
 
 
-def test_repeated_names_cost_no_more_than_one(client: httpx.Client, service: Service, produce_cpu_s: float) -> None:
-    gateway = service("gateway")
-    body = {"topics": ["wide"] * 1000, "max_wait_ms": 0}
-    used = cpu_seconds(gateway.pid)
-    assert client.post(FETCH, json=body).status_code == 200
-    assert cpu_seconds(gateway.pid) - used < MOST * produce_cpu_s
-
-
 def test_errors_of_partitions_that_do_not_exist_are_bounded(client: httpx.Client, topics: None) -> None:
     unknown = list(range(1, 20_001))
     body = {"topic_partitions": [{"topic": "small", "partitions": [*unknown[:-1], 0]}], "max_wait_ms": 0}
@@ -275,31 +267,6 @@ def test_results_of_acknowledgements_are_short_and_in_order(
     assert [result["kafka_code"] for result in results] == [3] * 7 + [42] + [3] * 992
     assert len(response.content) < 4 * len(response.request.content) + 64 * 1024
     assert cpu_seconds(gateway.pid) - used < MOST * produce_cpu_s
-
-
-def test_a_request_of_ten_mebibytes_within_the_limits_is_accepted(
-    client: httpx.Client, service: Service, topics: None
-) -> None:
-    gateway = service("gateway")
-    value = b'{"value":"%b","headers":{"a":"b"}}' % (b"v" * 1000)
-    body = b'{"records":[' + b",".join([value] * 9_900) + b"]}"
-    post(client, "/v1/topics/small/records", body)  # the first one also fills the cache of records
-    reset_peak(gateway.pid)
-    before = resident_bytes(gateway.pid)
-    response = post(client, "/v1/topics/small/records", body)
-    assert response.status_code == 200, response.text
-    assert len(response.json()["records"]) == 9_900
-    assert peak_resident_bytes(gateway.pid) - before < 6 * len(body)
-    read = client.get("/v1/topics/small/partitions/0/records", params={"max_records": 1}).json()["records"]
-    assert read[0]["headers"] == {"a": "b"}
-
-
-def test_headers_above_the_limit_are_refused_and_create_no_topic(client: httpx.Client) -> None:
-    for headers in ({"a": 1}, None, []):
-        response = client.post("/v1/topics/never-made/records", json={"records": [{"value": 1, "headers": headers}]})
-        assert response.status_code == 422
-        assert response.json()["errors"][0]["pointer"].startswith("/records/0/headers")
-    assert client.get("/v1/topics/never-made").status_code == 404
 
 
 def test_a_problem_quotes_little_of_the_request(client: httpx.Client) -> None:

@@ -33,25 +33,6 @@ def port(stack: Stack) -> int:
     return int(stack.url.rpartition(":")[2])
 
 
-@pytest.mark.soak
-def test_bodies_on_their_way_are_bounded(stack: Stack, port: int, own_gateway: Gateway) -> None:
-    """Each body lacks its last byte. None is refused for its size, only for those of the others."""
-    pid = stack.service("gateway").pid
-    body = MIB - 1024
-    reset_peak(pid)
-    before = resident_bytes(pid)
-    lines = [Raw(port) for _ in range(TIMES)]
-    with contextlib.ExitStack() as closing:
-        for line in lines:
-            closing.enter_context(line)
-            line.send_until_refused([head("POST /v1/topics/t/records/raw", f"Content-Length: {body + 1}"), b"a" * body])
-        for _ in range(100):  # the gateway reads from each connection before it answers
-            good(own_gateway.http.get("/livez"))
-        grown = peak_resident_bytes(pid) - before
-        assert grown < 4 * RECEIVING + AROUND
-        assert lines[0].answer().status == 429
-
-
 def test_answers_that_nobody_takes_are_bounded(stack: Stack, port: int, own_gateway: Gateway, name: str) -> None:
     """Each client asks for the record and reads nothing of the answer."""
     pid = stack.service("gateway").pid

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import json
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +28,6 @@ BYTES_OF_ONE = 30_000
 """What a connection with a request may take."""
 PRODUCED = 16 * MIB
 AROUND = 32 * MIB
-WIDE = 1000
 LARGE = 10_000
 CLIENTS = 30
 
@@ -172,16 +170,6 @@ def test_a_crowd_ends_transactions(
     assert turned_away <= most, found
 
 
-def test_commits_and_aborts_of_one_transaction_tell_one_outcome(port: int, own_gateway: Gateway, name: str) -> None:
-    own_gateway.create_topic(name)
-    transaction = begin(own_gateway.http, name)
-    found = told(all_at_once(port, [end(transaction, call) for _ in range(CROWD // 2) for call in ("abort", "commit")]))
-    states = {state for (status, state), _ in found.items() if status != 429}
-    assert len(states) == 1, found
-    assert good(own_gateway.http.get(f"/v1/transactions/{transaction}"))["state"] in states
-    assert {status for status, _ in found} <= {200, 409, 429}
-
-
 @pytest.mark.soak
 def test_ends_that_wait_are_bounded(stack: Stack, port: int, own_gateway: Gateway, database: str, name: str) -> None:
     """PostgreSQL holds up as many ends as there may be at a time; the rest wait, and those above the bound do not."""
@@ -258,33 +246,6 @@ def test_large_commits_that_wait_are_bounded(stack: Stack, port: int, own_gatewa
     assert any("max_produce_bytes" not in problem["detail"] for problem in problems), "one was tried"
 
 
-@pytest.mark.soak
-def test_large_acknowledgements_with_records_are_bounded(
-    stack: Stack, port: int, own_gateway: Gateway, name: str
-) -> None:
-    """They wait for the paused share coordinator as the commits above, each with 9 MiB to produce."""
-    own_gateway.create_topic(name)
-    own_gateway.create_topic(f"{name}-out", max_message_bytes=10 * MIB)
-    own_gateway.configure(name, share_record_lock_duration_ms=600_000)
-    own_gateway.produce(name, *range(CLIENTS))
-    assert own_gateway.acquire(name, name, max_records=CLIENTS) == [f"0-{CLIENTS - 1}×1"]
-    records = [{"value": "x" * 9000}] * 1000
-
-    def request(offset: int) -> bytes:
-        settled = [acknowledge_range(name, offset, offset, "accept", delivery_count=1)]
-        produce = [{"topic": f"{name}-out", "records": records}]
-        body = json.dumps({"member_id": "m1", "acknowledgements": settled, "produce": produce}).encode()
-        line = f"POST /v1/share-groups/{name}/acknowledge"
-        return head(line, "Content-Type: application/json", f"Content-Length: {len(body)}") + body
-
-    with paused(stack, "share coordinator"), ThreadPoolExecutor(CLIENTS) as pool:
-        answers = list(pool.map(lambda offset: _send(port, request(offset)), range(CLIENTS)))
-    problems = [json.loads(answer.body) for answer in answers if answer is not None]
-    assert all(problem["retriable"] for problem in problems), problems
-    assert any("max_produce_bytes" in problem["detail"] for problem in problems)
-    assert any("max_produce_bytes" not in problem["detail"] for problem in problems), "one was tried"
-
-
 def test_a_commit_that_names_a_record_again_and_again(own_gateway: Gateway, name: str) -> None:
     own_gateway.create_topic(name)
     own_gateway.produce(name, 1)
@@ -305,26 +266,3 @@ def _send(port: int, request: bytes) -> Answered | None:
         line.send_until_refused([request])
         return line.answer("POST")
     return None
-
-
-@pytest.mark.soak
-def test_many_clients_commit_a_thousand_partitions(stack: Stack, own_gateway: Gateway, name: str) -> None:
-    """One after another; each hears that it is committed, at the latest from a repeat."""
-    own_gateway.create_topic(name, partitions=WIDE)
-    records = {"records": [{"value": 1, "partition": partition} for partition in range(WIDE)]}
-
-    def commit(_: int) -> str:
-        with httpx.Client(base_url=stack.url, timeout=60) as client:
-            transaction = good(client.post("/v1/transactions", json={}), 201)["transaction_id"]
-            headers = {"Transaction-Id": transaction}
-            good(client.post(f"/v1/topics/{name}/records", json=records, headers=headers))
-            until = time.monotonic() + 60
-            answer = client.post(f"/v1/transactions/{transaction}/commit", json={})
-            while answer.status_code != 200:
-                assert answer.json()["retriable"], answer.text
-                assert time.monotonic() < until
-                answer = client.post(f"/v1/transactions/{transaction}/commit", json={})
-            return str(answer.json()["state"])
-
-    with others_go_on(stack, f"{name}-other"), ThreadPoolExecutor(6) as pool:
-        assert set(pool.map(commit, range(6))) == {"committed"}

@@ -62,12 +62,6 @@ def test_a_request_that_offers_an_upgrade_keeps_its_body(
     assert server.received == [body, b"next"]
 
 
-def test_pipelined_requests_that_offer_upgrades_are_all_served(raw: Raw, server: EdgeServer) -> None:
-    offer = OFFERS["websocket"]
-    raw.send(b"".join(head("POST /echo", *offer, "Content-Length: 1") + b"%d" % number for number in range(9)))
-    assert [raw.answer().body for _ in range(9)] == [b"%d" % number for number in range(9)]
-
-
 def test_trailers_are_not_headers(raw: Raw) -> None:
     raw.send(
         head("POST /headers", "Transfer-Encoding: chunked", "Trailer: Idempotency-Key"),
@@ -130,13 +124,6 @@ def test_the_host_of_an_absolute_target_replaces_the_header(raw: Raw) -> None:
     assert b"host=other.example:1234" in raw.answer().body
     raw.send(head("GET https://other.example"))
     assert raw.answer().status == 404
-
-
-def test_a_client_that_shuts_down_its_sending_side_gets_its_answer(raw: Raw, server: EdgeServer) -> None:
-    raw.send(head("POST /echo", "Content-Length: 4") + b"half")
-    raw.socket.shutdown(socket.SHUT_WR)
-    answer = raw.answer()
-    assert (answer.status, answer.body, raw.rest()) == (200, b"half", b"")
 
 
 def test_a_client_that_shuts_down_its_sending_side_counts_as_gone(raw: Raw, server: EdgeServer) -> None:

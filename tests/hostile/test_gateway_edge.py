@@ -1,6 +1,5 @@
-"""The edge of a real gateway: its memory, its files, curl, and the methods that each path allows."""
+"""The edge of a real gateway: its files, curl, and the methods that each path allows."""
 
-import itertools
 import json
 import subprocess
 from pathlib import Path
@@ -11,27 +10,8 @@ import pytest
 
 from sharequeue.protocol import apis
 from sharequeue.stack.stack import Stack
-from tests.hostile.raw import Raw, head
+from tests.hostile.raw import Raw
 from tests.http.calls import Gateway, problem, wait_until
-
-MIB = 1 << 20
-
-
-@pytest.mark.soak
-def test_heads_that_never_end_cost_no_memory(gateway: Gateway, shared_stack: Stack) -> None:
-    """Ten of them, each 100 times as long as allowed."""
-    process = psutil.Process(shared_stack.service("gateway").pid)
-    before = process.memory_info().rss
-    lines = [Raw(gateway.port) for _ in range(10)]
-    for line in lines:
-        line.send_until_refused(
-            itertools.chain([head("GET /livez")[:-2] + b"A: "], itertools.repeat(b"a" * 16384, 400))
-        )
-    assert process.memory_info().rss - before < 16 * MIB
-    for line in lines:
-        assert line.answer().status == 431
-        line.__exit__()
-    assert gateway.metrics()['sharequeue_http_refused_total{status="431"}'] >= 10
 
 
 def test_a_gateway_that_runs_out_of_files_logs_it_and_keeps_running(

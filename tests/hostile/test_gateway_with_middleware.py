@@ -52,24 +52,6 @@ def test_middleware_that_refuses_refuses_every_call(gateway: httpx.Client) -> No
 
 
 @pytest.mark.parametrize("gateway", ["pass"], indirect=True)
-def test_records_are_produced_fetched_and_acknowledged_behind_middleware(gateway: httpx.Client, name: str) -> None:
-    def post(path: str, body: dict) -> dict:
-        response = gateway.post(path, json=body)
-        assert (response.status_code, response.headers["seen"]) == (200, path), response.text
-        answered: dict = response.json()
-        return answered
-
-    wait_until(lambda: gateway.get("/readyz").status_code == 200)
-    post(f"/v1/topics/{name}/records", {"records": [{"value": number} for number in range(3)]})
-    fetch = {"topics": [name], "member_id": "m", "max_wait_ms": 10_000}
-    batches = post(f"/v1/share-groups/{name}/fetch", fetch)["batches"]
-    assert [record["value"] for batch in batches for record in batch.pop("records")] == [0, 1, 2]
-    accepted = {"member_id": "m", "acknowledgements": [{**batch, "type": "accept"} for batch in batches]}
-    assert post(f"/v1/share-groups/{name}/acknowledge", accepted)["failed_count"] == 0
-    assert post(f"/v1/share-groups/{name}/fetch", {**fetch, "max_wait_ms": 100})["batches"] == []
-
-
-@pytest.mark.parametrize("gateway", ["pass"], indirect=True)
 def test_st_023_a_stream_works_behind_middleware(gateway: httpx.Client, name: str) -> None:
     """Its records, and the end of its connection, which the gateway must notice."""
     wait_until(lambda: gateway.get("/readyz").status_code == 200)

@@ -179,16 +179,6 @@ def test_a_client_that_leaves_is_noticed_behind_middleware(several: bool) -> Non
         assert server.gone.wait(60)
 
 
-def test_a_passing_dependency_changes_no_answer(expected: dict[str, bytes]) -> None:
-    def prepare(app: App) -> None:
-        add_rows(app)
-        app.router.dependencies.append(Depends(read_body))
-
-    with edge_server(prepare=prepare) as server:
-        assert server.edge.paths is None
-        assert {api.operation_id: ask(server, api).body for api in BODIES} == expected
-
-
 def test_middleware_comes_too_late_once_the_application_is_served() -> None:
     app = create_app("edge", "for tests")
     assert app.straight is app.paths

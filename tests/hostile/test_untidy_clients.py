@@ -5,7 +5,6 @@ import itertools
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -96,14 +95,6 @@ def test_a_client_that_leaves_while_reading_is_paused_is_noticed(
     wait_until(lambda: is_empty(server))
 
 
-def test_requests_that_wait_in_the_socket_before_a_half_close_are_answered(server: EdgeServer) -> None:
-    """The client is seen to have left before its last requests are read."""
-    with Raw(server.port) as raw:
-        raw.send(head("GET /wait"), post(b"a" * 200_000) + post(b"last"))
-        raw.socket.shutdown(socket.SHUT_WR)
-        assert [len(raw.answer().body) for _ in range(3)] == [0, 200_000, 4]
-
-
 def test_every_request_before_a_half_close_is_answered(server: EdgeServer) -> None:
     with Raw(server.port) as raw:
         raw.send(b"".join(post(b"%d" % number, "/slow") for number in range(4)))
@@ -173,42 +164,6 @@ def test_unfinished_bodies_are_bounded_over_all_connections() -> None:
         for line in lines:
             line.__exit__()
         wait_until(lambda: is_empty(server))
-
-
-def test_a_single_body_may_exceed_the_limit_of_all_bodies() -> None:
-    with edge_server(HttpLimits(max_receiving_bytes=1 << 20)) as server, Raw(server.port) as raw:
-        raw.send(head("POST /echo", f"Content-Length: {1 << 20}"), b"x" * (1 << 19), b"x" * (1 << 19))
-        assert len(raw.answer().body) == 1 << 20
-
-
-def test_a_connection_with_a_partial_head_makes_room() -> None:
-    with edge_server(connections=5) as server:
-        lines = [Raw(server.port) for _ in range(5)]
-        for line in lines:
-            line.send(b"G")
-        wait_until(lambda: not server.edge.idle)
-        with Raw(server.port) as raw:
-            raw.send(post(b"x"))
-            assert raw.answer().body == b"x"
-        for line in lines:
-            line.__exit__()
-
-
-def test_a_slow_body_is_refused_through_asgi(strict: EdgeServer) -> None:
-    with Raw(strict.port) as raw:
-        raw.socket.settimeout(0.05)
-        raw.send(head("POST /asgi", "Content-Length: 1000"))
-        began = time.monotonic()
-        while time.monotonic() - began < 60:
-            try:
-                raw.send(b"x")
-                if raw.socket.recv(1000)[:1] in (b"", b"H"):
-                    return
-            except TimeoutError:
-                continue
-            except OSError:
-                return
-        raise AssertionError("the body goes on")
 
 
 def test_a_streamed_answer_without_content_has_no_framing(server: EdgeServer) -> None:
