@@ -74,15 +74,6 @@ class RecordLogSuite(TrimmingSuite):
             assert [b.last_offset for b in result.batches] == [3]
             assert result.log_end_offset == 4
 
-    async def test_partitions_are_separate(self, record_log: PostgresRecordLogs) -> None:
-        topic, other = new_topic(), new_topic()
-        async with record_log.open() as log:
-            for number, (topic_id, partition) in enumerate([(topic, 0), (topic, 1), (other, 0), (topic, 0)]):
-                await append(log, topic_id, [number], partition)
-            assert await read_all(log, topic, 0) == [0, 3]
-            assert await read_all(log, topic, 1) == [1]
-            assert await read_all(log, other, 0) == [2]
-
     async def test_reading_stops_at_a_limit(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:
@@ -148,15 +139,6 @@ class RecordLogSuite(TrimmingSuite):
                 assert other.read_cached(*place, end, 1, 1) == ReadResult((), 0, end, end)
 
     # Many writers
-
-    async def test_concurrent_appends_are_dense_and_stored_once(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log:
-            bases = await asyncio.gather(*(append(log, topic, [[number, 0], [number, 1]]) for number in range(300)))
-            assert sorted(bases) == list(range(0, 600, 2))
-            values = await read_all(log, topic)
-            for number, base in enumerate(bases):
-                assert values[base : base + 2] == [[number, 0], [number, 1]]
 
     async def test_two_gateways_write_the_same_partitions_without_holes_or_overlaps(
         self, record_log: PostgresRecordLogs

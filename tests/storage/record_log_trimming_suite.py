@@ -107,28 +107,6 @@ class TrimmingSuite:
             await log.apply_retention(topic, range(1), RetentionRule(-1, -1), NOW_MS)
             assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
 
-    @pytest.mark.parametrize("limit", [0, 500])
-    async def test_retention_by_bytes_keeps_the_newest_batch(self, record_log: PostgresRecordLogs, limit: int) -> None:
-        """As Kafka keeps the newest segment: a limit below one batch does not empty the partition."""
-        topic = new_topic()
-        async with record_log.open() as log:
-            for number in range(3):
-                await append(log, topic, ["x" * 1000, number])
-            await log.apply_retention(topic, range(1), RetentionRule(-1, limit), NOW_MS)
-            assert await read_all(log, topic) == ["x" * 1000, 2]
-            await log.delete_records(topic, {0: -1})
-            await log.apply_retention(topic, range(1), RetentionRule(-1, limit), NOW_MS)
-            assert (await log.offsets(topic, [0]))[0] == Offsets(6, 6, 6)
-
-    async def test_retention_applies_to_each_partition(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
-        async with record_log.open() as log:
-            await log.appender.append([batch_of(topic, "a", 0, [NOW_MS - 5000])])
-            await log.appender.append([batch_of(topic, "b", 1, [NOW_MS])])
-            await log.apply_retention(topic, range(3), RetentionRule(1000, -1), NOW_MS)
-            offsets = await log.offsets(topic, [0, 1, 2])
-            assert [offsets[partition].log_start_offset for partition in range(3)] == [1, 0, 0]
-
     async def test_a_deleted_topic_takes_no_appends_and_has_no_records(self, record_log: PostgresRecordLogs) -> None:
         topic = new_topic()
         async with record_log.open() as log, record_log.open() as other:

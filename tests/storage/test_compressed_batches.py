@@ -96,15 +96,13 @@ WAYS = {
     "many in one commit": in_one_commit(store.FEW + 7),
     "while settling": while_settling,
 }
-TRANSACTIONAL = [way for way in WAYS if way != "while settling"]
 
 
 @pytest.mark.parametrize(
     ("way", "transactional", "copied"),
     [
         *((way, False, False) for way in WAYS),
-        *((way, True, False) for way in TRANSACTIONAL),
-        ("with a key", False, True),
+        ("one by one", True, False),
         ("with a key", True, True),
         ("while settling", False, True),
     ],

@@ -22,10 +22,6 @@ async def delete(coordinator: GroupCoordinator, topic_id: str) -> None:
     await coordinator.group_admin.delete("g", force=True)
 
 
-async def forget(coordinator: GroupCoordinator, topic_id: str) -> None:
-    await coordinator.group_admin.delete_offsets("g", coordinator.metadata.topic("t"), force=True)
-
-
 async def reset(coordinator: GroupCoordinator, topic_id: str) -> None:
     offsets = [TopicStartOffsets(topic_id=topic_id, partitions=[StartOffset(partition=0, start_offset=0)])]
     await coordinator.group_admin.alter_offsets("g", AlterShareGroupOffsetsRequest(topics=offsets, force=True))
@@ -35,7 +31,7 @@ def joining(member_id: str) -> Heartbeat:
     return Heartbeat(member_id, 0, None, frozenset({"t"}), "", "")
 
 
-@pytest.mark.parametrize("changing", [delete, forget, reset])
+@pytest.mark.parametrize("changing", [delete, reset])
 async def test_nobody_joins_a_group_during_its_reset(
     database_url: str, monkeypatch: pytest.MonkeyPatch, changing: Change
 ) -> None:

@@ -1,10 +1,7 @@
 """The last stable offset of a partition: the first offset of its oldest open transaction, from one snapshot."""
 
-import asyncio
-import json
 from typing import Any
 
-import pytest
 from sharequeue_gateway.record_log import store
 
 from tests.storage import transactions_by_hand as by_hand
@@ -68,43 +65,3 @@ async def test_batches_say_of_which_transaction_they_are(database_url: str) -> N
             (4, None, False),
         ]
         assert [batch.aborted for batch in batches] == [None] * 4
-
-
-@pytest.mark.parametrize("open_ones", [0, 1], ids=["nothing open", "one open"])
-@pytest.mark.parametrize("vacuumed", [False, True], ids=["new tables", "vacuumed tables"])
-async def test_many_ended_transactions_cost_the_bounds_little(
-    database_url: str, vacuumed: bool, open_ones: int
-) -> None:
-    """The plan is made while the tables are empty; then rows of 20,000 ended transactions wait for a vacuum."""
-    topic = new_topic()
-    places = [(topic, partition) for partition in range(50)]
-    async with session(database_url) as connection:
-        await connection.execute("ALTER TABLE log.transactions SET (autovacuum_enabled = false)")
-        await connection.execute("ALTER TABLE log.transaction_partitions SET (autovacuum_enabled = false)")
-        if vacuumed:
-            await connection.execute("VACUUM (ANALYZE) log.transactions, log.transaction_partitions")
-        await store.make_partitions(connection, places)
-        sent: list[str] = []
-        with connection.query_logger(lambda query: sent.append(query.query)):
-            await store.bounds(connection, places)
-            await asyncio.sleep(0)
-        await connection.execute("SET plan_cache_mode = force_generic_plan")
-        await connection.execute(f"PREPARE bounds (uuid[], int[]) AS {sent[0]}")
-        ask = f"EXECUTE bounds (array_fill('{topic}'::uuid, ARRAY[50]), ARRAY{list(range(50))})"
-        for _ in range(20):
-            await connection.execute(
-                f"""BEGIN;
-                    INSERT INTO log.transactions (transaction_id, timeout_ms, deadline)
-                    SELECT n::text, 1, now() FROM generate_series(1, 1000) n;
-                    INSERT INTO log.transaction_partitions
-                    SELECT n::text, '{topic}', p, 0 FROM generate_series(1, 1000) n, generate_series(0, 4) p;
-                    COMMIT;
-                    DELETE FROM log.transaction_partitions;
-                    DELETE FROM log.transactions"""
-            )
-            await connection.fetch(ask)
-        for _ in range(open_ones):
-            await by_hand.append(connection, places[7], "abc", await by_hand.begin(connection))
-        await connection.fetch(ask)
-        plan = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {ask}"))[0]["Plan"]
-        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 600, json.dumps(plan, indent=1)

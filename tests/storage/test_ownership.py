@@ -152,13 +152,6 @@ async def test_a_shard_of_another_owner_is_refused_with_its_address(database_url
             b.ownership.epoch(shard)
 
 
-async def test_a_dead_owners_shards_are_taken_after_its_lease(database_url: str) -> None:
-    async with owner(database_url, "a", SHORT_MS) as a, owner(database_url, "b", SHORT_MS) as b:
-        await until(lambda: divided(a, b))
-        await a.pause()
-        await until(lambda: b.owned() == set(SHARDS))
-
-
 async def test_a_paused_owner_may_write_nothing_and_serves_nothing(database_url: str) -> None:
     async with owner(database_url, "a", SHORT_MS) as a, owner(database_url, "b", SHORT_MS) as b:
         await until(lambda: divided(a, b))
@@ -224,13 +217,6 @@ async def test_a_process_of_the_same_name_elsewhere_is_refused_while_the_first_o
         await first.ownership.stop()
         async with owner(database_url, "a", LONG_MS, at="http://elsewhere") as next_one:
             assert next_one.owned() == set(SHARDS), "after a clean stop it waits for nothing"
-
-
-async def test_a_process_of_the_same_name_elsewhere_takes_over_from_a_dead_one(database_url: str) -> None:
-    async with owner(database_url, "a", SHORT_MS) as first:
-        await first.pause()
-        async with owner(database_url, "a", SHORT_MS, at="http://elsewhere") as second:
-            assert second.owned() == set(SHARDS)
 
 
 async def test_another_stack_is_refused_while_the_first_one_lives(database_url: str) -> None:

@@ -57,16 +57,6 @@ async def test_waiting_appends_share_a_commit(module_database: str) -> None:
         assert len(await rows_of(admin, topic)) == 201
 
 
-async def test_one_of_many_first_appends_reads_the_log_end_for_all(module_database: str) -> None:
-    """As after a start: else each would take the partition's lock and a commit of its own."""
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        bases = await asyncio.gather(*(append(log, topic, [number]) for number in range(200)))
-        assert sorted(bases) == list(range(200))
-        commits = "SELECT count(DISTINCT xmin::text) FROM log.record_batches WHERE topic_id = $1"
-        assert await admin.fetchval(commits, topic) < 10
-
-
 async def test_appends_behind_refused_ones_share_a_commit_of_the_fast_path(module_database: str) -> None:
     """Else each of them is refused as well and takes the slow path, and so do the appends that follow it,
     without end."""
@@ -83,20 +73,6 @@ async def test_appends_behind_refused_ones_share_a_commit_of_the_fast_path(modul
         assert await asyncio.gather(*later) == list(range(4, 41))
         assert (await read_all(log, topic, offset=4)) == list(range(3, 40))
         assert await commits_of(admin, topic) == [1, 1, 1, 1, 37]
-
-
-async def test_appends_wait_for_the_first_one_though_a_fetch_reads_the_log_end_before(module_database: str) -> None:
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        await admin.execute("SELECT pg_advisory_lock($1)", store.lock_key(topic, 0))
-        first = asyncio.create_task(append(log, topic, ["first"]))
-        await waiting_for_a_lock(admin, "sharequeue-gateway-log")
-        await log.read(topic, 0, 0, 1 << 20, 100)
-        later = [asyncio.create_task(append(log, topic, [number])) for number in range(20)]
-        await append(log, new_topic(), ["a commit of the fast path"])
-        await admin.execute("SELECT pg_advisory_unlock($1)", store.lock_key(topic, 0))
-        assert await asyncio.gather(first, *later) == list(range(21))
-        assert await commits_of(admin, topic) == [1, 20]
 
 
 async def test_a_refused_writer_does_not_delay_the_others_of_its_commit(module_database: str) -> None:
@@ -213,15 +189,6 @@ def count_queries(log: PostgresRecordLog, counted: Callable[..., object]) -> lis
     return sizes
 
 
-async def test_the_ends_of_many_topics_are_learned_with_one_query(module_database: str) -> None:
-    places = [(new_topic(), partition) for _ in range(20) for partition in range(2)]
-    async with PostgresRecordLogs(module_database).open() as log:
-        asked = count_queries(log, store.bounds)
-        await log.learn_ends(places)
-        await log.learn_ends(places)
-        assert asked == [40]
-
-
 async def test_records_of_many_partitions_are_deleted_a_bounded_number_at_a_time(module_database: str) -> None:
     """A transaction for each would take minutes, and one for all would lock more than PostgreSQL has room for."""
     topic = new_topic()
@@ -276,15 +243,6 @@ async def test_batches_with_gaps_are_read_with_their_gaps(module_database: str) 
 # Idempotency keys
 
 
-async def test_a_key_can_be_used_as_soon_as_the_log_is_open(database_url: str) -> None:
-    topic = new_topic()
-    async with PostgresRecordLogs(database_url).open() as first, PostgresRecordLogs(database_url).open() as second:
-        results = await asyncio.gather(
-            *(log.appender.append([batch_of(topic, "a")], key_of(topic, "k", b"1")) for log in (first, second))
-        )
-        assert [result.answer for result in results] == [b"[0]", b"[0]"]
-
-
 async def test_many_gateways_start_at_once(database_url: str) -> None:
     databases = await asyncio.gather(*(LogDatabase.open(database_url) for _ in range(4)))
     for database in databases:
@@ -307,8 +265,7 @@ def wrong_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_ahead
 
 
-@pytest.mark.parametrize("lasting", [False, True])
-@pytest.mark.parametrize("hours", [-240, 28])
+@pytest.mark.parametrize(("hours", "lasting"), [(-240, False), (28, True)])
 async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
     database_url: str, wrong_clock: Callable[[int], None], hours: int, lasting: bool
 ) -> None:
@@ -469,15 +426,6 @@ async def test_a_later_leaders_dead_letter_fences_earlier_leaders(module_databas
         others = [dead_letter(source, 0, group_id="h")]
         assert await log.dead_letters.append(target, 0, others, leader_epoch=3) == 1, "its writers are others"
         assert await log.dead_letters.append(target, 0, rows, leader_epoch=9) == 2, "nobody kept their keys"
-
-
-async def test_a_later_leaders_parked_dead_letter_fences_earlier_leaders(module_database: str) -> None:
-    source, target = new_topic(), new_topic()
-    rows = [dead_letter(source, 0)]
-    async with PostgresRecordLogs(module_database).open() as log:
-        await log.dead_letters.park(rows, 9)
-        with pytest.raises(NotLeaderOrFollower):
-            await log.dead_letters.append(target, 0, rows, leader_epoch=8)
 
 
 async def test_a_concurrent_earlier_leader_writes_first_or_not_at_all(module_database: str) -> None:

@@ -74,20 +74,6 @@ async def rows(connection: Any, topic_id: str) -> dict[str, tuple[int, int]]:
 # Begin
 
 
-async def test_rd_101_a_chosen_start_is_not_below_the_log_start_of_its_transaction(module_database: str) -> None:
-    """The log start moves while the beginning waits for the partition's lock."""
-    topic = new_topic()
-    async with opened(module_database) as (log, readers, connection):
-        await append(log, topic, range(10))
-        async with partition_locked(connection, topic):
-            begun = asyncio.create_task(begin(readers, [beginning(topic, 0, chosen=True)]))
-            await until_waiting(connection)
-            await store.make_partitions(connection, [(topic, 0)])
-            await store.raise_log_starts(connection, topic, [(0, 6, 10)])
-        assert await begun == {key(topic): Begun(6, 6, 10)}
-        assert await rows(connection, topic) == {"g": (1, 6)}
-
-
 async def test_rd_102_a_stored_start_is_the_floor_even_below_the_log_start(module_database: str) -> None:
     topic = new_topic()
     async with opened(module_database) as (log, readers, _):
@@ -107,17 +93,6 @@ async def test_rd_103_nothing_is_begun_before_the_row_is_durable(module_database
             assert await rows(connection, topic) == {}
         await begun
         assert await rows(connection, topic) == {"g": (1, 0)}
-
-
-async def test_rd_104_two_leaders_of_one_life_keep_the_lower_floor(module_database: str) -> None:
-    """A paused leader that chose `latest` cannot lift the floor of one that chose `earliest`, in either order."""
-    for starts in (8, 0), (0, 8):
-        topic = new_topic()
-        async with opened(module_database) as (log, readers, connection):
-            await append(log, topic, range(10))
-            for start in starts:
-                await begin(readers, [beginning(topic, start, chosen=True)])
-            assert await rows(connection, topic) == {"g": (1, 0)}
 
 
 async def test_rd_105_a_later_life_takes_the_row_and_an_earlier_one_leaves_it(module_database: str) -> None:
@@ -173,21 +148,6 @@ async def test_rd_203_a_raise_waits_for_no_transaction(module_database: str) -> 
             raised = await readers.raise_floors([Floor(key(topic, group), 1, 5) for group in ("g", "h")])
             assert raised == {key(topic, "h")}
         assert await rows(connection, topic) == {"g": (1, 1), "h": (1, 5)}
-
-
-async def test_rd_204_a_raise_and_a_reset_that_meet_leave_the_reset(module_database: str) -> None:
-    """The raise of the earlier life comes while the reset's transaction is open, and after it."""
-    topic = new_topic()
-    async with opened(module_database) as (log, readers, connection):
-        await append(log, topic, range(10))
-        await begin(readers, [beginning(topic, 3, chosen=False)])
-        async with partition_locked(connection, topic):
-            await connection.execute(
-                "UPDATE log.readers SET state_epoch = 2, floor = 0 WHERE topic_id = $1 AND group_id = 'g'", topic
-            )
-            assert await readers.raise_floors([Floor(key(topic), 1, 9)]) == set()
-        await readers.raise_floors([Floor(key(topic), 1, 9)])
-        assert await rows(connection, topic) == {"g": (2, 0)}
 
 
 async def test_rd_205_raises_keep_a_row_active(module_database: str) -> None:
@@ -262,28 +222,6 @@ async def test_rd_402_a_reset_of_a_group_that_never_read_holds_all_until_it_is_s
         assert (await begin(readers, [beginning(topic, 0, chosen=True, epoch=0)]))[key(topic)] == Begun(2, 2, 10)
         await readers.raise_floors([Floor(key(topic), 1, 4)])
         assert await rows(connection, topic) == {"g": (1, 4)}
-
-
-async def test_rd_403_a_reset_reads_the_log_start_under_the_lock(module_database: str) -> None:
-    topic = new_topic()
-    async with opened(module_database) as (log, readers, connection):
-        await append(log, topic, range(10))
-        await begin(readers, [beginning(topic, 6, chosen=False)])
-        async with partition_locked(connection, topic):
-            reserving = asyncio.create_task(reserve(readers, topic, 0, 2))
-            await until_waiting(connection)
-            await store.raise_log_starts(connection, topic, [(0, 5, 10)])
-        assert await reserving == 5
-
-
-async def test_rd_404_a_later_reset_is_not_undone_by_an_earlier_one(module_database: str) -> None:
-    topic = new_topic()
-    async with opened(module_database) as (log, readers, connection):
-        await append(log, topic, range(10))
-        await reserve(readers, topic, 2, 5)
-        await reserve(readers, topic, 9, 4)
-        await readers.raise_floors([Floor(key(topic), 4, 9)])
-        assert await rows(connection, topic) == {"g": (5, 0)}, "what was not set is held whole"
 
 
 async def test_rd_405_a_late_deletion_leaves_the_row_of_a_new_life(module_database: str) -> None:

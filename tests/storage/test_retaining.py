@@ -15,10 +15,9 @@ from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.record_logs import append, batch_of, dead_letter, new_topic
-from tests.storage.test_readers import HOLD_MS, opened, partition_locked, rows, until_waiting
+from tests.storage.test_readers import HOLD_MS, opened, partition_locked
 
 NOW_MS = 1_763_640_000_000
-ALL = RetentionRule(retention_ms=0)
 KEEP = RetentionRule(retention_ms=0, keep=True)
 CLEAN = RetentionRule(cleanup=True)
 
@@ -221,15 +220,6 @@ async def test_rt_108_the_ceiling_is_looked_at_in_each_sweep(module_database: st
         assert await it.sweep(RetentionRule(keep=True, max_bytes=3500)) == {0: 7}
 
 
-async def test_rt_109_a_deleted_topic_has_no_readers(module_database: str) -> None:
-    async with scene(module_database) as it:
-        await it.fill()
-        await it.begin("g")
-        await it.log.delete_topic(it.topic, 1)
-        assert await rows(it.connection, it.topic) == {}
-        assert await it.sweep() == {}
-
-
 async def test_rt_110_deleting_records_goes_over_floors(module_database: str) -> None:
     async with scene(module_database) as it:
         await it.fill()
@@ -238,59 +228,6 @@ async def test_rt_110_deleting_records_goes_over_floors(module_database: str) ->
 
 
 # Pauses
-
-
-async def test_rt_201_a_group_that_begins_during_a_sweep_holds(module_database: str) -> None:
-    """The sweep has decided by what it saw; the group's row comes before its transaction."""
-    async with scene(module_database) as it:
-        await it.fill()
-        async with partition_locked(it.connection, it.topic):
-            beginning = asyncio.create_task(it.begin("g"))
-            await until_waiting(it.connection)
-            sweeping = asyncio.create_task(it.sweep())
-            await until_waiting(it.connection, 2)
-        start = await beginning
-        moved = await sweeping
-        assert (start, moved) == (0, {}), "PostgreSQL gives the lock in the order of arrival"
-
-
-async def test_rt_202_a_group_that_begins_after_a_trim_begins_at_its_end(module_database: str) -> None:
-    async with scene(module_database) as it:
-        await it.fill()
-        async with partition_locked(it.connection, it.topic):
-            sweeping = asyncio.create_task(it.sweep())
-            await until_waiting(it.connection)
-            beginning = asyncio.create_task(it.begin("g"))
-            await until_waiting(it.connection, 2)
-        assert await sweeping == {0: 20}
-        assert await beginning == 20
-
-
-async def test_rt_203_a_group_that_comes_back_during_a_sweep_holds(module_database: str) -> None:
-    async with scene(module_database) as it:
-        await it.fill()
-        await it.begin("g")
-        await it.age("g", "8 days")
-        async with partition_locked(it.connection, it.topic):
-            loading = asyncio.create_task(it.begin("g"))
-            await until_waiting(it.connection)
-            sweeping = asyncio.create_task(it.sweep())
-            await until_waiting(it.connection, 2)
-        await loading
-        assert await sweeping == {}
-
-
-async def test_rt_204_a_raise_during_a_trim_is_neither_waited_for_nor_lost(module_database: str) -> None:
-    async with scene(module_database) as it:
-        await it.fill()
-        await it.begin("g")
-        await it.finish("g", 5)
-        async with partition_locked(it.connection, it.topic):
-            sweeping = asyncio.create_task(it.sweep())
-            await until_waiting(it.connection)
-            await it.finish("g", 12)
-        assert await sweeping == {0: 5}, "as far as it saw before the lock"
-        assert await it.sweep() == {0: 12}
 
 
 @pytest.mark.parametrize("number", range(12))

@@ -17,25 +17,6 @@ from tests.storage.share_coordinators import held, kinds, new_key, running
 # What is durable
 
 
-async def test_sc_001_an_update_is_appended(module_database: str) -> None:
-    key = new_key()
-    async with session(module_database) as admin, running(module_database) as coordinator:
-        assert await coordinator.init(key, 0, -1) == 0
-        assert await coordinator.write(key, 0, 11, (0, 10, 0, 1)) == 0
-        assert held(await coordinator.read(key)) == (0, [(0, 10, 0, 1)])
-        assert await kinds(admin, key) == [SNAPSHOT, UPDATE]
-
-
-async def test_sc_003_an_uninitialised_key_leaves_no_trace(module_database: str) -> None:
-    key = new_key()
-    async with session(module_database) as admin, running(module_database) as coordinator:
-        assert await coordinator.write(key, 0, 0) == 42
-        assert (await coordinator.read(key)).error_code == 42
-        assert await coordinator.delete(key) == 0
-        query = "SELECT count(*) FROM share_state.share_partitions WHERE topic_id = $1"
-        assert await admin.fetchval(query, key.topic_id) == 0
-
-
 async def test_sc_029_sc_049_kinds_of_rows_and_the_state_after_a_restart(module_database: str) -> None:
     key = new_key()
     async with session(module_database) as admin:
@@ -255,17 +236,3 @@ async def test_sc_039_cold_keys_get_a_snapshot_and_their_updates_go(database_url
     async with running(database_url) as again:
         assert (await again.read(key, 2)).error_code == 74
         assert held(await again.read(key, 3)) == (5, [(9, 9, 2, 1), (11, 11, 2, 1)])
-
-
-async def test_sc_037_recently_written_keys_are_not_cold(database_url: str) -> None:
-    key, idle = new_key(), new_key()
-    async with session(database_url) as admin, running(database_url) as coordinator:
-        for k in (key, idle):
-            await coordinator.init(k)
-            await coordinator.write(k, 0, 1)
-        await admin.execute("UPDATE share_state.share_records SET written_at = written_at - interval '1 hour'")
-        await coordinator.write(key, 0, 2)
-        assert await store.cold_keys(admin, 60_000, 100) == [idle]
-        await store.prune(admin)
-        assert await store.cold_keys(admin, 10**9, 100) == []
-        assert await store.cold_keys(admin, 60_000, 0) == []

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row, encode_row
 
@@ -251,29 +250,6 @@ async def test_writes_in_progress_are_committed_before_their_shard_is_returned(d
         assert await late in (14, 16)
         async with running(database_url, node_id="b") as b:
             assert held(await b.read(key)) == (0, [(2, 2, 2, 1)])
-
-
-async def test_a_takeover_waits_for_a_write_in_progress(database_url: str) -> None:
-    key = new_key()
-    of_shard = shard_of(share_key(key), SHARDS)
-    async with session(database_url) as admin, running(database_url) as old:
-        await old.init(key)
-        entry = old.coordinator.states.entries[key]
-        assert entry.key_id is not None
-        transaction = admin.transaction()
-        await transaction.start()
-        epochs = {of_shard: old.ownership.owned[of_shard]}
-        assert await store.append(
-            admin, epochs, [store.StoredRow(entry.key_id, UPDATE, encode_row(Row(kind=UPDATE, start_offset=7))[1][0])]
-        )
-        await pause(old)
-        async with running(database_url) as new:
-            await until(lambda: len(new.ownership.owned) == SHARDS - 1)
-            assert of_shard not in new.ownership.owned
-            assert (await new.read(key)).error_code == 14
-            await transaction.commit()
-            await until(lambda: of_shard in new.ownership.owned)
-            assert (await new.read(key)).start_offset == 7
 
 
 async def lock_waiter(database_url: str) -> None:

@@ -2,7 +2,6 @@
 answered as the table of rules says."""
 
 import asyncio
-import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +13,6 @@ from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.locked_append import AppendRequest, LockedAppend
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
-from sharequeue_gateway.record_log.store import COPIED_BYTES
 from sharequeue_gateway.record_log.transactions import list_store, transaction_store
 from sharequeue_gateway.record_log.transactions.ending import End
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
@@ -29,11 +27,11 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
 )
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, TransactionOptions
 
-from sharequeue.protocol.errors import ApiError, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.errors import ApiError, TooLarge
 from sharequeue.protocol.messages.transactions import ListTransactionsQuery
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import NO_SWEEP, Heard, PostgresRecordLogs, append_all, batch_of, new_topic, tail
+from tests.storage.record_logs import NO_SWEEP, Heard, PostgresRecordLogs, append_all, batch_of, new_topic
 from tests.storage.test_postgres_record_log import key_partitions
 
 MINUTE_MS = 60_000
@@ -141,17 +139,6 @@ async def test_a_commit_writes_a_marker_to_each_partition_and_leaves_nothing_ope
         }
 
 
-async def test_a_large_append_belongs_to_its_transaction(database_url: str) -> None:
-    topic = new_topic()
-    async with session(database_url) as admin, opened(database_url) as log:
-        transaction = await begin(log)
-        large = ["x" * COPIED_BYTES]
-        appends = [structs.replace(batch_of(topic, large, each), transaction_id=transaction) for each in (0, 1)]
-        assert list((await append_all(log, appends)).base_offsets) == [0, 0]
-        assert await stored(admin, topic) == [(0, 0, 16, transaction), (1, 0, 16, transaction)]
-        assert (await stable(admin, topic, 0), await stable(admin, topic, 1)) == ((0, 1), (0, 1))
-
-
 async def test_an_abort_keeps_who_was_aborted_where(database_url: str) -> None:
     topic = new_topic()
     async with session(database_url) as admin, opened(database_url) as log:
@@ -164,20 +151,6 @@ async def test_an_abort_keeps_who_was_aborted_where(database_url: str) -> None:
             "SELECT partition, transaction_id, first_offset, marker_offset FROM log.aborted_transactions ORDER BY 1"
         )
         assert [tuple(row) for row in aborted] == [(0, transaction, 1, 2), (1, transaction, 0, 1)]
-
-
-STATES = (
-    "open",
-    "empty",
-    "past",
-    "past and empty",
-    "committed",
-    "aborted",
-    "terminated",
-    "timed out",
-    "fenced",
-    "absent",
-)
 
 
 async def made(log: PostgresRecordLog, admin: Any, topic: str, state: str) -> str:
@@ -391,17 +364,6 @@ async def test_the_note_of_the_last_commit_is_answered(database_url: str) -> Non
         assert begun.committed_note == "batch 8"
 
 
-async def test_the_note_of_a_commit_without_records_counts_too(database_url: str) -> None:
-    name = uuid.uuid4().hex
-    async with opened(database_url) as log:
-        transaction = await begin(log, transactional_id=name)
-        await log.transactions.end(transaction, COMMIT, note="batch 1")
-        transaction = await begin(log, transactional_id=name)
-        await log.transactions.end(transaction, ABORT, note="batch 2")
-        begun = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
-        assert begun.committed_note == "batch 1"
-
-
 async def test_many_producers_begin_at_once_and_one_has_it(database_url: str) -> None:
     name = uuid.uuid4().hex
     async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:
@@ -480,25 +442,6 @@ async def test_a_transaction_has_bounded_bytes(database_url: str) -> None:
             await produce(log, transaction, topic, *range(5))
         assert refused.value.limit == 200
         assert await ended(log, transaction, COMMIT) == ("committed", "client")
-
-
-async def test_an_append_that_appended_nothing_has_no_bytes(database_url: str) -> None:
-    """Refused by either path, or a repeat that is answered as the first one was."""
-    topic, gone = new_topic(), new_topic()
-    async with opened(database_url, transactions=NO_SWEEP._replace(most_bytes=3 * len(tail("x")))) as log:
-        await produce(log, None, gone)
-        await log.delete_topic(gone, 1)
-        transaction = await begin(log)
-        await produce(log, transaction, topic)
-        for partitions in ((0,), (0, 1), (0,)):
-            with pytest.raises(UnknownTopicOrPartition):
-                await produce(log, transaction, gone, *partitions)
-        append = structs.replace(batch_of(topic, ["x"]), transaction_id=transaction)
-        for _ in range(4):
-            assert list((await append_all(log, [append], key_of(topic, "k", b"1"))).base_offsets) == [1]
-        await produce(log, transaction, topic)
-        with pytest.raises(TooLarge, match="max_transaction_bytes"):
-            await produce(log, transaction, topic)
 
 
 # Topics that are deleted
@@ -617,16 +560,6 @@ A_DAY_LATER = "UPDATE log.transactional_producers SET keep_until = now(), produc
 """Epochs are seconds, so a day later they are that much smaller than the clock."""
 
 
-async def test_old_transactional_ids_are_forgotten(database_url: str) -> None:
-    async with session(database_url) as admin, opened(database_url) as log:
-        for name in ("old", "new"):
-            await begin(log, transactional_id=name)
-        await admin.execute(f"{A_DAY_LATER} WHERE transactional_id = 'old'")
-        await log.transactions.sweep()
-        left = await admin.fetch("SELECT transactional_id FROM log.transactional_producers")
-        assert [row[0] for row in left] == ["new"]
-
-
 async def test_the_epoch_of_a_producer_that_was_forgotten_is_not_given_again(database_url: str) -> None:
     name = uuid.uuid4().hex
     async with session(database_url) as admin, opened(database_url) as log:
@@ -692,24 +625,6 @@ async def test_a_marker_of_another_gateway_sends_one_append_to_the_slow_path(
         await commits.transactions.end(transaction_id, COMMIT)
         assert [await produce(appends, None, topic_id) for _ in range(5)] == [[4], [5], [6], [7], [8]]
         assert len(taken) == before + 1
-
-
-async def test_a_committed_batch_is_read_as_any_other(database_url: str) -> None:
-    topic = new_topic()
-    async with opened(database_url) as log, opened(database_url) as other:
-        transaction = await begin(log)
-        await append_all(log, [structs.replace(batch_of(topic, "ab"), transaction_id=transaction)])
-        await log.transactions.end(transaction, COMMIT)
-        await append_all(log, [batch_of(topic, "c")])
-        for gateway in (log, other):
-            batches = (await gateway.read(topic, 0, 0, 1 << 20, 100)).batches
-            assert [(batch.base_offset, batch.transaction_id, batch.control) for batch in batches] == [
-                (0, transaction, False),
-                (2, transaction, True),
-                (3, None, False),
-            ]
-            values = [record["value"] for batch in batches for record in json.loads(b"[" + batch.slice(0, 9) + b"]")]
-            assert values == ["a", "b", "c"]
 
 
 def test_the_statement_of_an_end_is_one() -> None:
