@@ -4,7 +4,7 @@ import pytest
 
 from sharequeue.client import ShareConsumer
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway, problem
+from tests.http.calls import Gateway
 from tests.http.client_calls import in_event_loop, produce
 
 HOUR_MS = 3_600_000
@@ -38,12 +38,6 @@ def test_a_release_without_a_delay_waits_as_the_group_says(gateway: Gateway, nam
     assert waits_ms % 100 == 0
     assert 60_000 <= delayed_ms - taken_ms < 90_000
     assert gateway.acquire(name, name) == ["2-2×2"]
-
-
-@pytest.mark.parametrize("value", ["soon", "1000,", "-1", "1000;5000", "43200001", ",".join(["1"] * 101)])
-def test_a_list_of_waits_that_is_none_is_refused(gateway: Gateway, name: str, value: str) -> None:
-    refused = gateway.http.patch(f"/v1/share-groups/{name}/config", json={"config": {"share.retry.backoff.ms": value}})
-    assert "separated by commas" in problem(refused, 422, "INVALID_CONFIG", 40)["detail"]
 
 
 @in_event_loop

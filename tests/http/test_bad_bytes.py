@@ -1,15 +1,13 @@
-"""Bad bytes: bodies that are not JSON, not UTF-8, not whole, too large or not what they claim, by raw sockets.
+"""Bad bytes: bodies that are not JSON, not UTF-8, too large or not what they claim.
 
-The answer is always a problem document or a closed connection, nothing is appended, and the service keeps running.
+The answer is a problem document, and nothing is appended.
 """
 
 import gzip
-import socket
 from collections.abc import Iterator
 
 import pytest
 
-from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem
 
 INVALID_REQUEST = ("INVALID_REQUEST", 42)
@@ -33,23 +31,14 @@ def record_of(value: bytes) -> bytes:
 BODIES = {
     "malformed JSON": b'{"records":[{"value":1}',
     "nothing": b"",
-    "a trailing comma": b'{"records":[{"value":1},]}',
-    "something behind the JSON": record_of(b"1") + b" x",
     "a byte order mark": b"\xef\xbb\xbf" + record_of(b"1"),
     "NaN": record_of(b"NaN"),
-    "Infinity": record_of(b"Infinity"),
-    "-Infinity": record_of(b"-Infinity"),
-    "a leading zero": record_of(b"01"),
     "a control character in a string": record_of(b'"\x01"'),
-    "an unknown escape": record_of(b'"\\x41"'),
     "a lone high surrogate": record_of(b'"\\ud800"'),
-    "a lone low surrogate, deep in a value": record_of(b'{"a":[{"b":"\\udc00x"}]}'),
     "a lone surrogate in a key": b'{"records":[{"value":1,"key":"\\ud83d."}]}',
-    "a lone surrogate in a header": b'{"records":[{"value":1,"headers":{"h":"\\ud83d."}}]}',
     "a lone surrogate in a member of a value": record_of(b'{"\\udfff":1}'),
     "invalid UTF-8": record_of(b'"\xff"'),
     "UTF-8 of a surrogate": record_of(b'"\xed\xa0\x80"'),
-    "overlong UTF-8": record_of(b'"\xc0\xaf"'),
     "UTF-16": '{"records":[{"value":1}]}'.encode("utf-16"),
 }
 
@@ -62,8 +51,6 @@ def test_a_body_that_is_not_json_is_400(gateway: Gateway, topic: str, body: byte
 
 DEEP = {
     "100,000 nested arrays": record_of(b"[" * 100_000 + b"]" * 100_000),
-    "100,000 nested objects": record_of(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
-    "100,000 arrays that nobody closes": b"[" * 100_000,
     "100,000 arrays in an unknown field": b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
 }
 
@@ -153,90 +140,3 @@ def test_a_request_above_the_limit_is_413_with_the_limit(gateway: Gateway, topic
     body = b'{"records":[%b]}' % b",".join([b'{"value":"%b"}' % (b"x" * MIB)] * 10)
     response = gateway.http.post(f"/v1/topics/{topic}/records", content=body, headers=JSON)
     assert problem(response, 413, "MESSAGE_TOO_LARGE", 10)["limit"] == 10 * MIB
-
-
-class Wire:
-    """One connection to the gateway, bytes in and bytes out."""
-
-    def __init__(self, stack: Stack) -> None:
-        host, port = stack.url.removeprefix("http://").split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=60)
-
-    def send(self, *lines: str, body: bytes = b"", finish: bool = False) -> bytes:
-        """Send a request of these header lines; `finish` ends our side. Returns: all that comes until it is closed."""
-        head = "\r\n".join((*lines, "Host: localhost", "Connection: close", "", "")).encode()
-        try:
-            self._socket.sendall(head + body)
-            if finish:
-                self._socket.shutdown(socket.SHUT_WR)
-        except ConnectionError:
-            pass  # refused before all of it was sent
-        received = b""
-        try:
-            while part := self._socket.recv(65536):
-                received += part
-        except ConnectionResetError:
-            pass  # the rest of what we sent was not wanted
-        finally:
-            self._socket.close()
-        return received
-
-
-@pytest.fixture
-def wire(shared_stack: Stack) -> Wire:
-    return Wire(shared_stack)
-
-
-def test_a_truncated_body_appends_nothing(wire: Wire, topic: str) -> None:
-    body = record_of(b"1")
-    length = len(body) + 10
-    post = (f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json", f"Content-Length: {length}")
-    assert wire.send(*post, body=body, finish=True) == b""
-
-
-def test_a_truncated_chunked_body_appends_nothing(wire: Wire, topic: str) -> None:
-    body = record_of(b"1")
-    chunk = b"%x\r\n%b\r\n" % (len(body), body)
-    post = (f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json", "Transfer-Encoding: chunked")
-    assert wire.send(*post, body=chunk, finish=True) == b""
-
-
-def test_a_content_length_below_the_body_is_400(wire: Wire, topic: str) -> None:
-    body = record_of(b"1")
-    length = len(body) - 3
-    post = (f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json", f"Content-Length: {length}")
-    assert wire.send(*post, body=body).startswith(b"HTTP/1.1 400 ")
-
-
-@pytest.mark.parametrize(
-    "framing",
-    [
-        "Content-Length: -1",
-        "Content-Length: many",
-        "Content-Length: 25, 25",
-        "Content-Length: 99999999999999999999999",
-        "Transfer-Encoding: chunked\r\nContent-Length: 3",
-    ],
-)
-def test_framing_that_is_not_http_is_a_400_problem(wire: Wire, topic: str, framing: str) -> None:
-    post = (f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json", framing)
-    answer = wire.send(*post, body=record_of(b"1"))
-    assert answer.startswith(b"HTTP/1.1 400 "), answer
-    assert b"content-type: application/problem+json\r\n" in answer
-    assert b'"code":"INVALID_REQUEST","kafka_code":42' in answer
-
-
-def test_bytes_that_are_not_http_are_a_400_problem(wire: Wire) -> None:
-    assert b"application/problem+json" in wire.send("\x16\x03\x01 hello")
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_request_too_large_is_refused_before_it_is_read(wire: Wire, topic: str, chunked: bool) -> None:
-    post = f"POST /v1/topics/{topic}/records HTTP/1.1", "Content-Type: application/json"
-    if chunked:
-        chunk = b"%x\r\n%b\r\n" % (MIB, b"x" * MIB)
-        answer = wire.send(*post, "Transfer-Encoding: chunked", body=chunk * 11)
-    else:
-        answer = wire.send(*post, f"Content-Length: {10 * MIB + 1}")
-    assert answer.startswith(b"HTTP/1.1 413 "), answer[:200]
-    assert b'"limit":10485760' in answer

@@ -2,13 +2,11 @@
 
 import asyncio
 import time
-from typing import Any
 
 import httpx
 import pytest
 
 from sharequeue.client import (
-    Producer,
     ShareConsumer,
 )
 from sharequeue.stack.stack import Stack
@@ -99,21 +97,6 @@ async def test_a_release_with_a_lost_answer_succeeds_though_others_settled_the_r
 
 
 @in_event_loop
-async def test_a_release_sent_with_a_lost_fetch_succeeds(stack: Stack, name: str) -> None:
-    await produce(stack, name, 0)
-    async with (
-        Network(port_of(stack)) as network,
-        ShareConsumer(network.url, name, [name], acknowledgement="deferred") as consumer,
-    ):
-        (record,) = await consumer.poll()
-        consumer.acknowledge(record, "release")
-        network.lose_answer_of(f"/v1/share-groups/{name}/fetch")
-        (again,) = await consumer.poll()  # the fetch had released the record and acquired it again
-        assert network.lost.is_set()
-        assert (again.offset, again.delivery_count) == (0, 2)
-
-
-@in_event_loop
 async def test_a_cancelled_poll_loses_no_records(stack: Stack, name: str) -> None:
     await produce(stack, name, 0)
     async with Network(port_of(stack)) as network, ShareConsumer(network.url, name, [name]) as consumer:
@@ -178,40 +161,3 @@ async def test_a_commit_succeeds_after_its_gateway_was_killed(stack: Stack, name
         rest = {record.offset: record.delivery_count for record in await consumer.poll()}
         assert rest == {1: 2, 2: 1}
     assert await seen_by_another(stack, name, name) == [(1, 3), (2, 2), (3, 1)]
-
-
-@in_event_loop
-async def test_a_commit_succeeds_after_the_share_coordinator_was_killed(stack: Stack, name: str) -> None:
-    await produce(stack, name, *range(3))
-    coordinator = stack.service("share coordinator")
-    async with consumers(stack, name, name) as consumer:
-        assert len(await consumer.poll()) == 3
-        coordinator.kill()
-        committing = asyncio.create_task(consumer.commit())
-        await asyncio.sleep(0)
-        coordinator.start()
-        assert await committing == {(name, 0): 3}
-    assert await seen_by_another(stack, name, name, NOTHING_MS) == []
-
-
-@in_event_loop
-async def test_polling_and_producing_survive_a_crash(stack: Stack, name: str) -> None:
-    got: list[Any] = []
-    async with Producer(stack.url) as producer, consumers(stack, name, name) as consumer:
-
-        async def consume() -> None:
-            async for record in consumer:
-                got.append((record.value, record.delivery_count))
-                if len(got) == 200:
-                    return
-
-        consuming = asyncio.create_task(consume())
-        sent = [await producer.send(name, n) for n in range(50)]
-        await until(lambda: len(got) >= 10)
-        stack.service("gateway").kill()
-        waiting = [asyncio.create_task(producer.send(name, n)) for n in range(50, 200)]
-        stack.service("gateway").start()
-        sent += await asyncio.gather(*waiting)
-        await consuming
-        assert [place.offset for place in sent] == list(range(200))
-        assert got == [(n, 1) for n in range(200)]

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sharequeue.client import ApiError, Producer, ShareConsumer, sync
+from sharequeue.client import Producer, ShareConsumer
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Json
 from tests.http.client_calls import Network, in_event_loop, port_of, seen_by_another, until
@@ -190,55 +190,3 @@ async def test_a_missing_topic_is_waited_for_without_a_session(stack: Stack, nam
         assert await consumer.poll(300) == []
         await produce(stack, name, range(1))
         assert [record.value for record in await consumer.poll(60_000)] == [0]
-
-
-@in_event_loop
-async def test_poll_raises_a_refusal_of_the_service(stack: Stack, name: str) -> None:
-    async with ShareConsumer(stack.url, name + "\x01") as consumer:
-        consumer.subscribe([name])
-        with pytest.raises(ApiError) as refused:
-            await consumer.poll(10_000)
-        assert refused.value.error.code == "INVALID_GROUP_ID"
-
-
-def test_the_sync_client_subscribes(stack: Stack, topic: str) -> None:
-    with sync.Producer(stack.url) as producer:
-        producer.send(topic, "x", partition=4)
-    with sync.ShareConsumer(stack.url, topic, member_id="m1") as consumer:
-        consumer.subscribe(topic)
-        records = consumer.poll(60_000)
-        assert [record.value for record in records] == ["x"]
-        assert consumer.assignment == {topic: [0, 1, 2, 3, 4, 5]}
-
-
-@pytest.mark.parametrize("service", ["group coordinator", "share coordinator", "gateway"])
-@in_event_loop
-async def test_three_members_survive_a_restart(stack: Stack, client: httpx.Client, topic: str, service: str) -> None:
-    """Killed and started again under load: every record is consumed, and members and epochs are as they were."""
-    seen: Counter[int] = Counter()
-    partitions: dict[str, set[int]] = {}
-    async with contextlib.AsyncExitStack() as consumers:
-        members = [
-            await consumers.enter_async_context(member(stack, topic, f"m{number}", request_timeout_ms=60_000))
-            for number in range(3)
-        ]
-        await until(lambda: disjoint(*members) and shares(*members) == [2, 2, 2])
-        before = described(client, topic)
-        assigned = [consumer.assignment for consumer in members]
-        tasks = [asyncio.create_task(consume(consumer, seen, partitions)) for consumer in members]
-        await produce(stack, topic, range(60))
-        await until(lambda: len(seen) == 60)
-        process = stack.service(service)
-        await asyncio.to_thread(process.kill)
-        process.start()
-        await until(process.ready)
-        await produce(stack, topic, range(60, 120))
-        await until(lambda: len(seen) == 120)
-        for consumer in members:
-            await consumer.commit()
-        assert [consumer.assignment for consumer in members] == assigned
-        assert described(client, topic) == before
-        for task in tasks:
-            assert not task.done(), task.exception()
-            task.cancel()
-        assert partitions == {c.member_id: set(c.assignment[topic]) for c in members}

@@ -2,14 +2,12 @@
 also through a network that loses answers."""
 
 import contextlib
-import uuid
 from typing import Literal
 
 import httpx
 import pytest
 
-from sharequeue.client import ApiError, IllegalState, Producer, RecordStream, ShareConsumer, sync
-from sharequeue.protocol.errors import BY_NUMBER
+from sharequeue.client import ApiError, IllegalState, Producer, RecordStream, ShareConsumer
 from sharequeue.stack.stack import Stack
 from tests.http.client_calls import Network, in_event_loop, port_of
 
@@ -110,27 +108,6 @@ async def test_a_lost_answer_changes_nothing(stack: Stack, name: str, call: str)
 
 
 @in_event_loop
-async def test_a_newer_producer_fences_the_earlier_one(stack: Stack, name: str) -> None:
-    async with Producer(stack.url, transactional_id=name) as old, Producer(stack.url, transactional_id=name) as new:
-
-        async def both() -> None:
-            async with old.transaction() as t:
-                await t.send(name, "old")
-                async with new.transaction() as newer:
-                    await newer.send(name, "new")
-
-        with pytest.raises(ApiError) as caught:
-            await both()
-        problem = caught.value.problem
-        assert problem is not None
-        assert (problem.kafka_code, problem.state, problem.reason) == (90, "aborted", "fenced")
-        with pytest.raises(ApiError) as again:
-            await old.transaction().__aenter__()
-        assert again.value.error == BY_NUMBER[90]
-    assert committed(stack, name) == ["new"]
-
-
-@in_event_loop
 async def test_a_commit_that_is_too_late_says_what_became_of_it(stack: Stack, name: str) -> None:
     async with Producer(stack.url) as producer:
 
@@ -166,28 +143,6 @@ async def test_records_without_the_header_of_their_transaction_abort_it(stack: S
             await block()
         assert not caught.value.definite
         assert told(stack, transaction.transaction_id) == ("aborted", "client")
-
-
-def test_the_client_without_async_has_transactions(stack: Stack, name: str) -> None:
-    with sync.Producer(stack.url, transactional_id=uuid.uuid4().hex) as producer:
-        with producer.transaction(note="n") as t:
-            future = t.send_soon(name, 1)
-            t.send(name, 2)
-        assert future.result(10).offset == 0
-        assert t.outcome is not None
-        assert t.outcome.state == "committed"
-        aborted = producer.transaction()
-
-        def block() -> None:
-            with aborted:
-                assert aborted.committed_note == "n"
-                aborted.send(name, 3)
-                raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            block()
-        assert told(stack, aborted.transaction_id) == ("aborted", "client")
-    assert committed(stack, name) == [1, 2]
 
 
 @pytest.mark.parametrize("acknowledgement", ["implicit", "explicit"])
@@ -270,17 +225,6 @@ async def test_an_implicit_consumer_releases_what_an_aborted_transaction_did_not
                 if len(seen) == 4:
                     break
     assert sorted(seen) == [(1, 1), (1, 2), (2, 1), (2, 2)]
-
-
-def test_the_client_without_async_settles_in_a_transaction(stack: Stack, name: str) -> None:
-    with sync.Producer(stack.url) as producer, sync.ShareConsumer(stack.url, f"{name}-group", [name]) as consumer:
-        producer.send_many(name, ["a", "b"])
-        for record in consumer.poll(timeout_ms=60_000):
-            with producer.transaction() as t:
-                t.send(f"{name}-out", record.value)
-                t.acknowledge(record)
-        assert consumer.poll(timeout_ms=100) == []
-    assert committed(stack, f"{name}-out") == ["a", "b"]
 
 
 @in_event_loop

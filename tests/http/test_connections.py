@@ -109,12 +109,6 @@ def test_a_disconnect_ends_every_pipelined_request(gateway: Gateway, line: Line,
     wait_until(lambda: gateway.metrics()["sharequeue_waiting_fetches"] == waiting)
 
 
-def test_an_offer_to_upgrade_is_answered_in_http_1(line: Line) -> None:
-    for target in ("/livez", "/v1/nothing"):
-        line.send(request(f"GET {target}", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"))
-        assert line.answer()[0] == (200 if target == "/livez" else 404)
-
-
 def test_bad_bytes_behind_a_request_do_not_change_its_answer(gateway: Gateway, line: Line, name: str) -> None:
     """As after a body that is longer than its Content-Length:
     a client that got 400 would repeat a request that was done."""
@@ -139,40 +133,6 @@ def test_a_body_is_freed_before_its_connection(gateway: Gateway, shared_stack: S
     finally:
         for line in lines:
             line.close()
-
-
-def test_a_request_may_come_in_pieces(gateway: Gateway, line: Line, name: str) -> None:
-    gateway.create_topic(name)
-    whole = request(f"POST /v1/topics/{name}/records", body=record_of(7)) * 2
-    for start in range(0, len(whole), 10):
-        line.send(whole[start : start + 10])
-    assert [line.answer()[0] for _ in range(2)] == [200, 200]
-    assert gateway.log_ends(name) == [2]
-
-
-def test_a_body_may_come_in_chunks(gateway: Gateway, line: Line, name: str) -> None:
-    gateway.create_topic(name)
-    body = msgspec.json.encode({"records": [{"value": "x" * 900_000}]})
-    line.send(
-        request(f"POST /v1/topics/{name}/records", "Content-Type: application/json", "Transfer-Encoding: chunked")
-    )
-    for start in range(0, len(body), 50_000):
-        part = body[start : start + 50_000]
-        line.send(b"%x\r\n%b\r\n" % (len(part), part))
-    line.send(b"0\r\n\r\n")
-    assert line.answer()[0] == 200
-
-
-def test_expect_100_continue_is_answered(gateway: Gateway, line: Line, name: str) -> None:
-    gateway.create_topic(name)
-    whole = request(f"POST /v1/topics/{name}/records", "Expect: 100-continue", body=record_of(7))
-    head, body = whole[: -len(record_of(7))], record_of(7)
-    line.send(head)
-    assert (line.line(), line.line()) == (b"HTTP/1.1 100 Continue\r\n", b"\r\n")
-    line.send(body)
-    assert line.answer()[0] == 200
-    line.send(head.replace(b"Content-Length: %d" % len(body), b"Content-Length: %d" % TOO_LARGE))
-    assert line.answer()[0] == 413
 
 
 @pytest.mark.parametrize(

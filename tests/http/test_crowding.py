@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.http.calls import LONG_MS, Gateway, wait_until
+from tests.http.calls import Gateway, wait_until
 
 LIMITED = "max_delayed_runs"
 
@@ -30,18 +30,3 @@ def test_new_records_wait_where_more_than_the_equal_part_is_in_flight(own_gatewa
     wait_until(lambda: gateway.in_flight(crowd)[0].get("limited_by") == LIMITED)
     gateway.configure(crowd, share_partition_max_record_locks=100)
     assert gateway.acquire(crowd, name) == [], "30 delayed and 30 finished runs are still above 20"
-
-
-def test_a_fetch_that_waits_is_woken_when_the_crowd_is_gone(own_gateway: Gateway, name: str) -> None:
-    gateway = own_gateway
-    gateway.produce(name, *range(60))
-    gateway.acquire(name, name, max_records=60, acquire_mode="record_limit")
-    for offset in range(0, 60, 2):
-        assert gateway.settle(name, name, offset, offset, "release") == "applied"
-    gateway.produce(name, "new")
-    wait_until(lambda: gateway.in_flight(name)[0].get("limited_by") == LIMITED)
-    again = gateway.acquire(name, name, max_records=30, acquire_mode="record_limit")
-    assert len(again) == 30, "what is in flight is delivered as ever"
-    for offset in range(60):
-        gateway.settle(name, name, offset, offset, "accept")
-    assert gateway.acquire(name, name, max_wait_ms=LONG_MS) == ["60-60×1"]

@@ -11,7 +11,6 @@ from tests.http.database import refused_dead_letters, sql
 from tests.http.test_transactions import begin, end, produce
 
 REJECTED = "Offset rejected by client."
-USED_UP = "Offset delivery count exceeded the threshold."
 
 
 def sources(found: list[dict[str, Any]]) -> list[int]:
@@ -142,45 +141,6 @@ def test_dead_letters_carry_the_headers_of_the_record(gateway: Gateway, name: st
     }
     assert kept["headers"]["__dlq.errors.topic"] == name
     assert not any(header.startswith("__dlq.source.") for header in none["headers"])
-
-
-def test_dq_003_rejected_and_exhausted_records_become_dead_letters(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_delivery_count_limit=2)
-    gateway.produce_batches(name, 6)
-    gateway.acquire(name, name)
-    types = "reject release accept reject release accept"
-    assert gateway.settle(name, name, 0, 5, types) == "applied"
-    for _ in range(2):
-        answer = gateway.fetch(name, name, max_wait_ms=LONG_MS)
-        for batch in answer["batches"]:
-            release = acknowledge_range(name, batch["first_offset"], batch["last_offset"], "release", reason="again")
-            assert outcomes(gateway.try_acknowledge(name, [release])) == ["applied"]
-        if sum(len(batch["records"]) for batch in answer["batches"]) == 2:
-            break
-    found = gateway.letters(f"dlq.{name}", 4)
-    causes = {
-        int(letter["headers"]["__dlq.errors.offset"]): (
-            letter["headers"]["__dlq.errors.message"],
-            letter["headers"]["__dlq.errors.delivery.count"],
-            letter["headers"].get("__dlq.errors.reason"),
-        )
-        for letter in found
-    }
-    used_up = (USED_UP, "2", "again")
-    assert causes == {0: (REJECTED, "1", None), 3: (REJECTED, "1", None), 1: used_up, 4: used_up}
-    wait_until(lambda: gateway.window(name, name) == (6, []))
-
-
-def test_a_lock_that_ends_at_the_limit_makes_a_dead_letter(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_delivery_count_limit=1)
-    gateway.produce_batches(name, 3)
-    gateway.acquire(name, name)
-    assert gateway.settle(name, name, 1, 1, "accept") == "applied"
-    for offset in (0, 2):
-        assert gateway.settle(name, name, offset, offset, "renew", lock_duration_ms=1000) == "applied"
-    found = gateway.letters(f"dlq.{name}", 2)
-    assert sources(found) == [0, 2]
-    assert {letter["headers"]["__dlq.errors.message"] for letter in found} == {USED_UP}
 
 
 def test_dq_005_the_dead_letter_topic_is_created(gateway: Gateway, name: str) -> None:
@@ -384,10 +344,3 @@ def test_what_a_group_rejects_from_its_own_dead_letter_topic_stays_there_alone(g
     assert gateway.settle(name, own, 0, 0, "reject") == "applied"
     wait_until(lambda: gateway.window(name, own) == (1, []))
     assert gateway.log_ends(own) == [1]
-
-
-def test_gaps_make_no_dead_letters(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 3)
-    gateway.acquire(name, name)
-    assert gateway.settle(name, name, 0, 2, "gap gap reject") == "applied"
-    assert sources(gateway.letters(f"dlq.{name}", 1)) == [2]

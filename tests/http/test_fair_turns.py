@@ -1,8 +1,6 @@
-"""Each partition with records is served within twice as many fetches as there are partitions,
-in any pattern of fetches."""
+"""Each partition with records is served within twice as many fetches as there are partitions."""
 
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -32,31 +30,6 @@ def take(gateway: Gateway, group: str, taken: Counter[int], **fields: object) ->
         assert good(gateway.try_acknowledge(group, accept))["failed_count"] == 0
 
 
-@pytest.mark.parametrize(("groups", "partitions"), [(1, 2), (2, 2), (3, 3), (2, 4), (6, 6)])
-def test_groups_polled_in_turn_have_their_own_turns(gateway: Gateway, name: str, groups: int, partitions: int) -> None:
-    """With one counter for all, each group would get the same remainder, so the same partition, every time."""
-    fill(gateway, name, partitions)
-    taken = [Counter[int]() for _ in range(groups)]
-    for _ in range(2 * partitions):
-        for group in range(groups):
-            take(gateway, f"{name}-{group}", taken[group], topics=[name])
-    assert [sorted(of_group.items()) for of_group in taken] == [
-        [(partition, 2 * AT_ONCE) for partition in range(partitions)]
-    ] * groups
-
-
-@pytest.mark.parametrize("topics", [2, 3])
-def test_topics_polled_in_turn_have_their_own_turns(gateway: Gateway, name: str, topics: int) -> None:
-    names = [f"{name}-{topic}" for topic in range(topics)]
-    taken = {topic: Counter[int]() for topic in names}
-    for topic in names:
-        fill(gateway, topic, topics)
-    for _ in range(topics):
-        for topic in names:
-            take(gateway, name, taken[topic], topics=[topic])
-    assert all(set(of_topic) == set(range(topics)) for of_topic in taken.values())
-
-
 @pytest.mark.parametrize("partitions", [2, 3, 4, 6])
 def test_ss_028_a_session_that_fetches_then_acknowledges_serves_each_partition(
     gateway: Gateway, name: str, partitions: int
@@ -84,32 +57,3 @@ def test_single_records_come_from_each_partition_in_turn(gateway: Gateway, name:
         for _ in range(partitions):
             take(gateway, name, taken, topics=[name], max_records=1)
         assert taken == dict.fromkeys(range(partitions), 1)
-
-
-def other_partitions(name: str, turn: int) -> dict[str, object]:
-    return {"topic_partitions": [{"topic": name, "partitions": [2, turn % 2]}]}
-
-
-def all_or_some(name: str, turn: int) -> dict[str, object]:
-    return {"topics": [name]} if turn % 2 else {"topic_partitions": [{"topic": name, "partitions": [0, 3]}]}
-
-
-def two_members(name: str, turn: int) -> dict[str, object]:
-    return {"topics": [name], "member": f"m{turn % 2}"}
-
-
-@pytest.mark.parametrize("pattern", [other_partitions, all_or_some, two_members])
-def test_fetches_that_name_different_partitions_starve_none(
-    gateway: Gateway, name: str, pattern: Callable[[str, int], dict[str, object]]
-) -> None:
-    partitions = 4
-    fill(gateway, name, partitions)
-    taken: Counter[int] = Counter()
-    named: set[int] = set()
-    for turn in range(2 * partitions):
-        request = pattern(name, turn)
-        for entry in request.get("topic_partitions", [{"partitions": range(partitions)}]):  # type: ignore[attr-defined]
-            named.update(entry["partitions"])
-        answer = gateway.fetch(name, max_records=AT_ONCE, **request)
-        taken.update(batch["partition"] for batch in answer["batches"])
-    assert set(taken) == named

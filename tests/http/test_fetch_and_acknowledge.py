@@ -51,25 +51,6 @@ def test_fa_003_a_fetch_may_accept_records_of_the_last_one(gateway: Gateway, nam
     assert gateway.window(name, name) == (10, ["10-19 ACQUIRED×1"])
 
 
-def test_fa_005_a_record_released_with_a_fetch_is_delivered_again(gateway: Gateway, name: str) -> None:
-    held_in_a_session(gateway, name)
-    release = [acknowledge_range(name, 0, 9, "release")]
-    acquired = gateway.acquire(name, share_session_epoch=1, acknowledgements=release)
-    epoch = 2
-    while len(acquired) < 2:
-        acquired += gateway.acquire(name, share_session_epoch=epoch, max_wait_ms=LONG_MS)
-        epoch += 1
-    assert sorted(acquired) == ["0-9×2", "10-19×1"]
-
-
-def test_fa_007_a_record_rejected_with_a_fetch_is_not_delivered_again(gateway: Gateway, name: str) -> None:
-    held_in_a_session(gateway, name)
-    reject = [acknowledge_range(name, 0, 9, "reject")]
-    answer = gateway.fetch(name, share_session_epoch=1, acknowledgements=reject)
-    assert ranges(answer) == ["10-19×1"]
-    assert answer["acknowledgement_results"] == [{"status": "applied"}]
-
-
 def test_fa_009_a_fetch_answers_the_groups_lock_duration(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=15_000)
     gateway.produce_batches(name, 1)
@@ -83,19 +64,6 @@ def test_fa_009_a_fetch_answers_the_groups_lock_duration(gateway: Gateway, name:
     assert settled == {"results": [{"status": "applied"}], "failed_count": 0, "acquisition_lock_timeout_ms": 15_000}
 
 
-def test_fa_011_groups_are_independent(gateway: Gateway, name: str) -> None:
-    one, two = f"{name}-1", f"{name}-2"
-    for expected in ("0-9×1", "10-19×1"):
-        gateway.produce_batches(name, 10)
-        assert gateway.acquire(one, name, member="m1") == [expected]
-        assert gateway.acquire(two, name, member="m2") == [expected]
-
-
-def test_fa_013_a_limit_of_one_takes_one_batch_of_one_record(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, *[1] * 10)
-    assert gateway.acquire(name, name, max_records=1, batch_size=1, **BATCH_OPTIMIZED) == ["0-0×1"]
-
-
 def test_fa_015_max_records_is_soft_for_batches_and_hard_for_records(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 10)
     soft = gateway.fetch(f"{name}-1", name, max_records=5, **BATCH_OPTIMIZED)
@@ -103,25 +71,6 @@ def test_fa_015_max_records_is_soft_for_batches_and_hard_for_records(gateway: Ga
     unsaid = gateway.fetch(f"{name}-3", name, max_records=5)
     assert [ranges(answer) for answer in (soft, hard, unsaid)] == [["0-9×1"], ["0-4×1"], ["0-4×1"]]
     assert [len(offsets(answer)) for answer in (soft, hard, unsaid)] == [10, 5, 5]
-
-
-def test_fa_017_each_record_is_delivered_once_and_in_order(gateway: Gateway, name: str) -> None:
-    """With 200 batches of one record; each fetch takes two and accepts the last two."""
-    total = 200
-    for number in range(total):
-        gateway.produce(name, number)
-    seen: list[int] = []
-    accept: list[Json] = []
-    while len(seen) < total:
-        answer = gateway.fetch(name, name, max_records=2, acknowledgements=accept, max_wait_ms=LONG_MS)
-        assert answer["failed_count"] == 0
-        assert all(batch["delivery_count"] == 1 for batch in answer["batches"])
-        seen += [record["value"] for batch in answer["batches"] for record in batch["records"]]
-        accept = [
-            acknowledge_range(name, batch["first_offset"], batch["last_offset"], "accept")
-            for batch in answer["batches"]
-        ]
-    assert seen == list(range(total))
 
 
 def test_fa_019_a_range_has_only_its_own_records(gateway: Gateway, name: str) -> None:

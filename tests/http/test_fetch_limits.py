@@ -4,32 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.http.calls import HANG_S, LONG_MS, Gateway, good, offsets, problem, ranges, wait_until, woken
 
-BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
-
-
-def test_aq_001_a_whole_batch_beats_the_soft_limit(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 5)
-    assert gateway.acquire(name, name, max_records=10, **BATCH_OPTIMIZED) == ["0-4×1"]
-    gateway.produce_batches(name, 20)
-    assert gateway.acquire(name, name, max_records=10, **BATCH_OPTIMIZED) == ["5-24×1"]
-
-
-def test_aq_003_batch_size_splits_at_record_batches(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 5, 15, 15)
-    assert gateway.acquire(name, name, max_records=10, batch_size=2, **BATCH_OPTIMIZED) == ["0-4×1", "5-19×1"]
-
-
-def test_rl_001_record_limit_is_hard(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 10)
-    assert gateway.acquire(name, name, max_records=5) == ["0-4×1"]
-    assert gateway.window(name, name) == (0, ["0-4 ACQUIRED×1", "5-9 AVAILABLE×0"])
-    assert gateway.acquire(name, name, member="m2", max_records=5) == ["5-9×1"]
-
-
-def test_rl_003_batch_size_does_not_split_with_record_limit(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 5, 5, 5)
-    assert gateway.acquire(name, name, max_records=20, batch_size=2) == ["0-14×1"]
-
 
 def test_max_records_holds_over_several_partitions(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=4)
@@ -37,22 +11,6 @@ def test_max_records_holds_over_several_partitions(gateway: Gateway, name: str) 
         gateway.produce_batches(name, 3, partition=partition)
     assert len(offsets(gateway.fetch(name, name, max_records=7))) == 7
     assert len(offsets(gateway.fetch(name, name, max_records=7))) == 5
-
-
-def test_a_record_larger_than_max_bytes_is_delivered_alone(gateway: Gateway, name: str) -> None:
-    gateway.produce(name, "x" * 5000, "y" * 5000, "small", "small")
-    assert gateway.acquire(name, name, max_bytes=100) == ["0-0×1"]
-    assert gateway.acquire(name, name, max_bytes=6000) == ["1-3×1"]
-
-
-def test_the_record_lock_limit_bounds_held_records(gateway: Gateway, name: str) -> None:
-    """Ours counts records that are held; a finished one makes room at once (Kafka counts the span)."""
-    gateway.configure(name, share_partition_max_record_locks=10)
-    gateway.produce_batches(name, 8, 8, 8)
-    assert gateway.acquire(name, name) == ["0-9×1"]
-    assert gateway.acquire(name, name, member="m2") == []
-    assert gateway.settle(name, name, 4, 9, "accept") == "applied"
-    assert gateway.acquire(name, name, member="m2") == ["10-15×1"]
 
 
 def test_a_repeated_fetch_gets_the_same_records_without_a_new_delivery(gateway: Gateway, name: str) -> None:

@@ -108,17 +108,6 @@ def test_gi_013_an_unknown_topic_changes_nothing(gateway: Gateway, name: str) ->
     problem(gateway.http.get(f"/v1/share-groups/{name}/offsets"), 404, "GROUP_ID_NOT_FOUND", 69)
 
 
-def test_cl_009_a_reset_creates_an_unknown_group(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_auto_offset_reset="latest")
-    gateway.create_topic(name, partitions=2)
-    gateway.produce_batches(name, 4, partition=0)
-    gateway.produce_batches(name, 4, partition=1)
-    entries = [{"topic": name, "partitions": [0], "offset": 1}, {"topic": name, "partitions": [1], "offset": 3}]
-    assert gateway.reset(name, "offset", topics=entries) == {(name, 0): 1, (name, 1): 3}
-    assert gateway.offsets(name) == {(name, 0): (1, 3), (name, 1): (3, 1)}
-    assert sorted(gateway.acquire(name, name)) == ["1-3×1", "1:3-3×1"]
-
-
 def test_a_reset_without_topics_covers_every_topic_of_the_group(gateway: Gateway, name: str) -> None:
     topics = [f"{name}-a", f"{name}-b", f"{name}-c"]
     for topic in topics:
@@ -210,16 +199,6 @@ def test_a_waiting_fetch_counts_as_use_and_force_ends_it(
 
 
 # Delete
-
-
-def test_gi_025_a_deleted_group_is_unknown_and_can_be_created_again(gateway: Gateway, name: str) -> None:
-    used(gateway, name)
-    assert gateway.try_delete_group(name).status_code == 204
-    for path in ("offsets", "in-flight"):
-        problem(gateway.http.get(f"/v1/share-groups/{name}/{path}"), 404, "GROUP_ID_NOT_FOUND", 69)
-    problem(gateway.try_delete_group(name), 404, "GROUP_ID_NOT_FOUND", 69)
-    assert gateway.acquire(name, name) == ["0-9×1"]
-    assert gateway.settle(name, name, 0, 9, "accept") == "applied"
 
 
 def test_a_group_is_deleted_from_the_share_coordinator_too(gateway: Gateway, name: str) -> None:

@@ -10,9 +10,6 @@ from sharequeue.protocol.apis import ARROW_STREAM
 from tests.http.calls import HANG_S, LONG_MS, Gateway, good, wait_until, woken
 from tests.http.transactions_of_a_topic import Transactions
 
-LOCK_MS = 600_000
-"""A lock that does not end while a test runs."""
-
 
 @pytest.fixture
 def producer(gateway: Gateway, shared_database: str, name: str) -> Transactions:
@@ -43,25 +40,6 @@ def read_committed(gateway: Gateway, group: str) -> None:
     gateway.configure(group, share_isolation_level="read_committed")
 
 
-def test_tx_007_an_open_transaction_ends_what_is_read(gateway: Gateway, producer: Transactions, name: str) -> None:
-    read_committed(gateway, name)
-    transaction = producer.begin()
-    producer.send("abcde")
-    producer.send("xy", transaction)
-    producer.send("fg")
-    fetched(gateway, name, "abcde")
-    assert gateway.acquire(name, name, max_wait_ms=700) == []
-    page = gateway.read(name, isolation_level="read_committed")
-    assert ([r["value"] for r in page["records"]], page["next_offset"], page["log_end_offset"]) == (list("abcde"), 5, 9)
-    behind = gateway.read(name, isolation_level="read_committed", offset=7)
-    assert (behind["records"], behind["next_offset"]) == ([], 7)
-    assert len(gateway.read(name)["records"]) == 9
-    (described,) = gateway.describe_topic(name)["partitions"]
-    assert described["last_stable_offset"] == 5
-    (offsets,) = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"][0]["partitions"]
-    assert (offsets["last_stable_offset"], offsets["lag"], offsets["stable_lag"]) == (5, 9, 5)
-
-
 @pytest.mark.parametrize(("commit", "rest"), [(True, "xyfg"), (False, "fg")])
 def test_the_end_of_a_transaction_wakes_a_waiting_fetch(
     gateway: Gateway, producer: Transactions, name: str, commit: bool, rest: str, background: ThreadPoolExecutor
@@ -78,28 +56,6 @@ def test_the_end_of_a_transaction_wakes_a_waiting_fetch(
     while len(received) < len(rest):
         received += values(gateway.fetch(name, name, max_wait_ms=LONG_MS)["batches"])
     assert received == rest
-
-
-def test_a_marker_behind_a_held_record_is_not_lag(gateway: Gateway, producer: Transactions, name: str) -> None:
-    transaction = producer.begin()
-    producer.send("ab", transaction)
-    fetched(gateway, name, "ab", lock_duration_ms=LOCK_MS)
-    assert gateway.settle(name, name, 1, 1, "accept") == "applied"
-    producer.end(transaction, commit=True)
-    assert gateway.acquire(name, name, max_wait_ms=700) == []
-    wait_until(lambda: gateway.offsets(name)[name, 0] == (0, 1), 30)
-    assert gateway.settle(name, name, 0, 0, "accept") == "applied"
-    wait_until(lambda: gateway.offsets(name)[name, 0] == (3, 0), 30)
-
-
-@pytest.mark.soak
-def test_aborted_records_behind_a_held_record_are_not_lag(gateway: Gateway, producer: Transactions, name: str) -> None:
-    read_committed(gateway, name)
-    producer.send("a")
-    fetched(gateway, name, "a", lock_duration_ms=LOCK_MS)
-    producer.whole("bcd", commit=False)
-    assert gateway.acquire(name, name, max_wait_ms=700) == []
-    wait_until(lambda: gateway.offsets(name)[name, 0] == (0, 1), 30)
 
 
 def test_tx_005_an_aborted_record_is_not_delivered_again_after_the_level_was_changed(
@@ -172,23 +128,6 @@ def test_arrow_answers_have_no_markers_first_last_or_alone(
     assert read(4) == ([], 5)
     page = gateway.read(name, isolation_level=level, offset=4)
     assert (page["records"], page["next_offset"]) == ([], 5)
-
-
-def test_committed_records_are_redriven_from_between_markers(
-    gateway: Gateway, producer: Transactions, name: str
-) -> None:
-    """The copies are removed, so that each record is read from the log again."""
-    gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
-    read_committed(gateway, name)
-    for letter in "ab":
-        producer.whole(letter, commit=True)
-    fetched(gateway, name, "ab")
-    for offset in (0, 2):
-        assert gateway.settle(name, name, offset, offset, "reject") == "applied"
-    gateway.letters(f"dlq.{name}", 2)
-    answer = good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={}))
-    assert (answer["redriven"], answer.get("skipped_count", 0)) == (2, 0)
-    fetched(gateway, name, "ab", member="m2")
 
 
 def test_the_lag_and_the_latest_start_are_by_the_log_end(gateway: Gateway, producer: Transactions, name: str) -> None:

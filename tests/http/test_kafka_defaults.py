@@ -1,7 +1,4 @@
-"""Kafka's defaults and bounds of group settings, and its in-flight limit that counts the span (rows IF), over HTTP.
-
-Kafka takes a limit of record locks from 100 on, so the rows are scaled by ten.
-"""
+"""Kafka's defaults and bounds of settings, over HTTP: what a gateway with `kafka_defaults` answers."""
 
 import pytest
 from sharequeue_pipeline.group_client import GroupClient
@@ -13,8 +10,6 @@ from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.client_calls import in_event_loop
-
-BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
 
 
 @pytest.fixture(scope="module")
@@ -70,32 +65,9 @@ def test_a_group_without_settings_begins_at_the_end_of_every_partition(own_gatew
 
 @pytest.fixture
 def group(own_gateway: Gateway, name: str) -> str:
-    """A group that begins at the start, with 200 record locks."""
-    own_gateway.configure(name, share_auto_offset_reset="earliest", share_partition_max_record_locks=200)
+    """A group that begins at the start."""
+    own_gateway.configure(name, share_auto_offset_reset="earliest")
     return name
-
-
-def test_if_001_if_003_the_limit_counts_the_span(own_gateway: Gateway, group: str) -> None:
-    gateway = own_gateway
-    gateway.produce_batches(group, 100)
-    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == ["0-99×1"]
-    gateway.produce_batches(group, 50, 100, 50, 20)
-    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == ["100-249×1"]
-    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == []
-    assert gateway.settle(group, group, 150, 199, "release") == "applied"
-    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == ["150-199×2"]
-    assert gateway.acquire(group, group, **BATCH_OPTIMIZED) == []
-
-
-def test_if_007_finished_records_behind_an_unfinished_head_still_count(own_gateway: Gateway, group: str) -> None:
-    gateway = own_gateway
-    gateway.produce_batches(group, 150, 150, 50)
-    assert gateway.acquire(group, group, max_records=300, **BATCH_OPTIMIZED) == ["0-299×1"]
-    assert gateway.settle(group, group, 100, 149, "reject") == "applied"
-    assert gateway.acquire(group, group) == []
-    assert gateway.settle(group, group, 0, 99, "accept") == "applied"
-    assert gateway.window(group, group)[0] == 150
-    assert gateway.acquire(group, group) == ["300-349×1"]
 
 
 def test_the_lock_of_a_fetch_has_kafkas_bounds(own_gateway: Gateway, group: str) -> None:
@@ -130,14 +102,6 @@ def test_a_spark_query_releases_without_it(own_gateway: Gateway, stack: Stack, g
         never_begun = Outcome("release", "why", begun=False)
         assert to.acknowledge_held(group, "m", [Range(group, 0, 0, 1, 1)], never_begun) == ([], [])
     assert own_gateway.acquire(group, group) == ["0-1×2"]
-
-
-def test_without_a_dead_letter_queue_rejected_records_are_archived(own_gateway: Gateway, group: str) -> None:
-    own_gateway.produce_batches(group, 3)
-    own_gateway.acquire(group, group)
-    assert own_gateway.settle(group, group, 0, 2, "reject") == "applied"
-    assert own_gateway.window(group, group) == (3, [])
-    problem(own_gateway.http.get(f"/v1/topics/dlq.{group}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
 def test_dead_letters_carry_no_headers_of_the_record(own_gateway: Gateway, name: str) -> None:

@@ -84,22 +84,6 @@ def test_ss_017_the_refusal_of_a_session_is_delayed(own_gateway: Gateway, name: 
         close_session(gateway, name, member)
 
 
-def test_sessions_and_their_partitions_are_counted(own_gateway: Gateway, name: str) -> None:
-    gateway = own_gateway
-
-    def counted() -> tuple[float, float]:
-        samples = gateway.metrics()
-        return samples["sharequeue_share_sessions"], samples["sharequeue_share_session_partitions"]
-
-    gateway.create_topic(name, partitions=3)
-    gateway.acquire(name, name, share_session_epoch=0)
-    gateway.acquire(name, member="m2", topic_partitions=[{"topic": name, "partitions": [1]}], share_session_epoch=0)
-    assert counted() == (2, 4)
-    for member in ("m1", "m2"):
-        close_session(gateway, name, member)
-    assert counted() == (0, 0)
-
-
 def test_ss_019_idle_sessions_make_room_and_release_nothing(own_gateway: Gateway, name: str) -> None:
     gateway = own_gateway
     gateway.create_topic(name)

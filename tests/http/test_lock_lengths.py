@@ -2,19 +2,9 @@
 
 import pytest
 
-from sharequeue.client import ShareConsumer
-from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, acknowledge_range, good, outcomes, problem, wait_until
-from tests.http.client_calls import NOTHING_MS, in_event_loop, produce, until
 
 HOUR_MS = 3_600_000
-LENGTH_MS = 12_000
-
-
-@pytest.fixture(scope="module")
-def stack(shared_stack: Stack) -> Stack:
-    """The shared stack: no test here stops a service."""
-    return shared_stack
 
 
 def test_each_fetched_batch_names_the_length_of_its_lock(gateway: Gateway, name: str) -> None:
@@ -50,19 +40,3 @@ def test_a_length_out_of_bounds_is_refused_with_its_bounds(gateway: Gateway, nam
         acknowledge_range(name, 0, 0, "accept", lock_duration_ms=lock_duration_ms),
     ]
     assert outcomes(gateway.try_acknowledge(name, renewals)) == [42, "applied"]
-
-
-@in_event_loop
-async def test_the_client_renews_each_delivery_at_half_of_its_own_length(stack: Stack, name: str) -> None:
-    await produce(stack, name, 1)
-    async with (
-        ShareConsumer(stack.url, name, [name], acknowledgement="explicit", lock_duration_ms=LENGTH_MS) as consumer,
-        ShareConsumer(stack.url, name, [name]) as other,
-    ):
-        (record,) = await consumer.poll()
-        assert record.lock_remaining_ms <= LENGTH_MS
-        await until(lambda: record.lock_remaining_ms <= LENGTH_MS / 2 + 100)
-        await until(lambda: record.lock_remaining_ms > LENGTH_MS / 2 + 100)
-        assert await other.poll(NOTHING_MS) == []
-        consumer.acknowledge(record)
-        assert await consumer.commit() == {(name, 0): 1}

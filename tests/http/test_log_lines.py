@@ -39,13 +39,3 @@ def test_locks_that_end_have_a_line(gateway: Gateway, log_file: Path, name: str)
     gateway.acquire(name, name)
     (line,) = wait_until(lambda: lines(log_file, "locks ended: workers died, or need a longer lock", group_id=name))
     assert (line["count"], line["topic"], line["level"]) == (1, name, "warning")
-
-
-def test_refused_requests_have_a_line_a_minute(own_gateway: Gateway, data_dir: Path, name: str) -> None:
-    """At a gateway of its own: the line of a minute says what an earlier test was refused, and counts ours."""
-    for number in range(50):
-        assert own_gateway.http.get(f"/v1/topics/{name}-{number}").status_code == 404
-    unknown = {"code": "UNKNOWN_TOPIC_OR_PARTITION"}
-    (line,) = wait_until(lambda: lines(data_dir / "logs" / "gateway.log", "requests refused", **unknown))
-    assert (line["status"], line["count"]) == (404, 1)
-    assert line["first"] == f"there is no topic '{name}-0'"

@@ -34,14 +34,6 @@ def test_a_record_that_was_never_begun_keeps_its_attempts(gateway: Gateway, name
     assert gateway.acquire(name, name) == [], "the second attempt was the last one"
 
 
-@pytest.mark.parametrize("type", ["accept", "reject", "renew", "gap"])
-def test_only_a_release_may_say_so(gateway: Gateway, name: str, type: str) -> None:
-    gateway.produce_batches(name, 1)
-    gateway.acquire(name, name)
-    assert gateway.settle(name, name, 0, 0, type, begun=False) == 42
-    assert gateway.settle(name, name, 0, 0, type, begun=True) == "applied"
-
-
 @in_event_loop
 async def test_a_consumer_that_closes_gives_back_what_it_never_handed_out(
     stack: Stack, gateway: Gateway, name: str

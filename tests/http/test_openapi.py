@@ -177,12 +177,6 @@ def test_offsets_are_int64(document: Json) -> None:
                 assert [(part["type"], part["format"]) for part in given] == [("integer", "int64")], f"{name}.{field}"
 
 
-def test_every_integer_says_how_large_it_is(document: Json) -> None:
-    for place, schema in typed(document["components"]["schemas"], ""):
-        if schema["type"] == "integer":
-            assert schema["format"] in ("int32", "int64"), place
-
-
 FREE_TEXTS = re.compile(
     r"/ProduceRecord/properties/(key|key_base64|value_base64|headers/additionalProperties)"
     r"|/(CreateTopic|UpdateTopic)Request/properties/config/additionalProperties"

@@ -107,17 +107,6 @@ def test_records_go_to_their_given_partitions_in_request_order(gateway: Gateway,
     assert [record["value"] for record in read(gateway, name, 2)] == [2, 5]
 
 
-def test_a_key_decides_the_partition_as_in_kafka(gateway: Gateway, name: str) -> None:
-    """Kafka's murmur2 of the key's bytes, positive, modulo the partitions: values as its own tests have them."""
-    gateway.create_topic(name, partitions=1000)
-    hashes = {"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "abc": 479470107}
-    for key, murmur2 in hashes.items():
-        expected = (murmur2 & 0x7FFFFFFF) % 1000
-        in_base64 = base64.b64encode(key.encode()).decode()
-        placed = produce(gateway, name, {"key": key, "value": 1}, {"key_base64": in_base64, "value": 1})
-        assert [place["partition"] for place in placed] == [expected, expected]
-
-
 def test_keyless_records_of_a_request_stay_together_and_requests_take_turns(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=3)
     seen = []

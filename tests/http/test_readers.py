@@ -4,14 +4,13 @@ Both work every 50 ms here."""
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, wait_until
-from tests.http.database import locked, refused_state_writes, sql
+from tests.http.database import sql
 
 Rows = Callable[[], dict[int, tuple[int, int]]]
 
@@ -73,18 +72,6 @@ def test_rd_301_a_floor_follows_what_is_finished_up_to_the_end(own_gateway: Gate
     wait_until(lambda: floor(rows) == 10)
 
 
-def test_rd_303_a_fetch_waits_for_its_row(
-    own_gateway: Gateway, name: str, database: str, rows: Rows, background: ThreadPoolExecutor
-) -> None:
-    own_gateway.produce(name, *range(3))
-    with locked(database, "log.readers") as waits:
-        fetching = background.submit(own_gateway.fetch, name, name)
-        wait_until(waits)
-        assert not fetching.done()
-    assert [batch["last_offset"] for batch in fetching.result()["batches"]] == [2]
-    assert floor(rows) == 0
-
-
 def test_rd_304_void_offsets_are_finished_without_another_write(
     own_gateway: Gateway, name: str, database: str, rows: Rows
 ) -> None:
@@ -116,19 +103,6 @@ def test_rd_305_lag_is_right_after_the_log_start_moved(own_gateway: Gateway, nam
     assert own_gateway.fetch(name, name)["batches"] == []
     wait_until(lambda: floor(rows) == 12)
     assert lag(own_gateway, name) == (12, 0)
-
-
-def test_rd_306_a_floor_is_only_what_is_durable(own_gateway: Gateway, name: str, database: str, rows: Rows) -> None:
-    own_gateway.produce(name, *range(3))
-    own_gateway.fetch(name, name)
-    assert own_gateway.settle(name, name, 0, 0, "accept") == "applied"
-    wait_until(lambda: floor(rows) == 1)
-    with refused_state_writes(database, name) as tries:
-        own_gateway.settle(name, name, 1, 2, "accept")
-        assert tries() > 0
-        assert floor(rows) == 1
-    wait_until(lambda: own_gateway.settle(name, name, 1, 2, "accept") in ("applied", "ignored"))
-    wait_until(lambda: floor(rows) == 3)
 
 
 def test_rd_307_a_row_that_is_gone_comes_back(own_gateway: Gateway, name: str, database: str, rows: Rows) -> None:
@@ -191,20 +165,6 @@ def reset(gateway: Gateway, group: str, topic: str, **fields: object) -> None:
 
 def log_start(gateway: Gateway, topic: str) -> int:
     return int(gateway.describe_topic(topic)["partitions"][0]["log_start_offset"])
-
-
-def test_rd_311_a_reset_reserves_the_log_before_the_first_worker(own_gateway: Gateway, name: str, rows: Rows) -> None:
-    gateway = own_gateway
-    gateway.create_topic(name, retention_ms=0)
-    gateway.produce_batches(name, 5)
-    wait_until(lambda: log_start(gateway, name) == 5)
-    reset(gateway, name, name, to="latest")
-    gateway.produce_batches(name, 5, 5)
-    other = f"{name}-other"
-    reset(gateway, other, name, to="offset", offset=8)
-    good(gateway.http.patch(f"/v1/topics/{name}", json={"config": {"retention.ms": "0"}}))
-    assert floor(rows) == 5
-    assert gateway.acquire(name, name)[0].startswith("5-")
 
 
 def test_rd_313_deleted_offsets_and_groups_hold_nothing(own_gateway: Gateway, name: str, rows: Rows) -> None:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from sharequeue.stack.stack import Stack
-from tests.http.calls import LONG_MS, Gateway, acknowledge_range, good, offsets, ranges, wait_until, woken
+from tests.http.calls import LONG_MS, Gateway, acknowledge_range, good, offsets, ranges, woken
 
 
 def test_released_records_far_apart_come_in_one_fetch(gateway: Gateway, name: str) -> None:
@@ -56,21 +55,3 @@ def test_a_fetch_that_is_full_does_not_wait_for_min_bytes(gateway: Gateway, name
     with woken(gateway):
         for turn in range(2):
             assert gateway.acquire(name, name, **limits) == [f"{10 * turn}-{10 * turn + 9}×1"]
-
-
-def test_a_backlog_that_is_not_in_memory_counts_for_min_bytes(stack: Stack, own_gateway: Gateway, name: str) -> None:
-    """After a restart a fetch reads batches of 200 kB from the database. What lies behind those that it has counts,
-    too: each fetch is answered at once."""
-    own_gateway.create_topic(name)
-    for _ in range(60):
-        own_gateway.produce(name, *["x" * 20_000] * 10)
-    service = stack.service("gateway")
-    service.stop()
-    service.start()
-    wait_until(service.ready)
-    limits = {"max_records": 150, "min_bytes": 1_300_000, "max_wait_ms": LONG_MS, "acquire_mode": "record_limit"}
-    with woken(own_gateway):
-        for turn in range(4):
-            first, last = 150 * turn, 150 * turn + 149
-            assert offsets(own_gateway.fetch(name, name, **limits)) == list(range(first, last + 1))
-            assert own_gateway.settle(name, name, first, last, "accept") == "applied"

@@ -125,12 +125,11 @@ def test_records_named_twice_are_refused(gateway: Gateway, name: str) -> None:
     assert [result["kafka_code"] for result in refused["results"]] == [48, 42]
 
 
-def test_records_pending_on_another_transaction(own_gateway: Gateway, data_dir: Path, name: str) -> None:
+def test_records_pending_on_another_transaction(gateway: Gateway, shared_data_dir: Path, name: str) -> None:
     """A commit whose gateway died leaves them pending; here the transaction of a hold stays open."""
-    gateway = own_gateway
     group = group_with(gateway, name, 4)
-    first, second = begin(gateway, timeout_ms=2000)["transaction_id"], begin(gateway)["transaction_id"]
-    hold(gateway, data_dir, group, first, accept(name, 0, 3))
+    first, second = begin(gateway, timeout_ms=1500)["transaction_id"], begin(gateway)["transaction_id"]
+    hold(gateway, shared_data_dir, group, first, accept(name, 0, 3))
     (batch,) = gateway.in_flight(group, topic=name)[0]["batches"]
     assert (batch["delivery_state"], batch["transaction_id"]) == ("ACQUIRED", first)
     assert outcomes(gateway.try_acknowledge(group, [accept(name, 0, 3)])) == [121], "nobody else settles them"

@@ -11,7 +11,6 @@ from tests.http.calls import (
     LONG_MS,
     Gateway,
     acknowledge_range,
-    good,
     outcomes,
     problem,
     ranges,
@@ -45,14 +44,6 @@ def test_ss_003_a_request_without_a_session_is_refused(gateway: Gateway, name: s
     gateway.create_topic(name)
     problem(gateway.try_fetch(name, name, share_session_epoch=epoch), 404, "SHARE_SESSION_NOT_FOUND", 122)
     problem(gateway.try_acknowledge(name, [], share_session_epoch=epoch), 404, "SHARE_SESSION_NOT_FOUND", 122)
-
-
-def test_ss_005_acknowledge_opens_no_session(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 1)
-    gateway.acquire(name, name, share_session_epoch=0)
-    accept = [acknowledge_range(name, 0, 0, "accept")]
-    problem(gateway.try_acknowledge(name, accept, share_session_epoch=0), 409, "INVALID_SHARE_SESSION_EPOCH", 123)
-    assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=1)) == ["applied"]
 
 
 def test_ss_007_a_repeated_epoch_is_refused(gateway: Gateway, name: str) -> None:
@@ -89,13 +80,6 @@ def test_ss_009_a_session_adds_and_forgets_partitions(gateway: Gateway, name: st
     assert found == {(other, 0), (name, 1)}
 
 
-def test_ss_011_a_session_without_partitions_lives_on(gateway: Gateway, name: str) -> None:
-    two_partitions(gateway, name)
-    gateway.acquire(name, name, share_session_epoch=0, max_records=0)
-    assert gateway.acquire(name, share_session_epoch=1, forgotten_topics=only(name, 0, 1), max_wait_ms=5000) == []
-    assert gateway.acquire(name, share_session_epoch=2, topic_partitions=only(name, 1)) == ["1:0-9×1"]
-
-
 def test_ss_013_forgotten_partitions_can_be_acknowledged(gateway: Gateway, name: str) -> None:
     two_partitions(gateway, name)
     assert sorted(gateway.acquire(name, name, share_session_epoch=0)) == ["0-9×1", "1:0-9×1"]
@@ -107,23 +91,6 @@ def test_ss_013_forgotten_partitions_can_be_acknowledged(gateway: Gateway, name:
     for epoch, (first, last, outcome) in enumerate(expected, start=3):
         accept = [acknowledge_range(name, first, last, "accept")]
         assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=epoch)) == outcome
-
-
-def test_ss_015_forgetting_an_absent_partition_is_allowed(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 1)
-    gateway.acquire(name, name, share_session_epoch=0, max_records=0)
-    unknown = [*only(name, 7), *only("no-such-topic", 0)]
-    assert gateway.acquire(name, share_session_epoch=1, forgotten_topics=unknown) == ["0-0×1"]
-
-
-def test_ss_025_one_member_id_in_two_groups_has_two_sessions(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 1)
-    one, two = f"{name}-1", f"{name}-2"
-    assert gateway.acquire(one, name, share_session_epoch=0) == ["0-0×1"]
-    assert gateway.acquire(two, name, share_session_epoch=0) == ["0-0×1"]
-    assert gateway.acquire(one, share_session_epoch=1) == []
-    assert gateway.acquire(one, share_session_epoch=2) == []
-    assert gateway.acquire(two, share_session_epoch=1) == []
 
 
 def test_an_opening_that_replaces_a_session_releases_nothing(gateway: Gateway, name: str) -> None:
@@ -147,45 +114,6 @@ def test_sr_001_closing_releases_held_records(gateway: Gateway, name: str) -> No
     assert (closed["batches"], closed["errors"]) == ([], [])
     problem(gateway.try_fetch(name, share_session_epoch=2), 404, "SHARE_SESSION_NOT_FOUND", 122)
     assert gateway.acquire(name, name, share_session_epoch=0, max_wait_ms=LONG_MS) == ["10-19×2"]
-
-
-def test_sr_003_closing_lowers_no_delivery_count(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 1, 1)
-    gateway.acquire(name, name, share_session_epoch=0)
-    release = [acknowledge_range(name, 0, 0, "release")]
-    assert outcomes(gateway.try_acknowledge(name, release, share_session_epoch=1)) == ["applied"]
-    assert outcomes(gateway.try_acknowledge(name, [], share_session_epoch=-1)) == []
-    seen: list[str] = []
-    while len(seen) < 2:
-        seen += gateway.acquire(name, name, member="m2", max_records=1, max_wait_ms=LONG_MS)
-    assert seen == ["0-0×2", "1-1×2"]
-
-
-def test_sr_005_the_delivery_limit_holds_when_closing(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_delivery_count_limit=2, errors_deadletterqueue_topic_name="")
-    gateway.produce_batches(name, 10, 5)
-    gateway.acquire(name, name, share_session_epoch=0)
-    assert gateway.settle(name, name, 10, 14, "release") == "applied"
-    assert gateway.acquire(name, share_session_epoch=1) == ["10-14×2"]
-    gateway.fetch(name, share_session_epoch=-1)
-    assert gateway.acquire(name, name, member="m2", max_records=10, max_wait_ms=LONG_MS) == ["0-9×2"]
-    assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×2", "10-14 ARCHIVED×2"])
-    (topic,) = good(gateway.http.get(f"/v1/share-groups/{name}/offsets"))["topics"]
-    assert topic["partitions"][0]["lag"] == 10
-
-
-def test_sr_009_closing_touches_no_other_member(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 10)
-    gateway.acquire(name, name, share_session_epoch=0)
-    assert gateway.settle(name, name, 0, 1, "accept") == "applied"
-    assert gateway.settle(name, name, 5, 7, "release") == "applied"
-    assert gateway.acquire(name, name, member="m2") == ["5-7×2"]
-    gateway.fetch(name, share_session_epoch=-1)
-    seen: list[str] = []
-    while len(seen) < 2:
-        seen += gateway.acquire(name, name, member="m3", max_wait_ms=LONG_MS)
-    assert seen == ["2-4×2", "8-9×2"]
-    assert gateway.settle(name, name, 5, 7, "accept", member="m2") == "applied"
 
 
 def test_sr_011_closing_wakes_a_waiting_fetch(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
@@ -246,13 +174,6 @@ def test_rn_001_a_renewal_starts_a_full_lock(gateway: Gateway, name: str) -> Non
     assert time.time() * 1000 >= renewed_ms + 1500 - CLOCKS_APART_MS
 
 
-def test_rn_003_one_request_may_renew_and_accept(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 2)
-    gateway.acquire(name, name)
-    assert gateway.settle(name, name, 0, 1, "renew accept") == "applied"
-    assert gateway.window(name, name) == (0, ["0-0 ACQUIRED×1", "1-1 ACKNOWLEDGED×1"])
-
-
 def test_rn_005_a_group_may_forbid_renewal(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_renew_acknowledge_enable=False)
     gateway.produce_batches(name, 1)
@@ -262,16 +183,6 @@ def test_rn_005_a_group_may_forbid_renewal(gateway: Gateway, name: str) -> None:
     assert "not enabled for the group" in problem(response, 409, "INVALID_RECORD_STATE", 121)["detail"]
     assert gateway.window(name, name) == (0, ["0-0 ACQUIRED×1"])
     assert expiry_ms(gateway, name) == before_ms
-
-
-def test_rn_009_a_refused_atomic_call_renews_nothing(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 10)
-    gateway.acquire(name, name)
-    before_ms = expiry_ms(gateway, name)
-    acknowledgements = [acknowledge_range(name, 0, 4, "renew"), acknowledge_range(name, 20, 25, "accept")]
-    assert outcomes(gateway.try_acknowledge(name, acknowledgements, atomic=True)) == [42, 42]
-    assert expiry_ms(gateway, name) == before_ms
-    assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×1"])
 
 
 def test_rn_011_is_renew_ack_fetches_nothing(gateway: Gateway, name: str) -> None:

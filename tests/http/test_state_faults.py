@@ -220,21 +220,6 @@ def test_ld_039_ee_011_without_redis_a_restarted_gateway_knows_the_persisted_sta
     assert gateway.window(name, name) == (0, ["0-9 ACQUIRED×1", "10-14 ACKNOWLEDGED×1"])
 
 
-@pytest.mark.parametrize("kind", ["group coordinator", "share coordinator"])
-def test_lg_007_the_lag_is_the_same_after_a_restart(gateway: Gateway, stack: Stack, name: str, kind: str) -> None:
-    gateway.produce_batches(name, 10)
-    gateway.acquire(name, name)
-    assert gateway.settle(name, name, 0, 2, "accept") == "applied"
-    assert gateway.settle(name, name, 5, 6, "accept") == "applied"
-    before = gateway.offsets(name)
-    assert before[name, 0][1] == 5
-    service = stack.service(kind)
-    service.kill()
-    service.start()
-    wait_until(service.ready)
-    assert gateway.offsets(name) == before
-
-
 # Writing
 
 
@@ -309,20 +294,6 @@ def damaged(gateway: Gateway, stack: Stack, database: str, name: str) -> str:
     assert gateway.offsets(name)[name, 0] == (-1, -1)
     gateway.http.delete(f"/v1/share-groups/{name}/members/m1")
     return name
-
-
-@pytest.mark.parametrize("path", ["/v1/share-groups/{}", "/v1/share-groups/{}/offsets/{}"], ids=["group", "offsets"])
-def test_a_group_with_a_damaged_state_can_be_deleted(gateway: Gateway, damaged: str, path: str) -> None:
-    assert gateway.http.delete(path.format(damaged, damaged)).status_code == 204
-    gateway.configure(damaged, share_auto_offset_reset="earliest")
-    assert gateway.acquire(damaged, damaged) == ["0-9×1"], "a fresh state, so the first delivery"
-
-
-def test_a_topic_with_a_damaged_state_can_be_deleted(gateway: Gateway, damaged: str, database: str) -> None:
-    assert gateway.http.delete(f"/v1/topics/{damaged}").status_code == 204
-    left = """SELECT FROM share_state.share_partitions k WHERE group_id = $1 AND
-                (SELECT kind FROM share_state.share_records r WHERE r.key_id = k.key_id ORDER BY seq DESC LIMIT 1) <> 2"""
-    wait_until(lambda: not sql(database, left, damaged))
 
 
 # Reading the log

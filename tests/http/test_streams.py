@@ -9,7 +9,7 @@ import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.event_source import EventSource, StreamEvent
-from tests.http.calls import HANG_S, LONG_MS, Gateway, good, problem, ranges, wait_until
+from tests.http.calls import LONG_MS, Gateway, good, problem, ranges, wait_until
 
 Open = Any
 RESUME_MS = 30_000
@@ -126,19 +126,6 @@ def test_st_004_a_reconnect_is_sent_what_it_lacks_with_the_same_delivery_count(
         accept(gateway, name, event)
 
 
-def test_st_005_a_client_without_last_event_id_is_sent_everything_that_it_holds(
-    gateway: Gateway, open_stream: Open, name: str
-) -> None:
-    gateway.create_topic(name)
-    gateway.produce(name, 0, 1)
-    source = open_stream(name, name)
-    first = source.next()
-    source.cut()
-    again = open_stream(name, name).next()
-    assert (again.id, again.data["batches"][0]["records"]) == (first.id, first.data["batches"][0]["records"])
-    assert ranges(again.data) == ["0-1×1"]
-
-
 def test_st_006_a_client_that_does_not_come_back_loses_its_records(
     gateway: Gateway, open_stream: Open, name: str
 ) -> None:
@@ -175,25 +162,6 @@ def test_st_008_the_older_connection_is_replaced(gateway: Gateway, open_stream: 
     assert ranges(newer.next().data) == ["1-1×1"]
 
 
-def test_st_009_a_flapping_client_raises_no_delivery_count(gateway: Gateway, open_stream: Open, name: str) -> None:
-    gateway.create_topic(name)
-    last_id, counts, seen = "", set(), set()
-    for turn in range(20):
-        source = open_stream(name, name, last_id=last_id)
-        gateway.produce(name, *range(3))
-        if turn % 3:
-            event = source.next()
-            counts |= {batch["delivery_count"] for batch in event.data["batches"]}
-        source.cut(reset=bool(turn % 2))
-        last_id = source.last_id
-    source = open_stream(name, name, last_id="")
-    while len(seen) < 60:
-        for batch in source.next().data["batches"]:
-            counts.add(batch["delivery_count"])
-            seen |= set(range(batch["first_offset"], batch["last_offset"] + 1))
-    assert counts == {1}
-
-
 def test_st_010_what_was_not_written_is_given_back_and_forgiven(gateway: Gateway, open_stream: Open, name: str) -> None:
     """A client that reads nothing: the end of the event stays in the gateway."""
     gateway.create_topic(name, max_message_bytes=9_000_000)
@@ -206,46 +174,6 @@ def test_st_010_what_was_not_written_is_given_back_and_forgiven(gateway: Gateway
     assert (batch["delivery_count"], batch["attempt"]) == (2, 1)
 
 
-def test_st_011_a_slow_reader_bounds_what_is_sent(gateway: Gateway, open_stream: Open, name: str) -> None:
-    gateway.create_topic(name)
-    for _ in range(30):
-        gateway.produce(name, "x" * 900_000)
-    source = open_stream(name, name, reads=False, window=2000)
-    wait_until(lambda: held(gateway, name, name))
-    time.sleep(1.0)  # were it not bounded, more would be acquired in this time
-    (window,) = held(gateway, name, name)
-    assert int(window.partition(" ")[0].split("-")[1]) < 10, window
-    source.read()
-    seen = 0
-    while seen < 30:
-        seen += len(source.next().data["batches"][0]["records"])
-
-
-def test_st_012_a_lock_that_ends_brings_the_record_again(gateway: Gateway, open_stream: Open, name: str) -> None:
-    gateway.create_topic(name)
-    gateway.produce(name, 0)
-    source = open_stream(name, name, window=1)
-    assert ranges(source.next().data) == ["0-0×1"]
-    assert gateway.settle(name, name, 0, 0, "renew", lock_duration_ms=1000) == "applied"
-    again = source.next()
-    assert ranges(again.data) == ["0-0×2"]
-    assert gateway.settle(name, name, 0, 0, "accept", delivery_count=1) == 121
-    accept(gateway, name, again)
-
-
-def test_st_013_a_renewal_keeps_the_lock_and_the_window(gateway: Gateway, open_stream: Open, name: str) -> None:
-    gateway.create_topic(name)
-    gateway.produce(name, 0, 1)
-    source = open_stream(name, name, window=1)
-    (fetched,) = source.next().data["batches"]
-    assert gateway.settle(name, name, 0, 0, "renew", lock_duration_ms=3_600_000) == "applied"
-    assert source.silent(0.7)
-    (partition,) = gateway.in_flight(name)
-    (held, *_) = partition["batches"]
-    assert (held["first_offset"], held["delivery_state"], held["delivery_count"]) == (0, "ACQUIRED", 1)
-    assert held["lock_expires_at_ms"] > fetched["lock_expires_at_ms"]
-
-
 def test_st_014_line_breaks_in_a_value_do_not_break_the_event(gateway: Gateway, open_stream: Open, name: str) -> None:
     gateway.create_topic(name)
     body = b'{"records":[{"value":{\r\n\r\n"a":\n\n1,\r"b":"event: replaced"}}]}'
@@ -254,16 +182,6 @@ def test_st_014_line_breaks_in_a_value_do_not_break_the_event(gateway: Gateway, 
     event = open_stream(name, name).next()
     assert event.kind == "message"
     assert event.data["batches"][0]["records"][0]["value"] == {"a": 1, "b": "event: replaced"}
-
-
-def test_st_015_several_topics_are_one_stream(gateway: Gateway, open_stream: Open, name: str) -> None:
-    gateway.create_topic(f"{name}-a", partitions=3)
-    gateway.create_topic(f"{name}-b")
-    source = open_stream(name, f"{name}-a,{name}-b")
-    gateway.produce(f"{name}-a", 0, partition=2)
-    assert ranges(source.next().data) == ["2:0-0×1"]
-    gateway.produce(f"{name}-b", 0)
-    assert source.next().data["batches"][0]["topic"] == f"{name}-b"
 
 
 def test_new_partitions_join_a_stream_that_waits(gateway: Gateway, open_stream: Open, name: str) -> None:
@@ -277,19 +195,6 @@ def test_new_partitions_join_a_stream_that_waits(gateway: Gateway, open_stream: 
         assert ranges(event.data) == [f"{partition}:0-0×1"]
         assert gateway.metrics()["sharequeue_delayed_share_fetch_expires_total"] == before
         accept(gateway, name, event)
-
-
-def test_new_partitions_join_a_stream_whose_window_was_full(gateway: Gateway, open_stream: Open, name: str) -> None:
-    gateway.create_topic(name)
-    source = open_stream(name, name, window=1)
-    gateway.produce(name, "first")
-    first = source.next()
-    before = gateway.metrics()["sharequeue_delayed_share_fetch_expires_total"]
-    good(gateway.http.patch(f"/v1/topics/{name}", json={"partitions": 2}))
-    gateway.produce(name, "new", partition=1)
-    accept(gateway, name, first)
-    assert ranges(source.next(2 * HANG_S).data) == ["1:0-0×1"]
-    assert gateway.metrics()["sharequeue_delayed_share_fetch_expires_total"] == before, "no fetch waited in vain"
 
 
 def test_st_016_a_deleted_topic_closes_the_stream(gateway: Gateway, open_stream: Open, name: str) -> None:

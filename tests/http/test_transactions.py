@@ -110,21 +110,6 @@ def test_a_transaction_is_aborted(gateway: Gateway, name: str, how: str, reason:
     assert problem(end(gateway, transaction, "commit"), 409, 48)["reason"] == reason
 
 
-def test_a_newer_producer_fences_the_earlier_one(gateway: Gateway, name: str) -> None:
-    old = begin(gateway, transactional_id=name)
-    good(produce(gateway, name, old["transaction_id"], 1))
-    new = begin(gateway, transactional_id=name)
-    epoch = new["producer_epoch"]
-    assert epoch == old["producer_epoch"] + 1
-    assert problem(end(gateway, old["transaction_id"], "commit"), 409, 90)["reason"] == "fenced"
-    problem(produce(gateway, name, old["transaction_id"], 1), 409, 90)
-    answer = gateway.http.post("/v1/transactions", json={"transactional_id": name, "producer_epoch": epoch - 1})
-    assert problem(answer, 409, 90)["producer_epoch"] == epoch
-    good(produce(gateway, name, new["transaction_id"], 2))
-    good(end(gateway, new["transaction_id"], "commit", note="n"))
-    assert begin(gateway, transactional_id=name, producer_epoch=epoch)["committed_note"] == "n"
-
-
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
@@ -328,18 +313,3 @@ def test_ended_transactions_are_listed_last_first_by_pages(gateway: Gateway, nam
     assert listed(state="committed", transactional_id=f"{name}-5") == {"transactions": []}
     assert listed(state="aborted", older_than_ms=3_600_000) == {"transactions": []}
     problem(gateway.http.get("/v1/transactions", params={"state": "ended"}), 422, 42)
-
-
-def test_a_topic_grows_beside_an_open_transaction(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name)
-    transaction = begin(gateway)["transaction_id"]
-    headers = {"Transaction-Id": transaction}
-    path = f"/v1/topics/{name}/records"
-    good(gateway.http.post(path, json={"records": [{"value": "a", "partition": 0}]}, headers=headers))
-    good(gateway.http.patch(f"/v1/topics/{name}", json={"partitions": 2}))
-    good(gateway.http.post(path, json={"records": [{"value": "b", "partition": 1}]}, headers=headers))
-    assert gateway.read(name, 1, isolation_level="read_committed")["records"] == []
-    assert good(gateway.http.post(f"/v1/transactions/{transaction}/commit", json={}))["partitions"] == 2
-    for partition, value in enumerate("ab"):
-        page = gateway.read(name, partition, isolation_level="read_committed")
-        assert ([record["value"] for record in page["records"]], page["log_end_offset"]) == ([value], 2)

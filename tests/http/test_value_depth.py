@@ -5,10 +5,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
-from sharequeue.cli import main
-from sharequeue.client import ValueTooDeep, sync
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.messages.records import RecordPage
@@ -108,39 +105,8 @@ def test_dead_letters_and_redriving_carry_a_deep_value(gateway: Gateway, name: s
     assert [bytes(record.value) for record in read(gateway, name)[3:]] == [b"1", TOO_DEEP, b"2"]
 
 
-def test_groups_can_be_reset_by_time_across_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:
-    """A reset by time reads the timestamps of the deep value's batch."""
-    deep_topic(gateway, shared_database, name)
-    gateway.delete_records(name, 1)
-    assert gateway.reset(name, "datetime", name, datetime="1970-01-01T00:00:00.001Z") == {(name, 0): 1}
-
-
 def test_arrow_answers_carry_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:
     deep_topic(gateway, shared_database, name)
     answer = gateway.http.get(f"/v1/topics/{name}/partitions/0/records", headers={"Accept": ARROW_STREAM})
     assert answer.status_code == 200
     assert pa.ipc.open_stream(answer.content).read_all()["value"].to_pylist() == [b"1", TOO_DEEP, b"2"]
-
-
-def test_the_command_line_prints_a_deep_value(gateway: Gateway, name: str, shared_database: str) -> None:
-    deep_topic(gateway, shared_database, name)
-    for command in (["topics", "read", name], ["consume", name, "-g", name, "--max-records", "3"]):
-        done = CliRunner(env={"SHAREQUEUE_URL": str(gateway.http.base_url)}).invoke(main, command)
-        assert (done.exit_code, done.exception) == (0, None)
-        assert done.stdout_bytes.splitlines() == [b"1", TOO_DEEP, b"2"]
-    assert gateway.offsets(name)[name, 0] == (3, 0)
-
-
-def test_the_client_returns_every_record_of_a_poll_with_a_deep_value(
-    gateway: Gateway, stack: Stack, name: str, shared_database: str
-) -> None:
-    deep_topic(gateway, shared_database, name)
-    with sync.ShareConsumer(stack.url, name, [name], acknowledgement="explicit") as consumer:
-        flat, deep, last = consumer.poll()
-        assert (flat.value, last.value, deep.json) == (1, 2, TOO_DEEP)
-        with pytest.raises(ValueTooDeep, match=f"{name}-0 offset 1 "):
-            deep.value  # noqa: B018 - reading it is what fails
-        for record, word in ((flat, "accept"), (deep, "reject"), (last, "accept")):
-            consumer.acknowledge(record, word)
-        consumer.commit()
-    wait_until(lambda: gateway.offsets(name)[name, 0] == (3, 0))

@@ -71,55 +71,12 @@ def test_df_005_a_release_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name
     assert acquired(answer) == ["0-9×2"]
 
 
-@pytest.mark.parametrize("type", ["accept", "reject"])
-def test_df_007_room_in_the_window_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str, type: str) -> None:
+def test_df_007_room_in_the_window_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.configure(name, share_partition_max_record_locks=10)
     gateway.produce_batches(name, 10, 10)
     assert gateway.acquire(name, name) == ["0-9×1"]
     answer = waiting.fetch(name, name)
-    assert gateway.settle(name, name, 0, 4, type) == "applied"
-    assert acquired(answer)[0].startswith("10-1")
-
-
-@pytest.mark.parametrize("type", ["accept", "gap"])
-def test_room_in_the_middle_of_the_window_wakes_a_fetch(
-    gateway: Gateway, waiting: Waiting, name: str, type: str
-) -> None:
-    """The start offset does not move and nothing becomes available, but fewer records are held."""
-    gateway.configure(name, share_partition_max_record_locks=10)
-    gateway.produce_batches(name, 10, 10)
-    assert gateway.acquire(name, name) == ["0-9×1"]
-    answer = waiting.fetch(name, name)
-    assert gateway.settle(name, name, 5, 9, type) == "applied"
-    assert acquired(answer)[0].startswith("10-1")
-
-
-def test_a_last_lock_that_ends_in_the_middle_of_the_window_wakes_a_fetch(
-    gateway: Gateway, waiting: Waiting, name: str
-) -> None:
-    gateway.configure(
-        name,
-        share_partition_max_record_locks=10,
-        share_delivery_count_limit=2,
-        errors_deadletterqueue_topic_name="",
-    )
-    gateway.produce_batches(name, 10, 10)
-    gateway.acquire(name, name)
-    gateway.settle(name, name, 0, 9, "release")
-    assert gateway.acquire(name, name, max_records=5, acquire_mode="record_limit") == ["0-4×2"]
-    assert gateway.acquire(name, name) == ["5-9×2"]
-    answer = waiting.fetch(name, name)
-    assert gateway.settle(name, name, 3, 4, "renew", lock_duration_ms=1000) == "applied"
-    assert acquired(answer)[0].startswith("10-1")
-    assert gateway.window(name, name)[1][:2] == ["0-2 ACQUIRED×2", "3-4 ARCHIVED×2"]
-
-
-def test_a_dead_letter_in_the_middle_of_the_window_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
-    gateway.configure(name, share_partition_max_record_locks=10, errors_deadletterqueue_topic_name=f"dlq.{name}")
-    gateway.produce_batches(name, 10, 10)
-    assert gateway.acquire(name, name) == ["0-9×1"]
-    answer = waiting.fetch(name, name)
-    assert gateway.settle(name, name, 5, 9, "reject") == "applied"
+    assert gateway.settle(name, name, 0, 4, "accept") == "applied"
     assert acquired(answer)[0].startswith("10-1")
 
 
@@ -199,32 +156,11 @@ def test_acknowledgements_alone_are_answered_when_they_are_settled(gateway: Gate
     assert answer["acknowledgement_results"] == [{"status": "applied"}]
 
 
-def test_records_left_by_a_fetch_go_to_the_next_waiting_one(gateway: Gateway, waiting: Waiting, name: str) -> None:
-    gateway.create_topic(name)
-    answers = [waiting.fetch(name, name, member=f"m{number}", max_records=1) for number in range(3)]
-    gateway.produce_batches(name, 3)
-    assert [acquired(answer) for answer in answers] == [["0-0×1"], ["1-1×1"], ["2-2×1"]]
-
-
 def test_a_fetch_waits_for_min_bytes(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.produce(name, "small")
     answer = waiting.fetch(name, name, min_bytes=10_000)
     gateway.produce(name, "x" * 10_000)
     assert acquired(answer) == ["0-1×1"] or acquired(answer) == ["0-0×1", "1-1×1"]
-
-
-def test_records_too_few_for_one_fetch_go_to_the_next_waiting_one(
-    gateway: Gateway, waiting: Waiting, name: str
-) -> None:
-    gateway.create_topic(name)
-    patient = [waiting.fetch(name, name, member=f"m{number}", min_bytes=1_000_000) for number in range(2)]
-    answer = waiting.fetch(name, name, member="m3")
-    gateway.produce(name, "small")
-    assert acquired(answer) == ["0-0×1"]
-    assert not any(other.done() for other in patient)
-    for answer in patient:  # and no fetch waits any longer
-        gateway.produce(name, "x" * 999_900, "x" * 100)
-        assert acquired(answer)
 
 
 def test_fewer_than_min_bytes_are_delivered_when_the_wait_ends(gateway: Gateway, name: str) -> None:
@@ -236,11 +172,10 @@ def test_fewer_than_min_bytes_are_delivered_when_the_wait_ends(gateway: Gateway,
     assert time.monotonic() - started > 0.39
 
 
-@pytest.mark.parametrize("limit", ["max_records", "max_bytes"])
-def test_a_fetch_of_nothing_does_not_wait(gateway: Gateway, name: str, limit: str) -> None:
+def test_a_fetch_of_nothing_does_not_wait(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 1)
     with woken(gateway):
-        assert gateway.acquire(name, name, **{limit: 0}, **LONG) == []
+        assert gateway.acquire(name, name, max_records=0, **LONG) == []
     assert gateway.acquire(name, name, member="m2") == ["0-0×1"]
 
 
