@@ -195,7 +195,7 @@ def test_the_commands_of_the_command_line_do_what_the_tour_says(stack: Stack) ->
     assert {"numbers", "dlq.sums"} <= {*topics.split()}
     assert [json.loads(line)["headers"]["__dlq.errors.reason"] for line in letters.splitlines()] == ["not prime"] * 5
     assert re.search(r"^numbers +0 .* AVAILABLE ", in_flight, re.MULTILINE)
-    assert re.search(r"^numbers +0 +\d+ +1000 +\d+$", offsets, re.MULTILINE)
+    assert re.search(r"^sums +numbers +0 +\d+ +\d+$", offsets, re.MULTILINE)
     assert re.search(r"^share\.delivery\.count\.limit +3\b", config, re.MULTILINE)
     assert redriven == "5 dead letters of sums are redriven\n"
     assert re.search(r"^\S+ .*\b5$", activity, re.MULTILINE)
