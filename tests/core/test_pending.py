@@ -248,15 +248,6 @@ def test_the_time_since_the_oldest_are_pending_is_known() -> None:
     assert later.machine.pending_since_ms == driver.now_ms
 
 
-def test_the_next_leader_lets_them_go_to_a_holder_whose_lock_lives() -> None:
-    group = settling()
-    group.hold("0-4 Acc")
-    later = group.load_again()
-    assert later.resolve([]) == 5
-    later.driver.ack("0-9 Acc", count=1)
-    assert later.driver.where()[0] == 10
-
-
 def test_the_next_leader_without_the_locks_lets_them_go_to_the_group() -> None:
     group = settling()
     group.hold("0-4 Acc")
@@ -308,16 +299,6 @@ def test_the_log_start_passes_pending_records() -> None:
     assert group.driver.where()[0] == 5
 
 
-def test_pages_restore_them_as_one_page_does() -> None:
-    group = settling()
-    group.hold("0-2 Acc", "7-8 Rel")
-    group.hold("4-5 Acc", transaction=T2)
-    later = group.load_again(locks=False)
-    assert later.pending() == {T1: 5, T2: 2}
-    assert later.resolve([], T2) == 2
-    assert later.pending() == {T1: 5}
-
-
 def test_the_reason_of_the_delivery_before_is_kept() -> None:
     group = settling()
     group.driver.ack("0-9 Rel", reason="odd")
@@ -329,23 +310,6 @@ def test_the_reason_of_the_delivery_before_is_kept() -> None:
         (run,) = later.machine.in_flight()
         assert [str(each.reason) for each in run.earlier] == ["odd"]
         assert run.reason is None
-
-
-def test_an_ended_lock_with_a_pending_delivery() -> None:
-    group = settling()
-    batches = group.hold("0-4 Acc")
-    group.driver.later(10_000)
-    locks = [RestoredLock(0, 9, "", 1, 0, 0)]
-    driver = Driver(
-        [_fields(batch) for batch in group.stored.state_batches()],
-        0,
-        annotations=group.stored.annotations(),
-        locks=locks,
-    )
-    later = Settling(driver)
-    assert later.pending() == {T1: 5}
-    assert later.resolve(batches) == 0
-    assert driver.where()[0] == 5
 
 
 def test_a_repeat_waits_for_the_write_that_is_under_way() -> None:

@@ -57,24 +57,6 @@ def test_hb_003_a_plain_heartbeat_changes_nothing() -> None:
     assert len(driver.saved) == saved, "a plain heartbeat persists nothing"
 
 
-def test_two_members_share_one_topic_in_five_heartbeats() -> None:
-    driver = Driver(topics={"foo": 2})
-    first = driver.heartbeat("A", 0, ["foo"])
-    assert (first.member_epoch, first.assignment) == (2, {})
-    second = driver.heartbeat("A", 2)
-    assert (second.member_epoch, second.assignment) == (3, {"id-foo": some(0, 1)})
-    third = driver.heartbeat("A", 3)
-    assert (third.member_epoch, third.assignment) == (3, None)
-    other = driver.heartbeat("B", 0, ["foo"])
-    assert other.member_epoch == 4
-    assert other.assignment is not None
-    assert len(other.assignment["id-foo"]) == 1
-    last = driver.heartbeat("A", 3)
-    assert last.member_epoch == 4
-    assert last.assignment is not None
-    assert last.assignment["id-foo"] | other.assignment["id-foo"] == some(0, 1)
-
-
 def test_hb_005_a_member_that_left_can_join_again() -> None:
     driver = Driver(topics={"foo": 2})
     joined(driver, "M1")

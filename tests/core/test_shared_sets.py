@@ -67,9 +67,9 @@ def test_groups_that_wait_for_their_initialisation_take_no_memory_for_each_parti
     join("first")
     tracemalloc.start()
     try:
-        for number in range(20):
+        for number in range(5):
             join(str(number))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert taken < 20 * 10_000, "each of them takes less than a byte for a partition"
+    assert taken < 5 * 10_000, "each of them takes less than a byte for a partition"
