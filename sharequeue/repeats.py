@@ -53,10 +53,9 @@ PART_DIED: Final = Rule("starting a part of `sharequeue up` that died", 1.0, 30.
 
 
 class Tries:
-    """The tries of one piece of work, by a rule."""
+    """The tries of one piece of work, by a rule; `patience_s` takes the place of the rule's."""
 
     def __init__(self, rule: Rule, patience_s: float | None = None) -> None:
-        """`patience_s`: takes the place of the rule's."""
         self._rule = rule
         self._pause_s = 0.0
         self._until_s = time.monotonic() + (rule.patience_s if patience_s is None else patience_s)

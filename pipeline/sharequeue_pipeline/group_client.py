@@ -14,15 +14,8 @@ from sharequeue.client.consuming.outcomes import RENEW, Outcome
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.groups import GroupTopicOffsets, ShareGroupOffsets, UpdateShareGroupConfigRequest
-from sharequeue.protocol.messages.in_flight import (
-    InFlightBatch,
-    InFlightPartition,
-    InFlightQuery,
-)
-from sharequeue.protocol.messages.records import (
-    FetchRequest,
-    FetchResponse,
-)
+from sharequeue.protocol.messages.in_flight import InFlightBatch, InFlightPartition, InFlightQuery
+from sharequeue.protocol.messages.records import FetchRequest, FetchResponse
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range, divided

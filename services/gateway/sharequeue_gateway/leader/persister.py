@@ -214,9 +214,8 @@ class Persister:
         gathered = self._take(url)
         keys = [pending.led.key for pending in gathered]
         self._on_their_way.update(keys)
-        left: list[PendingWrite] = []
-        if gathered:  # none if another instance has become the owner
-            left = await self._send(url, gathered, events)
+        # none if another instance has become the owner
+        left = await self._send(url, gathered, events) if gathered else []
         self._busy.discard(url)
         self._on_their_way.difference_update(keys)
         if left:
