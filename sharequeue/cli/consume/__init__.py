@@ -1,41 +1,26 @@
 """`sharequeue consume`: print records and settle those that were printed.
 
-`consumption` is one run of it: it polls, prints and settles. This file has the options, the warnings and the exit code.
+`consumption` is one run of it: it polls, prints and settles. This file has the options.
 `sharequeue.cli` alone imports this package.
 """
 
 import logging
 import sys
-from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
-from sharequeue.cli.commands import complain
 from sharequeue.cli.consume.consumption import Consumption, Word
-from sharequeue.cli.output import REFUSED, WRONG_USAGE, ask, json_option, run, say, url_option
+from sharequeue.cli.output import WRONG_USAGE, ask, json_option, run, say, url_option
 from sharequeue.cli.printing import Printer, stopping
-from sharequeue.client import ApiError, ShareConsumer
+from sharequeue.client import ShareConsumer
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import UnknownTopicOrPartition
 
 SAID: Final[dict[Word, str]] = {
     "accept": "accepted",
     "release": "released",
     "reject": "rejected",
 }
-
-
-class Warnings(logging.Handler):
-    """Prints the client's warnings, except those about topics that the command has already reported as missing."""
-
-    def __init__(self, missing: Sequence[str]) -> None:
-        super().__init__(logging.WARNING)
-        self._missing = frozenset(missing)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not (isinstance(record.args, tuple) and record.args and record.args[0] in self._missing):
-            say(f"sharequeue consume: {record.getMessage()}")
 
 
 @click.command()
@@ -76,7 +61,7 @@ async def consume(
     because stdout was closed, --max-records was reached or Ctrl-C came. --release keeps its records locked until the
     command ends, so it gets at most share.partition.max.record.locks records of each partition.
 
-    If TOPIC does not exist, the command waits for it. If it still does not exist after --timeout, it exits with 1.
+    It exits with 1 if TOPIC does not exist.
     """
     if release and reject:
         raise click.UsageError("--release and --reject exclude each other")
@@ -85,47 +70,24 @@ async def consume(
     if sys.stdout is None:
         say("sharequeue consume: stdout is closed: there is nowhere to print to")
         raise click.exceptions.Exit(WRONG_USAGE)
-    missing = await _missing(url, topics)
-    warnings = Warnings(missing)
-    if missing:
-        how_long = "" if follow else f" for {timeout:g} s"
-        say(f"sharequeue consume: there is no {_named(missing)}; waiting for it{how_long}")
+    for topic in topics:
+        await ask(url, apis.DESCRIBE_TOPIC, topic=topic)
     word: Word = "release" if release else "reject" if reject else "accept"
     printer = Printer(as_json=as_json)
     options: dict[str, Any] = {"member_id": member_id, "acknowledgement": "deferred"}
     if max_records is not None:
         options["max_records"] = min(max_records, 500)
+    warnings = logging.StreamHandler()
+    warnings.setFormatter(logging.Formatter("sharequeue consume: %(message)s"))
     logging.getLogger("sharequeue").addHandler(warnings)
     try:
         consumer = ShareConsumer(url, group, topics, **options)
         consumption = Consumption(consumer, printer, word=word, reason=reason, max_records=max_records)
         with stopping(consumption.stop):  # the first Ctrl-C never interrupts the release at the end
             async with consumer:
-                in_vain = await consumption.run(None if follow else timeout)
+                await consumption.run(None if follow else timeout)
                 await consumption.release()
     finally:
         printer.close()
         logging.getLogger("sharequeue").removeHandler(warnings)
     say(f"{consumption.count} record{'' if consumption.count == 1 else 's'} {SAID[word]}")
-    if missing and in_vain:
-        missing = await _missing(url, missing)
-        if missing:
-            complain(f"there is no {_named(missing)}", as_json=as_json, code=UnknownTopicOrPartition.error.code)
-            raise click.exceptions.Exit(REFUSED)
-
-
-async def _missing(url: str, topics: Sequence[str]) -> list[str]:
-    """The topics that do not exist. Raises: ApiError: the service is out of reach, or a name is not allowed."""
-    missing = []
-    for topic in dict.fromkeys(topics):
-        try:
-            await ask(url, apis.DESCRIBE_TOPIC, topic=topic)
-        except ApiError as error:
-            if error.error is not UnknownTopicOrPartition.error:
-                raise
-            missing.append(topic)
-    return missing
-
-
-def _named(topics: Sequence[str]) -> str:
-    return f"topic{'' if len(topics) == 1 else 's'} {', '.join(map(repr, topics))}"

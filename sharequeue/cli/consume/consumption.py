@@ -45,11 +45,8 @@ class Consumption:
         enough = self._max_records is not None and self.count >= self._max_records
         return enough or self._printer.broken or self._stopped.is_set()
 
-    async def run(self, patience_s: float | None) -> bool:
-        """Run until `max_records` are printed, stdout is closed, `stop` is called, or no record came for `patience_s`.
-
-        Returns: whether it ended because no record came.
-        """
+    async def run(self, patience_s: float | None) -> None:
+        """Run until `max_records` are printed, it is stopped, stdout is closed or no record came for `patience_s`."""
         idle_since = time.monotonic()
         while not self._over:
             wait_s = POLL_S
@@ -60,8 +57,7 @@ class Consumption:
                 await self._settle(records)
                 idle_since = time.monotonic()
             elif patience_s is not None and time.monotonic() >= idle_since + patience_s:
-                return True
-        return False
+                return
 
     async def _poll(self, wait_s: float) -> list[Record]:
         polling = asyncio.ensure_future(self._consumer.poll(wait_s * 1000))
