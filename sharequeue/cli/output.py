@@ -9,13 +9,12 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from sharequeue.cli.commands import complain
 from sharequeue.client import AcknowledgementError, ApiError
@@ -63,15 +62,6 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="print JSON on stdout, and errors as JSON on stderr")(
         command
     )
-
-
-def check_options_behind(context: click.Context) -> None:
-    """`topics` and `groups` list when no command follows; with a command, their own options mean nothing.
-
-    Raises: click.UsageError: such an option is given.
-    """
-    if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in context.params):
-        raise click.UsageError(f"give options after {context.invoked_subcommand!r}")
 
 
 def say(text: str) -> None:
@@ -177,6 +167,16 @@ def echo_json(answer: bytes) -> None:
 def decode(answer: bytes, api: Api) -> Any:
     """An answer as its message. Values that nest too deeply for the decoder are carried as they are."""
     return nesting.decode(decoder_of(api.response), answer)
+
+
+async def pages(url: str, api: Api, query: Any, **path: Any) -> AsyncIterator[Any]:
+    """The pages of a list, each as its message. `query`: of the first one; it is changed. Raises: ApiError."""
+    while True:
+        page = decode(await ask(url, api, query, **path), api)
+        yield page
+        query.page_token = page.next_page_token
+        if query.page_token is None:
+            return
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:

@@ -8,17 +8,7 @@ import click
 import msgspec
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.output import (
-    ask,
-    check_options_behind,
-    decode,
-    echo_json,
-    json_option,
-    run,
-    say,
-    show_table,
-    url_option,
-)
+from sharequeue.cli.output import ask, decode, echo_json, json_option, pages, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.transactions import (
     EndedTransaction,
@@ -45,43 +35,6 @@ ENDED_COLUMNS: Final = (
 )
 
 
-@run
-async def list_all(query: ListTransactionsQuery, most: int, *, as_json: bool, url: str) -> None:
-    listed: list[TransactionListing] = []
-    ended: list[EndedTransactionListing] = []
-    while True:
-        page: TransactionList = decode(await ask(url, apis.LIST_TRANSACTIONS, query), apis.LIST_TRANSACTIONS)
-        listed += page.transactions
-        ended += page.ended
-        query.page_token = page.next_page_token
-        if page.next_page_token is None or len(ended) >= most:
-            break
-    more = query.page_token is not None or len(ended) > most
-    if as_json:
-        echo_json(msgspec.json.encode(TransactionList(transactions=listed, ended=ended[:most])))
-    elif query.state == "open":
-        _show_open(listed)
-    else:
-        show_table(
-            ENDED_COLUMNS,
-            [
-                (
-                    each.transaction_id,
-                    each.transactional_id,
-                    each.producer_epoch,
-                    each.state,
-                    each.reason,
-                    _moment(each.began_at_ms),
-                    _moment(each.ended_at_ms),
-                    each.partitions,
-                )
-                for each in ended[:most]
-            ],
-        )
-    if more:
-        say(f"there are more: --limit shows more than {most}")
-
-
 def _show_open(listed: Sequence[TransactionListing]) -> None:
     show_table(
         COLUMNS,
@@ -99,16 +52,9 @@ def _show_open(listed: Sequence[TransactionListing]) -> None:
     )
 
 
-@click.group(cls=Commands, invoke_without_command=True)
-@json_option
-@url_option
-@click.pass_context
-def transactions(context: click.Context, as_json: bool, url: str) -> None:
+@click.group(cls=Commands)
+def transactions() -> None:
     """List transactions, or describe or abort one."""
-    if context.invoked_subcommand is None:
-        list_all(ListTransactionsQuery(), 0, as_json=as_json, url=url)
-    else:
-        check_options_behind(context)
 
 
 @transactions.command("list")
@@ -130,7 +76,8 @@ def transactions(context: click.Context, as_json: bool, url: str) -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="how many ended transactions to show")
 @json_option
 @url_option
-def list_some(
+@run
+async def list_some(
     state: Literal["open", "committed", "aborted"],
     transactional_id: str | None,
     prefix: str | None,
@@ -146,7 +93,38 @@ def list_some(
         transactional_id_prefix=prefix,
         older_than_ms=round(older_than * 1000),
     )
-    list_all(query, limit, as_json=as_json, url=url)
+    listed: list[TransactionListing] = []
+    ended: list[EndedTransactionListing] = []
+    more = False
+    async for page in pages(url, apis.LIST_TRANSACTIONS, query):
+        listed += page.transactions
+        ended += page.ended
+        more = len(ended) > limit or (len(ended) == limit and page.next_page_token is not None)
+        if more:
+            break
+    if as_json:
+        echo_json(msgspec.json.encode(TransactionList(transactions=listed, ended=ended[:limit])))
+    elif query.state == "open":
+        _show_open(listed)
+    else:
+        show_table(
+            ENDED_COLUMNS,
+            [
+                (
+                    each.transaction_id,
+                    each.transactional_id,
+                    each.producer_epoch,
+                    each.state,
+                    each.reason,
+                    _moment(each.began_at_ms),
+                    _moment(each.ended_at_ms),
+                    each.partitions,
+                )
+                for each in ended[:limit]
+            ],
+        )
+    if more:
+        say(f"there are more: --limit shows more than {limit}")
 
 
 @transactions.command()

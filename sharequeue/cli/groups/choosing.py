@@ -5,9 +5,9 @@ from typing import Final
 
 import click
 
-from sharequeue.cli.output import ask, decode
+from sharequeue.cli.output import pages
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupList, ShareGroupListing
+from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupListing
 
 group_argument: Final = click.argument("group")
 groups_argument: Final = click.argument("group", nargs=-1)
@@ -19,15 +19,8 @@ force_option = click.option(
 
 async def every_group(url: str, state: str | None = None) -> list[ShareGroupListing]:
     """All groups, page by page."""
-    groups: list[ShareGroupListing] = []
-    token = None
-    while True:
-        query = ListShareGroupsQuery(state=state, page_token=token)
-        page: ShareGroupList = decode(await ask(url, apis.LIST_SHARE_GROUPS, query), apis.LIST_SHARE_GROUPS)
-        groups += page.groups
-        token = page.next_page_token
-        if token is None:
-            return groups
+    query = ListShareGroupsQuery(state=state)
+    return [group async for page in pages(url, apis.LIST_SHARE_GROUPS, query) for group in page.groups]
 
 
 async def named_groups(url: str, named: Sequence[str], all_groups: bool) -> list[str]:

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from sharequeue.cli.groups.choosing import all_groups_option, groups_argument, named_groups
-from sharequeue.cli.output import ask, decode, echo_json, explain, json_option, run, say, show_table, url_option
+from sharequeue.cli.output import ask, decode, echo_json, explain, json_option, pages, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import (
@@ -14,7 +14,6 @@ from sharequeue.protocol.messages.groups import (
     FetchingMembers,
     MemberAssignment,
     ShareGroupDescription,
-    ShareGroupMember,
     ShareGroupOffsets,
 )
 
@@ -88,17 +87,11 @@ def _known(value: int) -> object:
 
 
 async def _describe_members(url: str, group_id: str, verbose: bool, as_json: bool, *, only_state: bool) -> None:
-    members: list[ShareGroupMember] = []
-    page_token = None
-    while True:
-        query = DescribeShareGroupQuery(page_token=page_token)
-        answer = await ask(url, apis.DESCRIBE_SHARE_GROUP, query, group=group_id)
-        group: ShareGroupDescription = decode(answer, apis.DESCRIBE_SHARE_GROUP)
-        members += group.members
-        page_token = group.next_page_token
-        if page_token is None:
-            break
-    group.members = members
+    described = [
+        page async for page in pages(url, apis.DESCRIBE_SHARE_GROUP, DescribeShareGroupQuery(), group=group_id)
+    ]
+    group: ShareGroupDescription = described[-1]
+    group.members = [member for page in described for member in page.members]
     if as_json:
         echo_json(msgspec.json.encode(group))
         return

@@ -23,14 +23,9 @@ ALL_STATES: Final = "all"
 )
 @json_option
 @url_option
-def list_groups(state: str | None, as_json: bool, url: str) -> None:
-    """List groups; with --state as a table."""
-    list_all(state=state, as_json=as_json, url=url)
-
-
 @run
-async def list_all(*, state: str | None, as_json: bool, url: str) -> None:
-    """As `list_groups`."""
+async def list_groups(state: str | None, as_json: bool, url: str) -> None:
+    """List groups; with --state as a table."""
     wanted = None if state in (None, ALL_STATES) else state
     unknown = [name for name in (wanted or "").split(",") if wanted and name.strip().title() not in STATES]
     if unknown:

@@ -19,7 +19,7 @@ def test_an_operator_finds_and_aborts_a_transaction(run: Run, stack: Stack, name
         headers={"Transaction-Id": transaction},
         timeout=60,
     ).raise_for_status()
-    (row,) = [line.split() for line in run("transactions").stdout.decode().splitlines() if name in line]
+    (row,) = [line.split() for line in run("transactions", "list").stdout.decode().splitlines() if name in line]
     assert (row[:3], row[4:]) == ([transaction, name, epoch], ["60.0", "1"])
     listed = json.loads(run("transactions", "list", "--transactional-id", name, "--json").stdout)["transactions"]
     assert [each["transaction_id"] for each in listed] == [transaction]
