@@ -58,6 +58,8 @@ class TimeLine:
     def __init__(self, look: Callable[[Any, str], Awaitable[str | None]] | None = None) -> None:
         self.number = 0
         self.server: Server | None = None
+        self.started = ""
+        """When the server was started; empty before a connection has learned it."""
         self._learning = asyncio.Lock()
         self._look = look
         self._forget: list[Callable[[], None]] = []
@@ -96,7 +98,7 @@ class TimeLine:
             sign = None if self._look is None else await self._look(connection, history)
             if sign is None and before is not None and before.history != history:
                 sign = f"it failed over or was restored: {before.history} became {history}"
-            self.server = server
+            self.server, self.started = server, started
             if before is not None:
                 self._drop()
                 STARTS.inc()

@@ -23,10 +23,3 @@ LAST_PRUNED = Gauge(
 )
 PRUNED_ROWS = Counter("sharequeue_share_coordinator_pruned_rows", "Rows removed because a newer snapshot covers them.")
 CACHED = Gauge("sharequeue_share_coordinator_cached_share_partitions", "Share-partitions whose state is in memory.")
-
-
-def committed(seconds: float, rows: int) -> None:
-    """Count one commit."""
-    WRITE_SECONDS.observe(seconds)
-    COMMIT_ROWS.observe(rows)
-    WRITES.inc(rows)

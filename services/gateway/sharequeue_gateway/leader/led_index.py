@@ -1,6 +1,6 @@
 """The share-partitions that a gateway leads, found by key, group, topic or partition."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -21,9 +21,9 @@ NOTHING: Final[Mapping[int, LedSharePartition]] = MappingProxyType({})
 class LedIndex:
     """The cost of a look-up follows the number found, not the number led.
 
-    `by_key`: read it; `add` and `remove` change it. `timed`: those that may have a lock or a delay. `pending`: those
-    that may have records pending on a transaction. `left`: the floors of unloaded share-partitions that
-    `log.readers` does not have yet.
+    `by_key`, `by_topic` (then by partition): read them; `add` and `remove` change them. `timed`: those that may have a
+    lock or a delay. `pending`: those that may have records pending on a transaction. `left`: the floors of unloaded
+    share-partitions that `log.readers` does not have yet.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class LedIndex:
         self.pending: dict[LedSharePartition, None] = {}
         self.left: dict[SharePartitionKey, Floor] = {}
         self._by_group: dict[str, dict[str, dict[int, LedSharePartition]]] = {}
-        self._by_topic: dict[str, dict[int, Leds]] = {}
+        self.by_topic: dict[str, dict[int, Leds]] = {}
 
     def __len__(self) -> int:
         return len(self.by_key)
@@ -64,16 +64,13 @@ class LedIndex:
         return [led for of_topic in self._by_group.get(group_id, {}).values() for led in of_topic.values()]
 
     def of_topic(self, topic_id: str) -> list[LedSharePartition]:
-        return [led for leds in self._by_topic.get(topic_id, {}).values() for led in leds]
-
-    def of_partition(self, topic_id: str, partition: int) -> Collection[LedSharePartition]:
-        return self._by_topic.get(topic_id, {}).get(partition, ())
+        return [led for leds in self.by_topic.get(topic_id, {}).values() for led in leds]
 
     def add(self, led: LedSharePartition) -> None:
         key = led.key
         self.by_key[key] = led
         self._by_group.setdefault(key.group_id, {}).setdefault(key.topic_id, {})[key.partition] = led
-        self._by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
+        self.by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
         self.timed[led] = None
         if led.machine.holds:
             self.pending[led] = None
@@ -96,10 +93,10 @@ class LedIndex:
         _remove(of_group, key.topic_id, key.partition)
         if not of_group:
             del self._by_group[key.group_id]
-        partitions = self._by_topic[key.topic_id]
+        partitions = self.by_topic[key.topic_id]
         _remove(partitions, key.partition, led)
         if not partitions:
-            del self._by_topic[key.topic_id]
+            del self.by_topic[key.topic_id]
         return True
 
 

@@ -42,7 +42,7 @@ class LogNews:
         read_committed group nothing is noted: the end says nothing about what is stable. Its fetches note it.
         """
         now_ms = 0
-        for led in self._led.of_partition(topic_id, partition):
+        for led in self._led.by_topic.get(topic_id, {}).get(partition, ()):
             if led.machine.start_offset < log_start_offset:
                 now_ms = now_ms or self._clock.now_ms()
                 led.machine.move_log_start(log_start_offset, now_ms)
@@ -55,14 +55,14 @@ class LogNews:
 
     def forgotten(self, topic_id: str, partition: int) -> None:
         """The log end is not followed any more: the next fetch reads it."""
-        for led in self._led.of_partition(topic_id, partition):
+        for led in self._led.by_topic.get(topic_id, {}).get(partition, ()):
             led.empty_until_ms = 0
 
 
 def _note_unserved(led: LedSharePartition, log_end_offset: int, now_ms: int) -> None:
-    """As `may_acquire`, with a known log end."""
+    """As `may_acquire`, with a known log end. No records were noted before."""
     machine = led.machine
-    if not machine.span:  # no record of the log is in flight, so no limit is used up
+    if not machine.runs or not machine.span:  # no record of the log is in flight, so no limit is used up
         something = machine.start_offset < log_end_offset
     elif not can_acquire(machine):
         led.turned_away = True
@@ -71,4 +71,4 @@ def _note_unserved(led: LedSharePartition, log_end_offset: int, now_ms: int) -> 
         next_fetch_offset = machine.next_fetch_offset()
         something = next_fetch_offset <= machine.end_offset or next_fetch_offset < log_end_offset
     if something:
-        led.note_unserved(now_ms)
+        led.unserved_since_ms = now_ms

@@ -13,7 +13,7 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, NotCoordinator, StorageError
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.service.postgres_faults import FAULTS, Meaning, check_replicated
+from sharequeue.service.postgres_faults import FAULTS, Meaning
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.service.time_line import TimeLine
 from sharequeue_share_coordinator import metrics, store
@@ -53,9 +53,8 @@ class ShareCoordinator:
         self._ownership = ownership
         self.time_line: Final = time_line
         self._updates_per_snapshot = updates_per_snapshot
-        self.states = StateCache(
-            ownership, updates_per_snapshot=updates_per_snapshot, max_cached=max_cached, sized=sized
-        )
+        self.states = StateCache(ownership, updates_per_snapshot=updates_per_snapshot, sized=sized)
+        self._max_cached = max_cached
         self._sized = sized
         self._gathered: list[WaitingRequest] = []
         self._wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -114,7 +113,8 @@ class ShareCoordinator:
         epochs: dict[int, int] = {}
         key_ids = []
         try:
-            await self._connected()
+            if self._connection is None or self._connection.is_closed():
+                await self._connect_again()
             for key, key_id in stateless.items():
                 of_shard = self.states.shard_of(key)
                 epoch = self._ownership.owned.get(of_shard)
@@ -140,7 +140,8 @@ class ShareCoordinator:
                 gathered = self._gathered[:REQUESTS_PER_COMMIT]
                 self._gathered = self._gathered[REQUESTS_PER_COMMIT:]
                 await self._commit(gathered)
-                self.states.evict()
+                if len(self.states.entries) > self._max_cached:
+                    self.states.evict(self._max_cached)
 
     async def _commit(self, gathered: Sequence[WaitingRequest]) -> None:
         damaged = await self._load(gathered)
@@ -156,12 +157,15 @@ class ShareCoordinator:
             if not request.done.done():
                 request.done.set_result(results)
         if decided.rows:
-            asyncio.get_running_loop().call_soon(metrics.committed, seconds, len(decided.rows))  # after the answers
+            metrics.WRITE_SECONDS.observe(seconds)
+            metrics.COMMIT_ROWS.observe(len(decided.rows))
+            metrics.WRITES.inc(len(decided.rows))
 
     async def _load(self, gathered: Sequence[WaitingRequest]) -> dict[SharePartitionKey, CachedPartition] | None:
         """Have the states in memory. Returns: those that cannot be read; None: all requests are answered already."""
         try:
-            await self._connected()
+            if self._connection is None or self._connection.is_closed():
+                await self._connect_again()
         except FAULTS as fault:
             meaning = self.health.note(fault)
             error = StorageError if meaning.unwritable else CoordinatorNotAvailable
@@ -221,7 +225,8 @@ class ShareCoordinator:
         """Store the rows. Returns: whether they are durable; if not, the requests are answered or committed again."""
         try:
             stored = await store.append(self._connection, dict(sorted(decided.epochs.items())), decided.rows)
-            check_replicated(self._connection)
+            if self._connection.is_closed():  # as check_replicated, without a call for each commit
+                raise asyncpg.ConnectionDoesNotExistError("the commit may not have reached the standby")
         except FAULTS as fault:
             meaning = self.health.note(fault)
             if meaning.definite and not isinstance(fault, asyncpg.QueryCanceledError):
@@ -280,11 +285,8 @@ class ShareCoordinator:
 
     # The connection
 
-    async def _connected(self) -> None:
-        """Have a connection. A new one comes with higher owner epochs:
-        they fence writes that are still on their way."""
-        if self._connection is not None and not self._connection.is_closed():
-            return
+    async def _connect_again(self) -> None:
+        """Open a connection. It comes with higher owner epochs: they fence writes that are still on their way."""
         connection = await self._connect()
         try:
             await self._ownership.raise_epochs(connection)

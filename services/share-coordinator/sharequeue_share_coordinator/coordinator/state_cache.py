@@ -37,11 +37,10 @@ class CachedPartition:
 class StateCache:
     """The entries by key, the one used last at the end."""
 
-    def __init__(self, ownership: Ownership, *, updates_per_snapshot: int, max_cached: int, sized: bool) -> None:
+    def __init__(self, ownership: Ownership, *, updates_per_snapshot: int, sized: bool) -> None:
         self._sized = sized
         self._ownership = ownership
         self._updates_per_snapshot = updates_per_snapshot
-        self._max_cached = max_cached
         self.entries: OrderedDict[SharePartitionKey, CachedPartition] = OrderedDict()
 
     def shard_of(self, key: SharePartitionKey) -> int:
@@ -122,7 +121,7 @@ class StateCache:
         for key in keys:
             self.entries.pop(key, None)
 
-    def evict(self) -> None:
-        """Discard the states that were used longest ago, down to the limit."""
-        while len(self.entries) > self._max_cached:
+    def evict(self, most: int) -> None:
+        """Discard the states that were used longest ago, down to `most`."""
+        while len(self.entries) > most:
             self.entries.popitem(last=False)

@@ -128,7 +128,9 @@ class ShareStateApi:
         self, page_bytes: int, state: KeyState | None, request: PartitionState, topic: Decision | None
     ) -> Decision:
         now_ms = self._clock.now_ms()
-        return shard.read(state, request, topic, self._updates_per_snapshot, now_ms, page_bytes, self._store)
+        return shard.read(
+            state, request, topic, self._updates_per_snapshot, now_ms, page_bytes, self._coordinator.time_line.started
+        )
 
     def _decide_write(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
         return shard.write(
@@ -137,13 +139,8 @@ class ShareStateApi:
             topic,
             self._updates_per_snapshot,
             self._clock.now_ms(),
-            self._store,
+            self._coordinator.time_line.started,
         )
-
-    @property
-    def _store(self) -> str:
-        server = self._coordinator.time_line.server
-        return "" if server is None else server.started
 
     # Requests
 
