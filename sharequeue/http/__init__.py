@@ -6,11 +6,11 @@
 
     a service or the client ──▶ calling ──▶ bytes
 
-`wire` serves connections. `application` has the endpoints, and the FastAPI application around them. `openapi` describes
-them. `calling` is the other end. They share a few modules: `exchange` is the interface of a request and its answer,
-`answer` an answer that is ready, `problems` a refusal, `request_id` the id of a request, `limits` the sizes and times
-of connections, `origins` the hosts and pages that may call, and `texts` the numbers and words of a query or a setting.
+`wire` serves connections. `application` has the endpoints, and the FastAPI application around them. `calling` is the
+other end. They share a few modules: `exchange` is one request and its answer, `answer` an answer that is ready,
+`problems` a refusal, `limits` the sizes and times of connections, `origins` the hosts and pages that may call, and
+`texts` the numbers and words of a query or a setting. `openapi` describes the endpoints.
 
 Services import `application`, `answer`, `origins` and `limits`; the client and the pipeline import `calling` alone. The
-room knows no service and no store.
+room knows no service, no store.
 """

@@ -6,6 +6,8 @@ from typing import Final
 import msgspec
 
 JSON: Final = (b"content-type", b"application/json")
+JOINED_BYTES: Final = 4096
+"""A body of no more is joined to its head before it is sent: uvloop sends one piece in less time than two."""
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
-"""Protects a gateway that authenticates no caller: refuses the requests that a page of another site could have sent.
+"""Protects a service that authenticates no caller: refuses the requests that a page of another site could have sent.
 
 A browser sends the requests of a page to any address, including its own machine and network. The page cannot choose two
 of the headers. `Host` is the name in the URL that the page calls. A site can point a name of its own at any address;
-then the browser treats the page and the gateway as one site. That is impossible with an IP address or `localhost`.
+then the browser treats the page and the service as one site. That is impossible with an IP address or `localhost`.
 `Origin`, or `Sec-Fetch-Site` if it is missing, names the site of the page.
 
 No IO, no clock, no logging. Sources: RFC 9110 7.2, 7.4; RFC 9112 3.2; RFC 6454; the Fetch standard (CORS); Fetch
@@ -123,13 +123,16 @@ def origins_of(setting: str) -> list[str]:
 class Callers:
     """The hosts that requests may name, and the origins whose pages may call. Recent decisions are cached."""
 
-    def __init__(self, hosts: Iterable[str] = (), origins: Sequence[str] = ()) -> None:
+    def __init__(self, hosts: Iterable[str] = (), origins: Sequence[str] = (), prefix: str = "") -> None:
         """Take the settings.
 
         Args:
             hosts: names that requests may use besides addresses and localhost, as `hosts_of` and `host_of_url` give
-            them. origins: of pages that may call, as `origins_of` gives them; `*`: of all pages.
+            them. origins: of pages that may call, as `origins_of` gives them; `*`: of all pages. prefix: of the
+            environment variables ALLOW_HOSTS and ALLOW_ORIGINS, which have both.
         """
+        self._allow_hosts = f"allow_hosts ({prefix}ALLOW_HOSTS)"
+        self._allow_origins = f"allow_origins ({prefix}ALLOW_ORIGINS)"
         self._hosts = frozenset(hosts)
         self._any_origin = "*" in origins
         self._origins = frozenset(parse_origin(origin) for origin in origins if origin != "*")
@@ -163,7 +166,7 @@ class Callers:
                 known = known and len(origin) <= _LONGEST_KNOWN
                 refused = self._origin_known(origin, host) if known else self._origin_fault(origin, host)
             elif headers.get(b"sec-fetch-site", b"none") not in _OWN_SITE and not self._any_origin:
-                refused = _FROM_ELSEWHERE
+                refused = self._from_elsewhere()
         return None if refused is None else refused.kind(refused.detail, status=refused.status)
 
     def answer_headers(self, origin: bytes | None) -> Pairs:
@@ -195,9 +198,8 @@ class Callers:
             return None
         return _Refusal(
             HostNotAllowed,
-            f"this gateway does not serve requests for the host {_shown(sent)}: any web site can point a name of its own"
-            " here. Use an IP address or localhost; if the name is the gateway's, add it to the setting allow_hosts"
-            " (SHAREQUEUE_GATEWAY_ALLOW_HOSTS)",
+            f"this service does not serve requests for the host {_shown(sent)}: any web site can point a name of its own"
+            f" here. Use an IP address or localhost; if the name is the service's, add it to the setting {self._allow_hosts}",
         )
 
     def _origin_fault(self, sent: bytes, host: bytes) -> _Refusal | None:
@@ -213,7 +215,14 @@ class Callers:
         return _Refusal(
             OriginNotAllowed,
             f"a page of the origin {_shown(sent)} made this call; if its pages may call, add the origin to the setting"
-            " allow_origins (SHAREQUEUE_GATEWAY_ALLOW_ORIGINS)",
+            f" {self._allow_origins}",
+        )
+
+    def _from_elsewhere(self) -> _Refusal:
+        return _Refusal(
+            OriginNotAllowed,
+            "a page of another site made this call (Sec-Fetch-Site), and the header Origin, which names the site, is"
+            f" missing; pages that may call send it, and the setting {self._allow_origins} lists their origins",
         )
 
     def _allows(self, origin: Origin | None) -> bool:
@@ -225,13 +234,6 @@ class Callers:
         if self._allows(parse_origin(sent.decode("latin-1"))):
             return (b"access-control-allow-origin", sent), (b"vary", b"Origin"), _EXPOSED
         return ()
-
-
-_FROM_ELSEWHERE: Final = _Refusal(
-    OriginNotAllowed,
-    "a page of another site made this call (Sec-Fetch-Site), and the header Origin, which names the site, is missing;"
-    " pages that may call send it, and the setting allow_origins (SHAREQUEUE_GATEWAY_ALLOW_ORIGINS) lists their origins",
-)
 
 
 def _is_preflight(method: str, headers: Mapping[bytes, bytes]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from sharequeue.protocol.messages.problems import Problem
+from sharequeue.protocol.types import group_id_fault
 
 
 class Error(NamedTuple):
@@ -284,3 +285,11 @@ def error_of(kafka_code: int, detail: str | None) -> ApiError:
     """The exception for an error that another service answered as data."""
     error = BY_NUMBER.get(kafka_code, BY_NUMBER[-1])
     return exception_type(error)(detail or error.title, error=error)
+
+
+def checked_group_id(group_id: str) -> str:
+    """The same group id. Raises: InvalidGroupId: it cannot name a group."""
+    fault = group_id_fault(group_id)
+    if fault:
+        raise InvalidGroupId(fault)
+    return group_id

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple, TypeVar
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
-from starlette.types import ASGIApp
 
 from sharequeue.http.answer import Answer
 from sharequeue.http.application.app import App, serve
@@ -90,7 +89,7 @@ class Service(NamedTuple):
     the server still takes requests: it hands over, finishes and releases. `close`: awaited at the very end.
     """
 
-    app: ASGIApp
+    app: App
     loops: Sequence[Loop]
     stop: Loop | None = None
     close: Loop | None = None

@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sharequeue.http.answer import Answer, Stream
 from sharequeue.http.application.app import App, create_app, serve
 from sharequeue.http.application.endpoint import Call
+from sharequeue.http.exchange import Exchange
 from sharequeue.http.limits import HttpLimits
-from sharequeue.http.wire.connection_exchange import ConnectionExchange
 from sharequeue.http.wire.edge import Edge
 from sharequeue.http.wire.protocol import protocol_of
 from sharequeue.protocol.apis import Api
@@ -105,7 +105,7 @@ class EdgeServer:
 
         async def connection(call: Call) -> Answer:
             exchange = call.exchange
-            assert isinstance(exchange, ConnectionExchange)
+            assert isinstance(exchange, Exchange)
             version = exchange.tls.version() if exchange.tls is not None else None
             return Answer(f"{exchange.scheme} {version}".encode(), headers=PLAIN)
 
@@ -172,7 +172,7 @@ class EdgeServer:
         raise RuntimeError("the rest cannot be made")
 
 
-async def _run(server: EdgeServer, app: ASGIApp, limits: HttpLimits, connections: int, ssl: dict[str, str]) -> None:
+async def _run(server: EdgeServer, app: App, limits: HttpLimits, connections: int, ssl: dict[str, str]) -> None:
     edge = server.edge = Edge(app, limits, connections)
     config = uvicorn.Config(
         app, http=protocol_of(edge), ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1, **ssl
@@ -189,27 +189,20 @@ def edge_server(
     limits: HttpLimits | None = None,
     *,
     connections: int = 1000,
-    wrapped: bool = False,
     prepare: Callable[[App], None] = lambda _: None,
     **ssl: str,
 ) -> Iterator[EdgeServer]:
     """A server that runs while this lasts.
 
     Args:
-        wrapped: another ASGI application is around ours, so all calls take the way through ASGI.
         prepare: called with our application before it is served.
     """
     server = EdgeServer()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         server.port = probe.getsockname()[1]
-    own = server.application()
-    prepare(own)
-
-    async def through(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
-        await own(scope, receive, send)
-
-    app: ASGIApp = through if wrapped else own
+    app = server.application()
+    prepare(app)
     thread = threading.Thread(target=lambda: uvloop.run(_run(server, app, limits or HttpLimits(), connections, ssl)))
     thread.start()
     while True:

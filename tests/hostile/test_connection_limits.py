@@ -233,7 +233,7 @@ def test_with_no_connection_idle_a_new_one_is_refused(caplog: pytest.LogCaptureF
         for line in lines:
             line.send(head("GET /wait"))
         wait_until(lambda: len(server.server.server_state.tasks) == 3)
-        with caplog.at_level(logging.ERROR, "sharequeue.http.wire.protocol"):
+        with caplog.at_level(logging.ERROR, "sharequeue.http.wire.connection"):
             for _ in range(3):
                 with Raw(server.port) as raw:
                     answer = raw.answer()
@@ -253,7 +253,7 @@ def test_with_no_connection_idle_a_new_one_is_refused(caplog: pytest.LogCaptureF
 def test_malformed_requests_are_logged_with_their_peer_a_few_times_a_second(
     server: EdgeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "sharequeue.http.wire.protocol"):
+    with caplog.at_level(logging.INFO, "sharequeue.http.wire.connection"):
         for _ in range(30):
             with Raw(server.port) as raw:
                 raw.send(b"nonsense\r\n\r\n")

@@ -25,9 +25,9 @@ OFFERS = {
 }
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["straight", "through ASGI"])
-def server(request: pytest.FixtureRequest) -> Iterator[EdgeServer]:
-    with edge_server(wrapped=request.param) as server:
+@pytest.fixture(scope="module")
+def server() -> Iterator[EdgeServer]:
+    with edge_server() as server:
         yield server
 
 

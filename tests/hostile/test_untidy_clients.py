@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from sharequeue.http.exchange import Exchange
 from sharequeue.http.limits import HttpLimits
-from sharequeue.http.wire.connection_exchange import ConnectionExchange
 from sharequeue.http.wire.protocol import HttpProtocol
 from tests.hostile.edge_server import EdgeServer, edge_server
 from tests.hostile.raw import Raw, chunked, head
@@ -66,17 +66,17 @@ def test_requests_sent_at_once_queue_a_few_at_a_time(server: EdgeServer) -> None
             try:
                 answered += raw.socket.recv(1 << 20).count(b"HTTP/1.1 200 ")
             except BlockingIOError:
-                most = max(most, alive(ConnectionExchange))
+                most = max(most, alive(Exchange))
         assert most < 1000
 
 
 def test_a_waiting_request_keeps_those_behind_it_from_being_read() -> None:
-    before = alive(ConnectionExchange)
+    before = alive(Exchange)
     with edge_server() as server, Raw(server.port) as raw:
         raw.send(head("GET /wait"))
         raw.socket.settimeout(0.5)
         assert raw.send_until_refused(itertools.repeat(head("GET /headers") * 1000)) < 50_000_000
-        assert alive(ConnectionExchange) - before < 1000
+        assert alive(Exchange) - before < 1000
 
 
 @pytest.mark.parametrize("leave", [Raw.__exit__, reset], ids=["closed", "reset"])

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from sharequeue.http.answer import Answer
 from sharequeue.http.application.app import App, serve
 from sharequeue.http.application.endpoint import Call
-from sharequeue.http.wire import workers
+from sharequeue.http.wire.protocol import MOST_IDLE
 from sharequeue.log import REQUEST
 from sharequeue.protocol.apis import Api
 from tests.hostile.edge_server import PLAIN, AsgiApplication, EdgeServer, edge_server
@@ -98,7 +98,7 @@ def test_a_task_serves_the_next_request_of_any_connection(server: EdgeServer, ta
 
 
 def test_requests_at_the_same_time_have_tasks_of_their_own_and_few_stay(server: EdgeServer, tasks: Tasks) -> None:
-    many = workers.MOST_IDLE + 6
+    many = MOST_IDLE + 6
     connections = [Raw(server.port) for _ in range(many)]
     for number, raw in enumerate(connections):
         raw.send(f"GET /wait HTTP/1.1\r\nHost: a\r\nX-Request-Id: r{number}\r\n\r\n".encode())
@@ -108,7 +108,7 @@ def test_requests_at_the_same_time_have_tasks_of_their_own_and_few_stay(server: 
     for raw in connections:
         raw.socket.close()
     assert len(set(tasks.seen)) == many
-    wait_until(lambda: sum(not task.done() for task in tasks.seen if task is not None) == workers.MOST_IDLE)
+    wait_until(lambda: sum(not task.done() for task in tasks.seen if task is not None) == MOST_IDLE)
 
 
 def test_a_cancelled_request_ends_its_task_alone(server: EdgeServer, tasks: Tasks) -> None:

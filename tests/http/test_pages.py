@@ -19,6 +19,12 @@ ASSETS = ("/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/docs/pages.css
 LARGEST = 3 << 20
 
 
+def test_an_application_refuses_middleware() -> None:
+    """No middleware would see the calls: they are served past ASGI."""
+    with pytest.raises(RuntimeError, match="put a proxy before the service"):
+        create_app("a service", "").add_middleware(object)
+
+
 class Links(HTMLParser):
     """The src and href of a page, and what a policy without 'unsafe-inline' would not run."""
 

@@ -58,7 +58,7 @@ def test_records_of_a_new_leader_are_released_if_the_client_has_hung_up() -> Non
         state.set_result(READ)
         await coordinator.answer(apis.YIELD_SHARE_PARTITIONS, YieldResponse(held=[]))  # Redis is away
         fetched = await coordinator.expect(apis.FETCH_FROM_LEADER)
-        client.left = True  # the fetch is not told, as if the answer had come in the same moment
+        client.gone = True  # the fetch is not told, as if the answer had come in the same moment
         entry: Any = encode(
             AcquiredEntry(topic="orders", topic_id="id", partition=0, first_offset=0, last_offset=4, delivery_count=1)
         )

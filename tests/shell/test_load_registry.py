@@ -240,10 +240,9 @@ def test_a_fetch_does_not_wait_when_leadership_moves_during_its_load(heard: bool
     """Otherwise nothing would ever wake it."""
 
     class Client:
-        def when_gone(self, callback: Callable[[], None] | None) -> None: ...
+        gone = False
 
-        def gone(self) -> bool:
-            return False
+        def when_gone(self, callback: Callable[[], None] | None) -> None: ...
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader = gateway.leader

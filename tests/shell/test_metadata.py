@@ -100,7 +100,7 @@ def test_a_reset_that_fails_forgets_nothing() -> None:
         await know(coordinator, metadata, described("orders", "id-1"))
         coordinator.away = True
         assert await coordinator.change(changes_of(9, reset=True)) == 5
-        assert metadata.known_topic("orders") is metadata.known_topic_id("id-1") is not None
+        assert metadata.by_name.get("orders") is metadata.known_topic_id("id-1") is not None
         assert events.deleted == []
 
     run(work, events=events)
@@ -120,7 +120,7 @@ def test_changes_that_failed_half_way_are_applied_again() -> None:
             coordinator.change(changes), coordinator.answer(apis.GET_SHARE_GROUP_CONFIG, {LIMIT: "4"})
         )
         assert applied == 7
-        topic, config = metadata.known_topic("orders"), metadata.config("g")
+        topic, config = metadata.by_name.get("orders"), metadata.config("g")
         assert topic is not None
         assert config is not None
         assert (topic.partitions, config.delivery_count_limit) == (3, 4)
@@ -156,7 +156,7 @@ def test_a_topic_that_changes_during_its_lookup_is_looked_up_again(
         )
         answer = await coordinator.expect(apis.DESCRIBE_TOPICS)
         assert await coordinator.change(changes_of(6, **changed)) == 6
-        assert metadata.known_topic("orders") is None
+        assert metadata.by_name.get("orders") is None
         answer.set_result(OLD)
         await coordinator.answer(apis.DESCRIBE_TOPICS, now)
         await asking
@@ -164,7 +164,7 @@ def test_a_topic_that_changes_during_its_lookup_is_looked_up_again(
         assert [(topic.topic_id, topic.partitions) for topic in known] == [
             (topic.topic_id, topic.partitions) for topic in now.topics
         ]
-        assert metadata.known_topic("orders") is next(iter(known), None)
+        assert metadata.by_name.get("orders") is next(iter(known), None)
         assert metadata.known_topic_id("id-2") is not None, "unchanged topics are taken from the first answer"
 
     run(work)
@@ -192,7 +192,7 @@ def test_a_topic_deleted_before_its_creation_or_change_is_answered_is_unknown(ap
         assert await coordinator.change(changes_of(6, deleted_topic_ids=["id-1"])) == 6
         answer.set_result(described("orders", "id-1"))
         assert b'"id-1"' in await changing
-        assert metadata.known_topic("orders") is metadata.known_topic_id("id-1") is None
+        assert metadata.by_name.get("orders") is metadata.known_topic_id("id-1") is None
 
     run(work)
 
@@ -216,7 +216,7 @@ def test_a_topic_shows_its_change_although_the_feed_names_an_earlier_one(feed_fi
             followed = asyncio.create_task(coordinator.change(feed))
             await coordinator.answer(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[now]))
             assert await followed == 6
-        known = metadata.known_topic("orders")
+        known = metadata.by_name.get("orders")
         assert known is not None
         assert known.partitions == 3
 
@@ -341,9 +341,9 @@ def test_topics_known_before_the_feed_are_looked_up_again_when_it_begins() -> No
         await asking
         async with following(metadata):
             await asyncio.gather(coordinator.change(changes_of(6)), coordinator.answer(apis.DESCRIBE_TOPICS, GROWN))
-        topic = metadata.known_topic("orders")
+        topic = metadata.by_name.get("orders")
         assert topic is not None
         assert topic.partitions == 3
-        assert metadata.known_topic("other") is None
+        assert metadata.by_name.get("other") is None
 
     run(work, follow=False)

@@ -44,21 +44,18 @@ class Client:
     """A client that stays until it hangs up."""
 
     def __init__(self) -> None:
-        self.left = False
+        self.gone = False
         self.on_gone: Callable[[], None] | None = None
 
     def hang_up(self) -> None:
-        self.left = True
+        self.gone = True
         if self.on_gone is not None:
             self.on_gone()
 
     def when_gone(self, callback: Callable[[], None] | None) -> None:
         self.on_gone = callback
-        if self.left and callback is not None:
+        if self.gone and callback is not None:
             callback()
-
-    def gone(self) -> bool:
-        return self.left
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -225,7 +222,7 @@ def test_a_client_that_is_gone_is_noticed_before_it_is_watched() -> None:
     waiting = WaitingFetches().new(client)
     assert not waiting.gone()
     assert waiting.life is Life.OPEN
-    client.left = True
+    client.gone = True
     assert waiting.gone()
     assert waiting.life is Life.CLIENT_GONE
 

@@ -1,8 +1,7 @@
-"""A request takes one way through the gateway: few functions, few files, not deep. Counted on one gateway, warm.
+"""A request takes one way through its service: few functions, few files, not deep.
 
-Functions of `sharequeue/http/` are shown and not counted: the HTTP edge and the calling end, the same for every
-request. So is `sharequeue/distribution.py`, which takes the place of the histograms of prometheus_client: of libraries
-nothing is counted.
+Counted on one gateway and one share coordinator, warm, over one connection. Everything of ours counts, the HTTP edge
+and the calling end too; of libraries nothing does.
 """
 
 import json
@@ -22,14 +21,14 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from sharequeue.stack.stack import Stack
-from tests.traces import traced_gateway
+from sharequeue.stack.stack import ServiceProcess, Stack
+from tests.traces import traced_service
 
 WARM = 3
 REPEATS = 12
 READY_S = 120
+TRACED = {"share coordinator": "sharequeue_share_coordinator", "gateway": "sharequeue_gateway"}
 LEVELS = ("read_uncommitted", "read_committed")
-UNCOUNTED = ("sharequeue/http/", "sharequeue/distribution.py")
 
 
 class Trace(NamedTuple):
@@ -39,48 +38,88 @@ class Trace(NamedTuple):
     clock_reads: list[str]
 
     @property
-    def counted(self) -> list[tuple[str, str, int, int]]:
-        return [call for call in self.calls if not call[0].startswith(UNCOUNTED)]
-
-    @property
-    def functions(self) -> int:
-        return len(self.counted)
-
-    @property
     def files(self) -> int:
-        return len({place for place, *_ in self.counted})
+        return len({place for place, *_ in self.calls})
 
     @property
     def depth(self) -> int:
-        return max(depth for _, _, depth, _ in self.counted)
+        return max(depth for _, _, depth, _ in self.calls)
 
     def times(self, place: str, name: str) -> int:
         """How often a function ran."""
         return sum(times for *called, _, times in self.calls if called == [place, name])
 
     def __str__(self) -> str:
-        counts = f"{self.functions} functions, {self.files} files, {self.depth} deep"
+        counts = f"{len(self.calls)} functions, {self.files} files, {self.depth} deep"
         readers = f"the clock is read by {', '.join(self.clock_reads) or 'nobody'}"
         calls = [f"{'  ' * depth}{place}: {name} × {times}" for place, name, depth, times in self.calls]
         return "\n".join([counts, readers, *calls])
 
 
-class TracedGateway:
-    """The gateway of a stack, traced."""
+class TracedService:
+    """A service of a stack, run under the tracer in its place. `service`: stopped."""
 
-    def __init__(self, url: str, file: Path) -> None:
-        self._client = httpx.Client(base_url=url, timeout=READY_S)
-        self._file = file
+    def __init__(self, service: ServiceProcess, package: str, folder: Path) -> None:
+        self._file = folder / f"{package}.traces"
+        self._log = folder / f"{package}.log"
+        self._service = service
+        command = [sys.executable, traced_service.__file__, package, str(self._file)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, env={**os.environ, **service.environment}, stdout=log, stderr=log)
+        self.client = httpx.Client(base_url=service.url, timeout=READY_S)
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_S
+        while not self._service.ready():
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, f"{self._service.name} is not ready under the tracer"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def common(self, path: str, *, after: int = WARM, every: int = 1) -> Trace:
+        """What all requests to a path ran, each `every`-th one `after` the first ones: the gateway's own loops run in
+        some of their traces alone."""
+        first, *others = traces = self.traces(path)[after::every]
+        calls = [call for call in first.calls if all(trace.times(*call[:2]) for trace in others)]
+        depths = [
+            min(depth for trace in traces for *at, depth, _ in trace.calls if at == [*call[:2]]) for call in calls
+        ]
+        reads = reduce(and_, (Counter(trace.clock_reads) for trace in traces))
+        merged = [(place, name, depth, n) for (place, name, _, n), depth in zip(calls, depths, strict=True)]
+        return Trace(merged, list(reads.elements()))
+
+    def traces(self, path: str) -> list[Trace]:
+        """The traces of the requests to a path so far, in their order."""
+        self.client.get("/livez")  # ends the last trace
+        lines = [json.loads(line) for line in self._file.read_text().splitlines()]
+        return [
+            Trace([*map(tuple, line["calls"])], line["clock_reads"])
+            for line in lines
+            if line["request"] == f"POST {path}"
+        ]
+
+
+class Calls:
+    """Calls a gateway over one connection."""
+
+    def __init__(self, gateway: TracedService) -> None:
+        self._client = gateway.client
+        self._connection = socket.create_connection((self._client.base_url.host, self._client.base_url.port), READY_S)
+
+    def close(self) -> None:
+        self._connection.close()
 
     def post(self, path: str, body: dict) -> dict:
         """Send head and body in one piece: a body that comes later takes further functions of the edge."""
         host, content = self._client.base_url.netloc, json.dumps(body).encode()
         head = b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        with socket.create_connection((self._client.base_url.host, self._client.base_url.port), READY_S) as connection:
-            connection.sendall(head % (path.encode(), host, len(content)) + content)
-            answer = HTTPResponse(connection)
-            answer.begin()
-            text = answer.read()
+        self._connection.sendall(head % (path.encode(), host, len(content)) + content)
+        answer = HTTPResponse(self._connection)
+        answer.begin()
+        text = answer.read()
         assert answer.status == 200, text
         answered: dict = json.loads(text)
         return answered
@@ -106,75 +145,61 @@ class TracedGateway:
         body = {"member_id": "m", "acknowledgements": acknowledgements}
         assert self.post(f"/v1/share-groups/{group}/acknowledge", body)["failed_count"] == 0
 
-    def common(self, path: str, *, after: int = WARM, every: int = 1) -> Trace:
-        """What all requests to a path ran, each `every`-th one `after` the first ones: the gateway's own loops run in
-        some of their traces alone."""
-        first, *others = traces = self.traces(path)[after::every]
-        calls = [call for call in first.calls if all(trace.times(*call[:2]) for trace in others)]
-        depths = [
-            min(depth for trace in traces for *at, depth, _ in trace.calls if at == [*call[:2]]) for call in calls
-        ]
-        reads = reduce(and_, (Counter(trace.clock_reads) for trace in traces))
-        merged = [(place, name, depth, n) for (place, name, _, n), depth in zip(calls, depths, strict=True)]
-        return Trace(merged, list(reads.elements()))
 
-    def traces(self, path: str) -> list[Trace]:
-        """The traces of the requests to a path so far, in their order."""
-        self._client.get("/livez")  # ends the last trace
-        lines = [json.loads(line) for line in self._file.read_text().splitlines()]
-        return [
-            Trace([*map(tuple, line["calls"])], line["clock_reads"])
-            for line in lines
-            if line["request"] == f"POST {path}"
-        ]
+class Traced(NamedTuple):
+    """The traced services of a stack, and the calls to its gateway."""
+
+    gateway: TracedService
+    share_coordinator: TracedService
+    calls: Calls
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[TracedGateway]:
-    """The stack's gateway, run under the tracer."""
+def traced(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[Traced]:
     folder = tmp_path_factory.mktemp("traces")
-    service = stack.service("gateway")
-    service.stop()
-    command = [sys.executable, traced_gateway.__file__, str(folder / "traces")]
-    with (folder / "gateway.log").open("wb") as log:
-        process = subprocess.Popen(command, env={**os.environ, **service.environment}, stdout=log, stderr=log)
+    running: list[TracedService] = []
     try:
-        deadline = time.monotonic() + READY_S
-        while not service.ready():
-            assert process.poll() is None, (folder / "gateway.log").read_text()
-            assert time.monotonic() < deadline, "the traced gateway is not ready"
-            time.sleep(0.05)
-        yield TracedGateway(service.url, folder / "traces")
+        for name, package in TRACED.items():
+            service = stack.service(name)
+            service.stop()
+            running.append(TracedService(service, package, folder))
+            running[-1].wait_until_ready()
+        share_coordinator, gateway = running
+        calls = Calls(gateway)
+        yield Traced(gateway, share_coordinator, calls)
+        calls.close()
     finally:
-        process.terminate()
-        process.wait()
+        for service in reversed(running):
+            service.stop()
 
 
 @pytest.fixture(scope="module")
-def traces(gateway: TracedGateway) -> dict[str, Trace]:
+def traces(traced: Traced) -> dict[str, Trace]:
     """Traces of requests. One group accepts at once, another one at the second delivery."""
+    calls, gateway = traced.calls, traced.gateway
     for _ in range(WARM + REPEATS):
-        gateway.produce("orders")
-        gateway.acknowledge("billing", gateway.fetch("billing", "orders"), "accept")
-        gateway.acknowledge("retries", gateway.fetch("retries", "orders"), "release")
-        gateway.acknowledge("retries", gateway.fetch("retries", "orders"), "accept")
+        calls.produce("orders")
+        calls.acknowledge("billing", calls.fetch("billing", "orders"), "accept")
+        calls.acknowledge("retries", calls.fetch("retries", "orders"), "release")
+        calls.acknowledge("retries", calls.fetch("retries", "orders"), "accept")
     return {
         "produce": gateway.common("/v1/topics/orders/records"),
         "fetch": gateway.common("/v1/share-groups/billing/fetch"),
         "acknowledge": gateway.common("/v1/share-groups/billing/acknowledge"),
         "release": gateway.common("/v1/share-groups/retries/acknowledge", after=2 * WARM, every=2),
+        "state write": traced.share_coordinator.common("/v1/share-state/write-batch"),
     }
 
 
 @pytest.mark.parametrize(
     ("request_name", "functions", "depth", "files"),
-    [("produce", 30, 7, 15), ("fetch", 56, 12, 15), ("acknowledge", 53, 10, 14)],
+    [("produce", 50, 8, 16), ("fetch", 80, 13, 20), ("acknowledge", 85, 11, 20), ("state write", 55, 7, 18)],
 )
 def test_a_request_takes_one_way_through(
     traces: dict[str, Trace], request_name: str, functions: int, depth: int, files: int
 ) -> None:
     trace = traces[request_name]
-    assert trace.functions <= functions, str(trace)
+    assert len(trace.calls) <= functions, str(trace)
     assert trace.depth <= depth, str(trace)
     assert trace.files <= files, str(trace)
 
@@ -186,21 +211,22 @@ def test_a_request_reads_the_clock_once(traces: dict[str, Trace], request_name: 
     assert len(traces[request_name].clock_reads) == 1, str(traces[request_name])
 
 
-def test_a_read_committed_group_without_transactions_costs_no_call_more(gateway: TracedGateway) -> None:
+def test_a_read_committed_group_without_transactions_costs_no_call_more(traced: Traced) -> None:
     """Neither a function nor a statement: a statement is several functions. The first of two fetches leaves records.
 
     The gateway's own loops run in some traces. So a call is one more if each trace has it more often than any trace of
     the other level.
     """
+    calls, gateway = traced.calls, traced.gateway
     found: dict[str, dict[str, list[Trace]]] = {}
     for level in LEVELS:
-        gateway.configure(level, level)
+        calls.configure(level, level)
     for _ in range(WARM + REPEATS):
         for level in LEVELS:
-            gateway.produce(level)
-            gateway.produce(level)
+            calls.produce(level)
+            calls.produce(level)
             for _ in range(2):
-                gateway.acknowledge(level, gateway.fetch(level, level), "accept")
+                calls.acknowledge(level, calls.fetch(level, level), "accept")
     for level in LEVELS:
         produces = gateway.traces(f"/v1/topics/{level}/records")[2 * WARM :]
         fetches = gateway.traces(f"/v1/share-groups/{level}/fetch")[2 * WARM :]

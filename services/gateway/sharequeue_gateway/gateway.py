@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 
 from sharequeue.clock import Clock
 from sharequeue.http.application.app import App
+from sharequeue.http.application.endpoint import Admission
 from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
@@ -81,7 +82,6 @@ from sharequeue_gateway.leader.reports.backlog import BacklogLook
 from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing import log_metrics
-from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -101,7 +101,7 @@ from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Settler
 from sharequeue_gateway.routing.stream import Shared
 from sharequeue_gateway.routing.streams import Streams
-from sharequeue_gateway.settings import Settings
+from sharequeue_gateway.settings import PREFIX, Settings
 from sharequeue_gateway.share_partition.session import ShareSessionCache
 
 log = logging.getLogger(__name__)
@@ -422,7 +422,7 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
 
 
 def _apis(
-    base: Base, leading: Leading, delivering: Delivering, settings: Settings, admission: ProduceAdmission
+    base: Base, leading: Leading, delivering: Delivering, settings: Settings, admission: Admission
 ) -> GatewayApis:
     record_log, clock, cluster = leading.record_log, base.clock, base.cluster
     coordinator, metadata, routing = base.coordinator, base.metadata, base.routing
@@ -490,7 +490,8 @@ def _apis(
 
 def _app(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> App:
     hosts = [host_of_url(base.cluster.me.url), *hosts_of(settings.allow_hosts)]
-    admission = ProduceAdmission(settings.max_produce_bytes)
+    admission = Admission(settings.max_produce_bytes, "that produce or commit", "max_produce_bytes")
+    metrics.PRODUCE_BYTES.set_function(lambda: admission.bytes)
     return create_gateway_app(
         _apis(base, leading, delivering, settings, admission),
         ReadinessCheck(
@@ -503,7 +504,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             leading.record_log.transactions,
         ),
         partial(_series, base, leading, delivering.members, settings.max_metric_pairs),
-        callers=Callers(hosts, origins_of(settings.allow_origins)),
+        callers=Callers(hosts, origins_of(settings.allow_origins), PREFIX),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,
         admission=admission,

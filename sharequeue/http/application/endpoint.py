@@ -1,31 +1,33 @@
 """The serving end of a call: checks a request, reads its body, decodes it, calls the handler and sends its answer.
 
-Every exception becomes a problem document. Every answer carries the request's id, and its time is measured.
+A request is decoded from its query, as texts, or from its JSON body; a fault says where and why. Every exception
+becomes a problem document. Every answer carries the request's id, and its time is measured.
 """
 
 import asyncio
+import codecs
 import contextlib
 import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from sharequeue.distribution import Distribution, Histograms
 from sharequeue.http.answer import Answer, Stream
-from sharequeue.http.application.decoding import RequestDecoder
-from sharequeue.http.exchange import ClientGone, Exchange, too_large
+from sharequeue.http.exchange import ClientGone, Exchange, request_id_from, too_large
 from sharequeue.http.origins import Callers
 from sharequeue.http.problems import problem_answer
-from sharequeue.http.request_id import request_id_from
+from sharequeue.http.texts import convert_texts
 from sharequeue.log import REQUEST, RequestContext, fields
 from sharequeue.protocol import mistakes
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.codec import encode
-from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidGroupId, InvalidRequest
-from sharequeue.protocol.types import group_id_fault
+from sharequeue.protocol.bounds import ALWAYS_FITS, TooMany
+from sharequeue.protocol.codec import decoder_of, encode
+from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, Throttled
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ REQUEST_SECONDS = Histograms(
 
 LARGE_BYTES: Final = 1 << 20
 """A larger body is decoded in a thread, because checking and decoding 10 MB may take 200 ms."""
+_UTF8_SLICE: Final = 1 << 16
 
 
 class Call(msgspec.Struct, eq=False):
@@ -56,29 +59,34 @@ class Call(msgspec.Struct, eq=False):
                 return str(value, "latin-1")
         return None
 
-    def group_id(self) -> str:
-        """The group id in the path. Raises: InvalidGroupId."""
-        group_id = self.path["group"]
-        fault = group_id_fault(group_id)
-        if fault:
-            raise InvalidGroupId(fault)
-        return group_id
-
 
 Handler = Callable[[Call], Awaitable[Any]]
 
 
-class Admission(Protocol):
-    """Bounds the bytes of all requests that are being answered. A request that is the only one is always admitted."""
+class Admission:
+    """Bounds the bytes of some calls' requests together: those that are read and not answered.
 
-    def check(self, size: int) -> None:
-        """Check whether a body of `size` bytes would be admitted now. Raises: ApiError (429): it would not."""
+    A request that does not fit is refused before its body is read if its Content-Length shows that. A request that is
+    the only one always fits. `bytes`: of the requests in hand; the caller of `check` adds and subtracts them.
+    """
 
-    def take(self, size: int) -> None:
-        """Admit a body of `size` bytes that was read. Raises: ApiError (429): there is no room for it."""
+    def __init__(self, max_bytes: int, which: str, setting: str) -> None:
+        """`which`: the requests, in words. `setting`: the name of the bound."""
+        self._max_bytes = max_bytes
+        self._which = which
+        self._setting = setting
+        self.bytes = 0
 
-    def release(self, size: int) -> None:
-        """An admitted request of `size` bytes is answered."""
+    def check(self, size: int, in_hand: int = 0) -> None:
+        """Check whether `size` more bytes fit. `in_hand`: bytes of the same request that are counted already.
+
+        Raises: Throttled (429).
+        """
+        if self.bytes > in_hand and self.bytes + size > self._max_bytes:
+            raise Throttled(
+                f"this service has {self.bytes} bytes of requests in hand {self._which}, and takes {self._max_bytes} "
+                f"({self._setting}); nothing of this one has happened: send it again in a moment"
+            )
 
 
 class Endpoint:
@@ -103,8 +111,10 @@ class Endpoint:
         self._max_request_bytes = max_request_bytes
         protected = cluster_token is not None and (api.internal or protect)
         self._authorization = f"Bearer {cluster_token}".encode() if protected else None
-        self._decoder = RequestDecoder(api)
-        self.takes_body = api.raw_body or self._decoder.takes_json
+        self._takes_json = api.request is not None and not api.query_parameters
+        self._decoder = decoder_of(api.request) if self._takes_json else None
+        self._check_body = None if api.internal else api.check_body
+        self.takes_body = api.raw_body or self._takes_json
         self._seconds: dict[int, Distribution] = {}
 
     async def serve(self, exchange: Exchange, path: Mapping[str, str]) -> None:
@@ -117,8 +127,9 @@ class Endpoint:
         status = 499
         try:
             answer = await self._answer(exchange, path, headers, request_id)
-            shared = () if self._callers is None else self._callers.answer_headers(headers.get(b"origin"))
-            answer_headers = (*answer.headers, (b"x-request-id", request_id.encode()), *shared)
+            answer_headers = (*answer.headers, (b"x-request-id", request_id.encode()))
+            if self._callers is not None and b"origin" in headers:
+                answer_headers += self._callers.answer_headers(headers[b"origin"])
             if isinstance(answer, Answer):
                 status = self.api.status if answer.status is None else answer.status
                 await exchange.answer(status, answer_headers, answer.body, answer.more)
@@ -141,27 +152,32 @@ class Endpoint:
     async def _answer(
         self, exchange: Exchange, path: Mapping[str, str], headers: dict[bytes, bytes], request_id: str
     ) -> Answer | Stream:
-        taken = 0
+        taken, admission = 0, self._admission
         try:
             if self._callers is not None:
                 refusal = self._callers.refusal(self._as_method, exchange.headers, headers)
                 if refusal is not None:
                     raise refusal
-            if self._authorization is not None:
-                self._authorise(headers, self._authorization)
+            wanted = self._authorization
+            if wanted is not None and not hmac.compare_digest(headers.get(b"authorization", b""), wanted):
+                raise ClusterAuthorizationFailed(
+                    "this call needs the cluster token: send the header `Authorization: Bearer` with the token of the"
+                    " services"
+                )
             raw = b""
             if self.takes_body:
                 length = self._check_head(headers)
-                if self._admission is not None:
-                    self._admission.check(length)
+                if admission is not None:
+                    admission.check(length)
                 raw = await exchange.read(self._max_request_bytes)
-                if self._admission is not None:
-                    self._admission.take(len(raw))
+                if admission is not None:
+                    admission.check(len(raw))
                     taken = len(raw)
+                    admission.bytes += taken
             if len(raw) > LARGE_BYTES:
-                request = await asyncio.to_thread(self._decoder.decode, exchange.query, raw)
+                request = await asyncio.to_thread(self._decode, exchange.query, raw)
             else:
-                request = self._decoder.decode(exchange.query, raw)
+                request = self._decode(exchange.query, raw)
             call = Call(exchange, path, raw, request, request_id)
             raw, request = b"", None  # so that the handler can free both as early as possible
             result = await self._handler(call)
@@ -173,8 +189,34 @@ class Endpoint:
         except (Exception, asyncio.CancelledError) as fault:
             return self._failed(fault, request_id)
         finally:
-            if taken and self._admission is not None:
-                self._admission.release(taken)
+            if admission is not None:
+                admission.bytes -= taken
+
+    def _decode(self, query: bytes, raw: bytes) -> Any:
+        """The request as the call's type; None if it has none. Raises: InvalidRequest."""
+        if self.api.query_parameters:
+            return _decode_query(self.api.request, query)
+        if self._decoder is None:
+            return None
+        try:
+            if not raw.isascii():  # values are kept byte for byte and must be UTF-8 too
+                if len(raw) > _UTF8_SLICE:
+                    _check_utf8(raw)
+                else:
+                    raw.decode()
+            if self._check_body is not None and len(raw) > ALWAYS_FITS:
+                self._check_body(raw)
+            return self._decoder.decode(raw)
+        except TooMany as fault:
+            raise mistakes.too_many(fault.pointer, fault.what, fault.limit) from None
+        except msgspec.ValidationError as fault:
+            raise mistakes.unfit_body(fault, self.api.request) from None
+        except msgspec.DecodeError as fault:
+            raise mistakes.unreadable(fault, raw, self.api.request) from None
+        except UnicodeDecodeError as fault:
+            raise _not_utf8(fault.start) from None
+        except RecursionError:
+            raise InvalidRequest("the body is nested too deeply") from None
 
     def _failed(self, fault: BaseException, request_id: str) -> Answer:
         """The answer for an exception of the handler or of a check before it.
@@ -187,18 +229,11 @@ class Endpoint:
         log.error("request failed", exc_info=fault, extra=fields(operation=self.api.operation_id))
         return problem_answer(ApiError("the service failed; its log names the cause under this request id"), request_id)
 
-    @staticmethod
-    def _authorise(headers: dict[bytes, bytes], authorization: bytes) -> None:
-        if not hmac.compare_digest(headers.get(b"authorization", b""), authorization):
-            raise ClusterAuthorizationFailed(
-                "this call needs the cluster token: send the header `Authorization: Bearer` with the token of the services"
-            )
-
     def _check_head(self, headers: dict[bytes, bytes]) -> int:
         """Check the headers before the body is read. Returns: the length of the body; 0 if no header names it."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise InvalidRequest("send the body as it is: this service understands no Content-Encoding", status=415)
-        if self._decoder.takes_json:
+        if self._takes_json:
             media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if media_type != b"application/json" and not media_type.endswith(b"+json"):
                 if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
@@ -213,3 +248,35 @@ class Endpoint:
         if int(length) > self._max_request_bytes:
             raise too_large(self._max_request_bytes)
         return int(length)
+
+
+def _decode_query(request_type: Any, query_string: bytes) -> Any:
+    values: dict[str, str] = {}
+    for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+        if name in values:
+            raise mistakes.wrong(f"/{mistakes.escaped(name)}", "is given twice; send the query parameter once")
+        values[name] = value
+    try:
+        request = convert_texts(values, request_type)
+    except msgspec.ValidationError as fault:
+        raise mistakes.unfit_query(fault, request_type) from None
+    for name, value in values.items():
+        if getattr(request, name) is None:  # msgspec takes the word `null` for None
+            raise mistakes.wrong(f"/{name}", f"must not be {value}; leave the query parameter out")
+    return request
+
+
+def _check_utf8(raw: bytes) -> None:
+    """Check a large body in slices: as text all of it could take four times its size. Raises: InvalidRequest."""
+    start = 0
+    while start < len(raw):
+        part = raw[start : start + _UTF8_SLICE]
+        try:
+            _, used = codecs.utf_8_decode(part, "strict", start + len(part) == len(raw))
+        except UnicodeDecodeError as fault:
+            raise _not_utf8(start + fault.start) from None
+        start += used
+
+
+def _not_utf8(position: int) -> InvalidRequest:
+    return InvalidRequest(f"the body is not UTF-8 at byte {position}", status=400)

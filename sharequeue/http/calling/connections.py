@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from sharequeue.http.exchange import JOINED_BYTES
+from sharequeue.http.answer import JOINED_BYTES
 
 IDLE_S: Final = 30.0
 """A connection that was idle for longer is not used again. Services and proxies close theirs later."""
@@ -143,18 +143,13 @@ class _Connection(asyncio.Protocol):
         """Make a request. A caller that stops waiting for the answer closes the connection."""
         self._answer = self._loop.create_future()
         self._parser = httptools.HttpResponseParser(self)
-        self._expect_answer()
+        self._headers, self._body, self._headed = {}, [], False
         if body is not None and len(body) > JOINED_BYTES:
             self._transport.writelines((head, body))
         else:
             self._transport.write(head + body if body else head)
         self._timer = self._loop.call_later(max(deadline - time.monotonic(), 0), self._end, TimeoutError())
         return self._answer
-
-    def _expect_answer(self) -> None:
-        self._headers = {}
-        self._body = []
-        self._headed = False
 
     def close(self) -> None:
         self.usable = False
@@ -208,7 +203,7 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:  # an interim answer: the final one follows
-            self._expect_answer()
+            self._headers, self._body, self._headed = {}, [], False
             return
         if self._answer is None or self._answer.done():
             self._end(ConnectionLost("it answered without a request"))

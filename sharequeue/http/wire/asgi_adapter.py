@@ -1,9 +1,9 @@
-"""Has an ASGI application answer a request of the `protocol` of this room: unknown paths, and all where middleware is.
+"""Has an ASGI application answer a request of the `protocol` of this room: every one that is not for an endpoint.
 
 Source: ASGI 3.0, HTTP and WebSocket specification 2.3.
 """
 
-from typing import Final, Protocol
+from typing import Final
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -12,28 +12,7 @@ from sharequeue.http.exchange import ClientGone, Exchange, Headers
 ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
 
-class AsgiRequest(Exchange, Protocol):
-    """The parts of a request that only an application needs, not an endpoint. `target`: the path as it was sent."""
-
-    method: bytes
-    target: bytes
-    version: str
-    answered: bool
-
-    @property
-    def scheme(self) -> str: ...
-
-    @property
-    def server(self) -> tuple[str, int] | None: ...
-
-    async def receive(self) -> tuple[bytes, bool]:
-        """The next part of the body, and whether more follows. Raises: ClientGone; ApiError."""
-
-    async def until_gone(self) -> None:
-        """Return when the client has hung up, or the request is answered."""
-
-
-async def serve_asgi(app: ASGIApp, request: AsgiRequest) -> None:
+async def serve_asgi(app: ASGIApp, request: Exchange) -> None:
     """Have an application answer a request. A streamed answer waits for the connection."""
     scope: Scope = {
         "type": "http",
@@ -54,14 +33,14 @@ async def serve_asgi(app: ASGIApp, request: AsgiRequest) -> None:
     try:
         await app(scope, messages.receive, messages.send)
     except OSError:
-        if not request.gone():
+        if not request.gone:
             raise
 
 
 class _Messages:
     """The two calls that an application gets, for one request."""
 
-    def __init__(self, request: AsgiRequest) -> None:
+    def __init__(self, request: Exchange) -> None:
         self._request = request
         self._whole = False
         """Whether the application has all of the body."""

@@ -10,8 +10,6 @@ import os
 import resource
 from typing import Final, Protocol
 
-from starlette.types import ASGIApp
-
 from sharequeue.http.application.app import App
 from sharequeue.http.limits import HttpLimits
 from sharequeue.log import Rarely, fields
@@ -60,10 +58,10 @@ class Sender(Protocol):
 class Edge:
     """The application, the limits and the connections of one server."""
 
-    def __init__(self, app: ASGIApp, limits: HttpLimits, max_connections: int) -> None:
+    def __init__(self, app: App, limits: HttpLimits, max_connections: int) -> None:
         """`max_connections`: the limit, or less if the process cannot open so many files."""
         self.app = app
-        self.paths = app.straight if isinstance(app, App) else None
+        self.paths = app.paths
         self.limits = limits
         self.max_connections = max_connections
         self.idle: dict[Connection, float] = {}

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a server speaks it, on one connection (RFC 9112). `edge` has what all connections share.
+"""HTTP/1.1 as a server speaks it, on one connection (RFC 9112): the requests as their bytes come in, in their order.
 
              first byte         head whole           body whole           first in the queue
     idle ─────────────▶ head ─────────────▶ body ─────────────▶ waiting ─────────────▶ served ──▶ answer ──▶ idle
@@ -11,49 +11,59 @@ A request without a body skips that state. The first request of the queue is ser
 its body itself. The times and sizes are defaults of `HttpLimits`.
 
 - Requests of one connection are answered one after another, in their order. When a few are queued, reading pauses.
-- A request for an endpoint is served straight; every other one goes to the application by ASGI (see `App.straight`).
-- Every limit is checked before the bytes are kept: a head by its size, a body by the exchange that reads it.
-- A refused request that is not whole ends its connection. What still comes in is thrown away for a moment, because a
-  closed socket would reset the connection and take the answer with it.
-- While reading is paused, the socket is asked every half second whether the client has left. It cannot tell if the
-  client sent more than the socket holds; then the request continues.
-- A client that shut down its sending side gets the answers under way, but counts as gone: nothing is acquired for it.
+- A request for an endpoint is served straight; every other one goes to the application by ASGI.
+- A body goes to its exchange part by part. The framing of its chunks has a bound.
+- An offer to upgrade is ignored (RFC 9110 7.8). httptools would drop the body of such a request, so it gets the head
+  again without the offer.
+- Trailers are dropped (RFC 9110 6.5.1): nothing behind a body counts as a header.
 
-`request_parser` has the bytes that come in: heads, bodies, offers to upgrade. `unsent` has those that the client has
-still to take. uvicorn listens, accepts and shuts down; it gets this class by its option `http`.
+httptools parses. `connection` is the rest of the connection: its clocks, refusals and end. uvicorn gets `HttpProtocol`
+by its option `http`.
 """
 
 import asyncio
-import logging
+import contextvars
 import time
-from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from sharequeue.http.exchange import Headers
-from sharequeue.http.problems import problem_answer
-from sharequeue.http.request_id import request_id_from
-from sharequeue.http.wire.connection_exchange import ConnectionExchange, answer_head
+from sharequeue.http.application.paths import LONGEST_KNOWN
+from sharequeue.http.exchange import Exchange, Headers
+from sharequeue.http.limits import HttpLimits
+from sharequeue.http.wire.asgi_adapter import serve_asgi
+from sharequeue.http.wire.connection import MOST_QUEUED, Connection
 from sharequeue.http.wire.edge import Edge
-from sharequeue.http.wire.request_parser import RequestParser
-from sharequeue.http.wire.sockets import has_hung_up, reset
-from sharequeue.http.wire.unsent import Unsent
-from sharequeue.http.wire.workers import Workers
-from sharequeue.log import fields
-from sharequeue.protocol.errors import ApiError, Throttled
+from sharequeue.http.wire.head import (
+    head_too_large,
+    line_too_long,
+    size_of,
+    too_many_headers,
+    without_host,
+    without_offer,
+)
+from sharequeue.protocol.errors import ApiError, InvalidRequest
 
-log = logging.getLogger(__name__)
-
-MOST_QUEUED: Final = 8
-"""Reading pauses when more requests of a connection than this are unanswered."""
 PIECE: Final = 16 * 1024
 """A read is parsed in pieces of this size, so that it yields few more than MOST_QUEUED requests."""
 BUSY_S: Final = 0.002
 """After a read that takes longer to parse, the other connections have their turn."""
-LINGER_S: Final = 3.0
-"""For this long, the bytes behind a refused request are thrown away; then the connection is closed."""
+LINE_BYTES: Final = len(b"  HTTP/1.1\r\n")
+"""A request line without its method and target."""
+MOST_IDLE: Final = 64
+"""The most tasks that wait for a request."""
+
+Unanswered = Callable[[Exchange, "asyncio.Task[None]", BaseException | None], None]
+"""Called when a handler ends without an answer, or fails. Arguments: the exchange, its task, and its exception or
+None."""
+
+
+class _Refused(Exception):
+    """Raised in a callback of httptools to stop it. `HttpProtocol._refusal` is the reason."""
 
 
 def protocol_of(edge: Edge) -> type[asyncio.Protocol]:
@@ -61,11 +71,10 @@ def protocol_of(edge: Edge) -> type[asyncio.Protocol]:
     return type("HttpProtocol", (HttpProtocol,), {"edge": edge, "workers": Workers(edge.app)})
 
 
-class HttpProtocol(asyncio.Protocol):
-    """One connection. `protocol_of` makes the class that uvicorn gets."""
+class HttpProtocol(Connection):
+    """The requests of one connection. `protocol_of` makes the class that uvicorn gets."""
 
-    edge: ClassVar[Edge]
-    workers: ClassVar[Workers]
+    workers: ClassVar["Workers"]
 
     def __init__(
         self,
@@ -74,111 +83,51 @@ class HttpProtocol(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._connections: set[Any] = server_state.connections
-        self._tasks = server_state.tasks
-        self.loop = _loop or asyncio.get_running_loop()
-        self.transport: asyncio.Transport
-        self._requests = RequestParser(self, self.edge.limits)
-        self._queue: deque[ConnectionExchange] = deque()
-        """Requests without an answer, in their order. The first one is served; the others wait."""
+        """The arguments are uvicorn's."""
+        super().__init__(server_state.connections, _loop or asyncio.get_running_loop())
+        self.workers.tasks = server_state.tasks
+        self._parser: HttpRequestParser | None = HttpRequestParser(self)
+        self._method = b""
+        self._version = ""
+        self._codings: list[bytes] = []
+        """The values of the headers Transfer-Encoding, in lower case."""
+        self._expects = False
+        self._refusal: ApiError | None = None
+        """Why a callback of httptools stopped it."""
+        self._read_size = 0
+        """Bytes of the read that is parsed now."""
         self._unparsed = b""
         """The rest of a read, not parsed yet because enough requests are queued."""
-        self._receives = False
-        """Whether `edge` counts a body of this connection among those on their way."""
-        self.silent = True
-        """Whether the client has sent no byte yet."""
-        self._paused = False
-        self._deaf = False
-        """Whether bytes that come in are thrown away, because no further request will be served."""
-        self._closes_at = 0.0
-        """When the connection is closed although the client still sends behind a refused request; 0: never."""
-        self._ended = False
-        """Whether the client has shut down its sending side."""
-        self._lost = False
-        self.unsent: Unsent
-
-    # Connection
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream, always
-        self.transport = transport
-        edge = self.edge
-        self.unsent = Unsent(transport, edge, self.loop, self.drop)
-        if len(self._connections) >= edge.max_connections and not edge.make_room():
-            missed = edge.full.allows(time.monotonic())
-            if missed is not None:
-                log.error(
-                    "refused a connection: the limit of connections is reached",
-                    extra=fields(connections=edge.max_connections, refused=missed + 1),
-                )
-            busy = Throttled(f"{edge.max_connections} connections are in use; try again in a moment", status=503)
-            self._write_problem(busy)
-            self._finish()
-            return
-        self._connections.add(self)
-        edge.idle[self] = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = self._deaf = True
-        self._connections.discard(self)
-        self.edge.idle.pop(self, None)
-        self.edge.watched.pop(self, None)
-        for exchange in self._queue:
-            exchange.leave()
-        self._queue.clear()
-        self._received()
-        self.unsent.release()
-        self._requests.release()
-
-    def eof_received(self) -> bool:
-        """The client sends no more. Returns: whether answers are still due."""
-        self._deaf = self._ended = True
-        for exchange in self._queue:
-            exchange.leave()
-        if self._queue:
-            self._queue[-1].keep_alive = False
-        return bool(self._queue)
-
-    def drop(self) -> None:
-        """Close the connection at once. An answer that the client has not taken yet is lost."""
-        self._deaf = True
-        self.edge.idle.pop(self, None)
-        self.edge.watched.pop(self, None)
-        self.unsent.forget()
-        self.transport.abort()
+        super().connection_lost(exc)
+        self._parser = None  # it and the connection refer to each other: otherwise only the collector would free them
 
     def shutdown(self) -> None:
-        """uvicorn stops: answer the requests that have arrived, then close."""
-        self._deaf = self._requests.incoming is None
         self._unparsed = b""
-        if self._queue:
-            self._queue[-1].keep_alive = False
-        else:
-            self._finish()
-
-    def address(self, name: str) -> tuple[str, int] | None:
-        """`name`: peername or sockname."""
-        address = self.transport.get_extra_info(name)
-        return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
-
-    @property
-    def begins(self) -> bool:
-        """Whether this connection has a part of a head and nothing else."""
-        return self._requests.in_head and not self._queue
+        super().shutdown()
 
     # Bytes in
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if len(data) > PIECE:
+        size = self._read_size = len(data)
+        if size > PIECE:
             self._receive_large(data)
             return
-        requests = self._requests
-        refusal = requests.feed(data)
-        if refusal is not None:
-            self._refuse(refusal)
-        elif requests.in_head or requests.incoming is not None:
-            self._check_unfinished()
+        self._fed += size
+        parser = self._parser
+        assert parser is not None
+        try:
+            parser.feed_data(data)
+        except HttpParserUpgrade as offer:
+            self._feed_without_offer(memoryview(data)[offer.args[0] :])
+        except HttpParserError as fault:
+            self._malformed(fault)
+        else:
+            if self._in_head or self._incoming is not None:
+                self._check_unfinished()
 
     def _receive_large(self, data: bytes) -> None:
         """Parse a read in pieces, until enough requests are queued."""
@@ -187,7 +136,7 @@ class HttpProtocol(asyncio.Protocol):
             self.data_received(data[start : start + PIECE])
             if self._deaf:
                 return
-            if len(self._queue) > MOST_QUEUED and self._requests.incoming is None:
+            if len(self._queue) > MOST_QUEUED and self._incoming is None:
                 self._unparsed = data[start + PIECE :]
                 return
         if time.perf_counter() - began > BUSY_S and not self._paused:
@@ -198,206 +147,234 @@ class HttpProtocol(asyncio.Protocol):
         if not self._paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
-    def _check_unfinished(self) -> None:
-        """A read ended within a request: check the size of the incomplete part, and start its clock."""
-        requests = self._requests
-        if not requests.clock_runs:
-            self.restart_clock()
-        if requests.incoming is not None:
-            self._receives = True
-            self.edge.receive(self, requests.incoming.kept)
-            if self._deaf:
+    def _feed_without_offer(self, rest: memoryview) -> None:
+        """Parse the head again without its offer to upgrade, then the rest."""
+        while True:
+            self._parser = HttpRequestParser(self)
+            try:
+                self._parser.feed_data(without_offer(self._method, self._target, self._version, self._headers))
+                self._parser.feed_data(rest)
+            except HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+            except HttpParserError as fault:
+                self._malformed(fault)
                 return
-        refusal = requests.oversized()
-        if refusal is not None:
-            self._refuse(refusal)
+            else:
+                if self._in_head or self._incoming is not None:
+                    self._check_unfinished()
+                return
 
-    def _received(self) -> None:
-        """The body that was coming in is whole, or nobody waits for it any more."""
-        if self._receives:
-            self._receives = False
-            self.edge.receive(self, 0)
+    def _malformed(self, fault: HttpParserError) -> None:
+        refusal, self._refusal = self._refusal, None
+        self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}", status=400))
 
-    def give_way(self) -> None:
-        """Refuse the body that is coming in, because others need its memory."""
-        limit = self.edge.limits.max_receiving_bytes
-        self._refuse(
-            Throttled(
-                f"bodies of {limit} bytes (max_receiving_bytes) are coming in from other clients; send the request again"
-            )
-        )
+    # The callbacks of httptools
 
-    def restart_clock(self) -> None:
-        """Start the clock of a head or body."""
-        self._requests.restart_clock(self.loop.time())
-        self.edge.watched[self] = None
-
-    def look(self, now: float) -> None:
-        """Close this connection, or refuse its request, if its time is over. `now`: seconds of the loop's clock."""
-        requests, unsent = self._requests, self.unsent
-        if (unsent.untaken is not None or self._deaf) and unsent.measure(now) > 0:
-            if now - unsent.taken_at > self.edge.limits.idle_timeout_ms / 1000:
-                self.transport.abort()
-        elif self._closes_at:
-            if now > self._closes_at:
-                self.transport.abort()
-        elif self._paused:
-            self._look_for_end()
-        elif requests.in_head or requests.incoming is not None:
-            refusal = requests.too_slow(now)
-            if refusal is not None:
-                self._refuse(refusal)
-        else:
-            self.edge.watched.pop(self, None)
-
-    def _look_for_end(self) -> None:
-        """Reading is paused: if the client has hung up, tell it to the requests that are whole.
-
-        The others may be whole in the socket. The end itself is read when reading goes on.
-        """
-        if has_hung_up(self.transport):
-            for exchange in self._queue:
-                if exchange.whole:
-                    exchange.leave()
-
-    def pause(self) -> None:
-        """Stop reading for now. The client's clock does not run."""
-        if not self._paused and not self.transport.is_closing():
-            self._paused = True
-            self.edge.watched[self] = None
-            self.transport.pause_reading()
-
-    def resume(self) -> None:
-        """Read on."""
-        if not self._paused or self._lost:
-            return
-        self._paused = False
-        if self._requests.in_head or self._requests.incoming is not None:
-            self.restart_clock()
-        if not self.transport.is_closing():
-            self.transport.resume_reading()
-
-    # Requests
-
-    def on_request_begins(self) -> None:
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._target = b""
+        self._headers = []
+        self._codings = []
+        self._expects = False
         self.silent = False
         self.edge.idle.pop(self, None)
 
-    def on_request(
-        self, method: bytes, target: bytes, version: str, headers: Headers, *, keep_alive: bool, expects: bool
-    ) -> ConnectionExchange:
-        """Queue a request, and serve it if it is the first one."""
+    def on_url(self, target: bytes) -> None:
+        self._target += target
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer
+        name = name.lower()
+        value = value.strip(b" \t")
+        self._headers.append((name, value))
+        if name == b"transfer-encoding":
+            self._codings.append(value.lower())
+        elif name == b"expect":
+            self._expects = value.lower() == b"100-continue"
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        assert parser is not None
+        self._in_head = False
+        method = self._method = parser.get_method()
+        version = self._version = parser.get_http_version()
+        if parser.should_upgrade() and method != b"CONNECT":
+            return  # the head is parsed again, without its offer
+        target, headers = self._target, self._headers
+        try:
+            received = max(self._fed, self._read_size)
+            check_head(self.edge.limits, method, target, version, headers, self._codings, received)
+            if not target.startswith(b"/"):
+                target, headers = without_host(target, headers)
+        except ApiError as error:
+            self._refusal = error
+            raise _Refused(error.detail) from None
+        self._headers = []
+        path, _, query = target.partition(b"?")
         paths = self.edge.paths
-        found = None if paths is None else paths.find(method, target)
-        exchange = ConnectionExchange(self, method, target, version, headers, found)
-        exchange.keep_alive = keep_alive
-        exchange.expects = expects
+        found = (paths.known if len(path) <= LONGEST_KNOWN else paths.find)(method, path)
+        exchange = self._incoming = Exchange(self, method, path, query, version, headers, found)
+        exchange.keep_alive = version != "1.0" and parser.should_keep_alive()
+        exchange.expects = self._expects and version == "1.1"
         queue = self._queue
         queue.append(exchange)
         if len(queue) == 1:
-            self._serve(exchange)
+            self.workers.serve(exchange, self.on_unanswered)
         elif len(queue) > MOST_QUEUED:
             self.pause()
-        return exchange
 
-    def on_request_whole(self, exchange: ConnectionExchange) -> None:
+    def on_body(self, body: bytes) -> None:
+        if self._incoming is not None:
+            self._incoming.add(body)
+
+    def on_message_complete(self) -> None:
+        exchange, self._incoming = self._incoming, None
+        if exchange is None:
+            return  # the head is parsed again, without its offer to upgrade
+        self._fed = 0
+        self._since = 0.0
         if self._receives:
             self._received()
-        exchange.end()
+        exchange.whole = True
+        if exchange.news is not None:
+            exchange.news.set()
 
     # Answers
 
-    def _serve(self, exchange: ConnectionExchange) -> None:
-        self._tasks.add(self.workers.serve(exchange, self._served))
-
-    def _served(self, exchange: ConnectionExchange, task: "asyncio.Task[None]", fault: BaseException | None) -> None:
-        """The work for a request has ended, with or without its answer."""
-        self._tasks.discard(task)
-        if fault is not None:
-            log.error("serving a request failed", exc_info=fault)
-        if exchange.answered or self._lost:
-            return
-        if exchange.left:
-            self._finish()
-            return
-        if fault is None and not task.cancelled():
-            log.error("a request was served without an answer", extra=fields(path=exchange.path))
-        reset(self.transport)
-
-    def on_answered(self, exchange: ConnectionExchange) -> None:
+    def on_answered(self, exchange: Exchange) -> None:
         """The answer to the first request of the queue is written."""
+        exchange.answered = True
+        if exchange.news is not None:
+            exchange.news.set()
         if self._lost:
             return
         queue = self._queue
         queue.popleft()
-        requests = self._requests
-        if requests.incoming is exchange:
-            requests.incoming = None
+        if self._incoming is exchange:
+            self._incoming = None
             self._received()
         if not exchange.keep_alive:
             self._close(exchange.whole)
             return
         if queue:
-            self._serve(queue[0])
-        elif not requests.in_head:
+            self.workers.serve(queue[0], self.on_unanswered)
+        elif not self._in_head:
             self.edge.idle[self] = self.loop.time()
-        if self._paused and requests.incoming is None and len(queue) <= MOST_QUEUED:
+        if self._paused and self._incoming is None and len(queue) <= MOST_QUEUED:
             unparsed, self._unparsed = self._unparsed, b""
             if unparsed:
                 self.data_received(unparsed)
             if not self._unparsed and len(queue) <= MOST_QUEUED:
                 self.resume()
 
-    def _refuse(self, error: ApiError) -> None:
-        """Refuse what came in, whole or not, and end the connection.
 
-        Requests before it that have no answer yet get theirs; then the connection ends without an answer to this one.
-        """
-        missed = self.edge.malformed.allows(time.monotonic())
-        if missed is not None:
-            log.info(
-                "refused what a connection sent",
-                extra=fields(peer=self.address("peername"), status=error.status, cause=error.detail, not_logged=missed),
-            )
-        self._deaf = True
-        self._requests.in_head = False
-        self._received()
-        if self._requests.incoming is not None:
-            self._requests.incoming.fail(error)
-        elif self._queue:
-            self._queue[-1].keep_alive = False
-        else:
-            self._write_problem(error)
-            self._close(whole=False)
+def check_head(
+    limits: HttpLimits,
+    method: bytes,
+    target: bytes,
+    version: str,
+    headers: Headers,
+    codings: Sequence[bytes],
+    received: int,
+) -> None:
+    """Check a whole head.
 
-    def _write_problem(self, error: ApiError) -> None:
-        request_id = request_id_from(None)
-        answer = problem_answer(error, request_id)
-        headers = (*answer.headers, (b"x-request-id", request_id.encode()))
-        self.transport.write(answer_head(error.status, headers, len(answer.body), close=True) + answer.body)
+    Args:
+        codings: the values of its headers Transfer-Encoding, in lower case.
+        received: bytes that the head cannot be larger than.
+        Its size is computed only if they are more than it may have.
+    Raises: InvalidRequest (400, 414, 431, 501, 505).
+    """
+    if len(method) + len(target) + LINE_BYTES > limits.max_request_line_bytes:
+        raise line_too_long(limits)
+    if len(headers) > limits.max_headers:
+        raise too_many_headers(limits)
+    if received > limits.max_head_bytes and size_of(target, headers) > limits.max_head_bytes:
+        raise head_too_large(limits)
+    if version not in ("1.1", "1.0"):
+        raise InvalidRequest(f"this service does not speak HTTP/{version}; use HTTP/1.1", status=505)
+    if method == b"CONNECT":
+        raise InvalidRequest("this service is not a proxy and does not serve CONNECT", status=501)
+    if codings and (list(codings) != [b"chunked"] or version == "1.0"):
+        detail = "the only Transfer-Encoding that this service takes is chunked, in HTTP/1.1"
+        raise InvalidRequest(detail, status=501)
+    if target.startswith(b"/") and not target.isascii():
+        raise InvalidRequest("the target of the request has bytes that are not ASCII; percent-encode them", status=400)
 
-    def _close(self, whole: bool) -> None:
-        """End the connection after an answer. `whole`: the client is not in the middle of a request."""
-        if whole or self._ended or not self.transport.can_write_eof():
-            self._finish()
-            return
-        self._deaf = True
-        self.resume()
-        self.transport.write_eof()
-        self._closes_at = self.loop.time() + LINGER_S
-        self.edge.watched[self] = None
 
-    def _finish(self) -> None:
-        """Close the connection when the client has taken what was written, or its time for that is over."""
-        self._deaf = True
-        self.edge.watched[self] = None
-        self.transport.close()
+class Workers:
+    """The tasks of one server, each of which answers one request after another.
 
-    # Flow control of what is sent
+    A new task for each request costs about as much as decoding the request. So a task that has answered one waits for
+    the next one, of whichever connection.
 
-    def pause_writing(self) -> None:
-        self.edge.watched[self] = None
-        self.unsent.pause()
+                    serve                    answered
+        new task ───────────▶ at a request ───────────▶ idle ──▶ at a request …
+                                   │
+                                   └─ it failed, was cancelled, or ran an application; or MOST_IDLE are idle ──▶ ended
 
-    def resume_writing(self) -> None:
-        self.unsent.resume()
+    A task for an application ends with its request, because an application may leave context variables behind.
+    Endpoints of ours set `REQUEST` alone, and reset it.
+
+    `tasks`: those that answer a request; uvicorn waits for them when it stops.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.idle: list[Worker] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.context = contextvars.copy_context()
+
+    def serve(self, exchange: Exchange, unanswered: Unanswered) -> None:
+        """Begin to answer a request."""
+        while self.idle:
+            worker = self.idle.pop()
+            if not worker.next.done():  # it was not cancelled while it was idle
+                worker.request = (exchange, unanswered)
+                worker.next.set_result(None)
+                self.tasks.add(worker.task)
+                return
+        self.tasks.add(Worker(self, exchange, unanswered).task)
+
+
+class Worker:
+    """One task. `request`: the one that it answers. `next` ends when an idle one gets a request."""
+
+    __slots__ = ("_workers", "next", "request", "task")
+
+    def __init__(self, workers: Workers, exchange: Exchange, unanswered: Unanswered) -> None:
+        self._workers = workers
+        self.next: asyncio.Future[None]
+        self.request: tuple[Exchange, Unanswered] | None = (exchange, unanswered)
+        loop = asyncio.get_running_loop()
+        self.task = loop.create_task(self._run(loop), context=workers.context.copy())
+        self.task.add_done_callback(self._ended)
+
+    async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        idle, tasks = self._workers.idle, self._workers.tasks
+        while self.request is not None:
+            exchange, unanswered = self.request
+            found = exchange.found
+            if found is None:
+                await serve_asgi(self._workers.app, exchange)
+                return
+            await found.endpoint.serve(exchange, found.parameters)
+            self.request = None
+            if not exchange.answered:
+                unanswered(exchange, self.task, None)
+            if len(idle) >= MOST_IDLE or self.task.cancelling():
+                return
+            tasks.discard(self.task)
+            del exchange, unanswered, found  # an idle task keeps no request and no connection in memory
+            self.next = loop.create_future()
+            idle.append(self)
+            await self.next
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """The task has ended, perhaps in the middle of a request."""
+        self._workers.tasks.discard(task)
+        if self.request is not None:
+            exchange, unanswered = self.request
+            self.request = None
+            unanswered(exchange, task, None if task.cancelled() else task.exception())

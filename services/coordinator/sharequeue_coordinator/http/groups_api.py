@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.errors import GroupIdNotFound, InvalidRequest, UnknownMemberId
+from sharequeue.protocol.errors import GroupIdNotFound, InvalidRequest, UnknownMemberId, checked_group_id
 from sharequeue.protocol.messages.cluster import (
     CLIENT_HOST,
     CLIENT_ID,
@@ -78,7 +78,7 @@ class GroupsApi:
             unquote(call.header(CLIENT_ID) or ""),
             call.header(CLIENT_HOST) or "",
         )
-        answer = await self._members.heartbeat(call.group_id(), heartbeat)
+        answer = await self._members.heartbeat(checked_group_id(call.path["group"]), heartbeat)
         return HeartbeatResult(
             member_id=answer.member_id,
             member_epoch=answer.member_epoch,
@@ -95,7 +95,7 @@ class GroupsApi:
         return MemberAssignment(topic_partitions=sorted(assigned, key=lambda entry: entry.topic))
 
     async def leave(self, call: Call) -> LeaveShareGroupResponse:
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         error_code = 0
         try:
             await self._members.leave(group_id, call.path["member_id"])
@@ -131,7 +131,7 @@ class GroupsApi:
 
     async def describe(self, call: Call) -> ShareGroupDescription:
         query: DescribeShareGroupQuery = call.request
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         machine = (await self._groups.find(group_id)).machine
         if not machine.exists:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
@@ -170,27 +170,29 @@ class GroupsApi:
 
     async def delete(self, call: Call) -> Empty:
         query: InUseQuery = call.request
-        await self._admin.delete(call.group_id(), force=query.force)
+        await self._admin.delete(checked_group_id(call.path["group"]), force=query.force)
         return Empty()
 
     async def delete_offsets(self, call: Call) -> Empty:
         query: InUseQuery = call.request
         topic = self._metadata.topic(call.path["topic"])
-        await self._admin.delete_offsets(call.group_id(), topic, force=query.force)
+        await self._admin.delete_offsets(checked_group_id(call.path["group"]), topic, force=query.force)
         return Empty()
 
     async def alter_offsets(self, call: Call) -> AlterShareGroupOffsetsResponse:
         request: AlterShareGroupOffsetsRequest = call.request
-        return AlterShareGroupOffsetsResponse(topics=await self._admin.alter_offsets(call.group_id(), request))
+        return AlterShareGroupOffsetsResponse(
+            topics=await self._admin.alter_offsets(checked_group_id(call.path["group"]), request)
+        )
 
     # Settings
 
     async def get_config(self, call: Call) -> dict[str, str]:
-        return await self._configs.in_force(call.group_id())
+        return await self._configs.in_force(checked_group_id(call.path["group"]))
 
     async def update_config(self, call: Call) -> dict[str, str]:
         request: UpdateShareGroupConfigRequest = call.request
-        return await self._configs.update(call.group_id(), request.config, request.reset)
+        return await self._configs.update(checked_group_id(call.path["group"]), request.config, request.reset)
 
 
 def _states(text: str | None) -> list[ShareGroupState]:

@@ -3,7 +3,7 @@
 from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.errors import InvalidGroupId
+from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages.cluster import (
     DescribeTopicsRequest,
     DescribeTopicsResponse,
@@ -20,7 +20,7 @@ from sharequeue.protocol.messages.cluster import (
     RenewGatewayRequest,
     RenewGatewayResponse,
 )
-from sharequeue.protocol.types import MAX_WAIT_MS, group_id_fault
+from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_coordinator.coordinator import GroupCoordinator
 
 
@@ -91,16 +91,14 @@ class MetadataApi:
 
     async def initialize(self, call: Call) -> InitializeSharePartitionsResponse:
         request: InitializeSharePartitionsRequest = call.request
-        fault = group_id_fault(request.group_id)
-        if fault:
-            raise InvalidGroupId(fault)
+        checked_group_id(request.group_id)
         asked = {topic.topic_id: topic.partitions for topic in request.topics}
         initialized = await self._initializer.initialize(request.group_id, asked)
         config = await self._configs.stored(request.group_id)
         return InitializeSharePartitionsResponse(config=config, topics=initialized)
 
     async def group_summary(self, call: Call) -> GroupSummaryResponse:
-        return await self._summaries.summary(call.group_id(), call.request)
+        return await self._summaries.summary(checked_group_id(call.path["group"]), call.request)
 
 
 def _gateway_of(request: RegisterGatewayRequest | RenewGatewayRequest) -> Gateway:

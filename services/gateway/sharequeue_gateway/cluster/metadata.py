@@ -147,9 +147,6 @@ class Metadata:
 
     # Topics
 
-    def known_topic(self, name: str) -> KnownTopic | None:
-        return self._by_name.get(name)
-
     def known_topic_id(self, topic_id: str) -> KnownTopic | None:
         return self._by_id.get(topic_id)
 

@@ -254,7 +254,7 @@ async def check_all(
             batch = check(acknowledgement, renew, metadata.kafka_defaults and seen, seen)
             at = partitions.get((name, partition))
             if at is None or (topic_id is not None and topic_id != at.topic.topic_id):
-                topic = metadata.known_topic(name)
+                topic = metadata.by_name.get(name)
                 other = topic is not None and topic_id is not None and topic_id != topic.topic_id
                 if topic is None or not 0 <= partition < topic.partitions or other:
                     if not asked:
@@ -266,7 +266,7 @@ async def check_all(
                 at = partitions[name, partition] = AtPartition(topic, partition)
         except ApiError as error:
             unknown = isinstance(error, UnknownTopicOrPartition | UnknownTopicId)
-            known = metadata.known_topic(name) is not None
+            known = metadata.by_name.get(name) is not None
             outcomes.refuse(index, away or error if unknown else error, name if known else None)
             continue
         at.indexes.append(index)
@@ -371,7 +371,7 @@ class Acknowledger:
             if acknowledge_type is not AcknowledgeType.GAP:
                 metrics.RECORD_ACKNOWLEDGEMENTS[_TYPE_NAMES[acknowledge_type]].value += records
         for topic, has_failed in outcomes.topics.items():
-            if self._metadata.known_topic(topic) is None:
+            if self._metadata.by_name.get(topic) is None:
                 continue  # it was deleted since: a series for it would stay
             metrics.SHARE_ACKNOWLEDGES[topic].value += 1
             if has_failed:

@@ -65,8 +65,10 @@ TRANSITIONS: Final = {(life, event): Life(event) for life in Life for event in E
 class Client(Protocol):
     """The client's connection, on which a fetch is answered."""
 
+    gone: bool
+    """Whether it is known to have hung up."""
+
     def when_gone(self, callback: Callable[[], None] | None) -> None: ...
-    def gone(self) -> bool: ...
 
 
 class Wakings:
@@ -151,10 +153,9 @@ class WaitingFetch:
 
     def gone(self) -> bool:
         """Whether the client has hung up. Then the fetch is over."""
-        gone = self._client.gone()
-        if gone:
+        if self._client.gone:
             self.on(Event.CLIENT_HANGS_UP)
-        return gone
+        return self._client.gone
 
     def _watch(self) -> None:
         if not self._watches:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sharequeue.http.application.app import App, create_app, serve
-from sharequeue.http.application.endpoint import Handler
+from sharequeue.http.application.endpoint import Admission, Handler
 from sharequeue.http.openapi import serve_openapi
 from sharequeue.http.origins import Callers
 from sharequeue.protocol import apis
@@ -29,7 +29,6 @@ from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
-from sharequeue_gateway.producing.admission import ProduceAdmission
 
 BOUNDED = (apis.PRODUCE_RECORDS, apis.PRODUCE_ARROW, apis.PRODUCE_RAW_RECORD, apis.COMMIT_TRANSACTION)
 """The calls whose bytes in hand are bounded together. A commit may have 10,000 acknowledgements."""
@@ -125,7 +124,7 @@ def create_gateway_app(
     callers: Callers,
     cluster_token: str,
     max_request_bytes: int,
-    admission: ProduceAdmission,
+    admission: Admission,
 ) -> App:
     """The application of one gateway."""
     app = create_app("sharequeue", DESCRIPTION, callers)

@@ -15,7 +15,7 @@ from sharequeue.clock import Clock
 from sharequeue.http.answer import Answer
 from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.configs import lock_duration_fault
-from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId
+from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId, checked_group_id
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
 from sharequeue_gateway import metrics
@@ -120,7 +120,7 @@ class FetchApi:
 
     async def _fetch_in_session(self, call: Call, request: FetchRequest, member_id: str) -> Answer:
         """Send a fetch in a share session to the gateway that keeps the session."""
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         home = self._routing.home_elsewhere(group_id, member_id)
         if home is None:
             return await self.fetch_here(call)
@@ -134,7 +134,7 @@ class FetchApi:
     async def fetch_here(self, call: Call) -> Answer:
         """A fetch of any form. If it has a share session, this gateway keeps it."""
         request: FetchRequest = call.request
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         member_id = request.member_id or str(uuid.uuid4())
         if self._fetcher.fetches.count >= self._max_waiting_fetches:
             raise self._too_many_wait()
@@ -202,7 +202,7 @@ class FetchApi:
             [
                 (topic.topic_id, partition)
                 for entry in request.forgotten_topics
-                if (topic := self._metadata.known_topic(entry.topic)) is not None
+                if (topic := self._metadata.by_name.get(entry.topic)) is not None
                 for partition in entry.partitions
             ],
             request.fetch_id,

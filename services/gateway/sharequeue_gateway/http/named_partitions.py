@@ -73,7 +73,7 @@ async def named_partitions(
         await metadata.ask_for({name: max(indexes, default=0) for name, indexes in wanted.items()})
     except ApiError as error:
         away = error
-    known = {name: topic for name in wanted if (topic := metadata.known_topic(name)) is not None}
+    known = {name: topic for name in wanted if (topic := metadata.by_name.get(name)) is not None}
     _check(listed + sum(known[name].partitions for name in known if WHOLE in wanted[name]))
     partitions: dict[tuple[str, int], tuple[KnownTopic, int]] = {}
     faults = _Faults(metadata, away, hint)

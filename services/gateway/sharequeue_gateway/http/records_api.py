@@ -6,7 +6,7 @@ from sharequeue.http.answer import JSON, Answer
 from sharequeue.http.application.endpoint import Call
 from sharequeue.http.exchange import too_large
 from sharequeue.protocol.codec import encode
-from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.errors import BY_CODE, ApiError, checked_group_id
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 from sharequeue.protocol.types import MAX_CALL_BYTES
@@ -47,7 +47,9 @@ class RecordsApi:
             check_count(request.acknowledgements)
         if request.produce:
             return await self._settle.acknowledge_and_produce(call)
-        group_id = call.group_id()
+        group_id = call.path["group"]
+        if group_id not in self._metadata.configs:
+            checked_group_id(group_id)
         if request.share_session_epoch is not None:
             home = self._routing.home_elsewhere(group_id, request.member_id)
             if home is not None:
@@ -69,7 +71,7 @@ class RecordsApi:
         request: AcknowledgeRequest = call.request
         if request.share_session_epoch is None or request.produce:
             return await self.acknowledge_records(call)
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         session = self._sessions.acknowledge(group_id, request.member_id, request.share_session_epoch)
         results = await self._routed_acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic
@@ -90,11 +92,9 @@ class RecordsApi:
         """Raises: ApiError: nothing was applied."""
         if results and failed_count == len(results):
             raise _all_failed(results, failed_count)
-        response = AcknowledgeResponse(
-            results=results,
-            failed_count=failed_count,
-            acquisition_lock_timeout_ms=self._metadata.lock_duration_ms(group_id),
-        )
+        config = self._metadata.configs.get(group_id)
+        lock_ms = self._metadata.lock_duration_ms(group_id) if config is None else config.record_lock_duration_ms
+        response = AcknowledgeResponse(results=results, failed_count=failed_count, acquisition_lock_timeout_ms=lock_ms)
         return (
             Answer(encode(response), headers=headers_with(failed_count)) if failed_count else Answer(encode(response))
         )

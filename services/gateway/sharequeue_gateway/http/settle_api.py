@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from sharequeue.http.answer import Answer
-from sharequeue.http.application.endpoint import Call
+from sharequeue.http.application.endpoint import Admission, Call
 from sharequeue.protocol.codec import encode
-from sharequeue.protocol.errors import ApiError, InvalidRequest, TooLarge
+from sharequeue.protocol.errors import ApiError, InvalidRequest, TooLarge, checked_group_id
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import (
     AcknowledgeRequest,
@@ -21,7 +21,6 @@ from sharequeue.protocol.messages.records import (
 from sharequeue.protocol.types import MAX_RECORDS
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED
-from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.producer import Prepared, Producer, check_partitions, lasting
 from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.routing.settled_commits import SettledCommits
@@ -33,9 +32,7 @@ _decode: Final = msgspec.json.Decoder(ProduceResponse).decode
 class SettleApi:
     """Handles acknowledgeRecords with `produce`."""
 
-    def __init__(
-        self, commits: SettledCommits, producer: Producer, metadata: Metadata, admission: ProduceAdmission
-    ) -> None:
+    def __init__(self, commits: SettledCommits, producer: Producer, metadata: Metadata, admission: Admission) -> None:
         self._commits = commits
         self._producer = producer
         self._metadata = metadata
@@ -45,15 +42,16 @@ class SettleApi:
         """Raises: InvalidRecordState: a record is not held by the member; InvalidRequest; TooLarge; Throttled;
         StorageError and others, as an append."""
         size = len(call.raw)
-        self._admission.take(size)
+        self._admission.check(size)
+        self._admission.bytes += size
         try:
             return await self._admitted(call)
         finally:
-            self._admission.release(size)
+            self._admission.bytes -= size
 
     async def _admitted(self, call: Call) -> Answer:
         request: AcknowledgeRequest = call.request
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         _check(request)
         prepared = await self._prepare(request.produce, len(call.raw))
         appends = [append for each in prepared for append in each.appends]

@@ -9,7 +9,7 @@ from typing import Final
 
 from sharequeue.http.answer import Answer, Stream
 from sharequeue.http.application.endpoint import Call
-from sharequeue.protocol.errors import InvalidRequest, OriginNotAllowed
+from sharequeue.protocol.errors import InvalidRequest, OriginNotAllowed, checked_group_id
 from sharequeue.protocol.messages.records import StreamQuery
 from sharequeue.protocol.types import MAX_TOPICS_NAMED
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -31,7 +31,7 @@ class StreamApi:
 
     async def stream(self, call: Call) -> Stream | Answer:
         request: StreamQuery = call.request
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         _check_wanted(call)
         last_event_id = call.header("last-event-id")
         last = parse_event_id(last_event_id) if last_event_id else None

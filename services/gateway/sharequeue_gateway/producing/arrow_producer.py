@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from sharequeue.http.answer import Answer
+from sharequeue.http.application.endpoint import Admission
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import TooLarge
 from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import ProducedBatches
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.producing.admission import ProduceAdmission
 from sharequeue_gateway.producing.arrow_columns import ArrowStream, look_at
 from sharequeue_gateway.producing.arrow_tails import ArrowRecords, arrow_records
 from sharequeue_gateway.producing.partitioner import key_hashes
@@ -36,7 +36,7 @@ class ArrowProducer:
         self,
         producer: Producer,
         metadata: Metadata,
-        admission: ProduceAdmission,
+        admission: Admission,
         max_request_bytes: int,
         max_value_depth: int,
     ) -> None:
@@ -75,7 +75,8 @@ class ArrowProducer:
         self._loaded = True
         grown_bytes = stream.grown_bytes
         self._check_size(grown_bytes)
-        self._admission.take(grown_bytes, in_hand=len(body))
+        self._admission.check(grown_bytes, in_hand=len(body))
+        self._admission.bytes += grown_bytes
         try:
             preparing = self._prepare(topic_name, stream, timestamp_ms, transaction_id)
             del body, stream  # a large request is not kept until it is durable
@@ -83,7 +84,7 @@ class ArrowProducer:
             key = key_of(prepared, path, idempotency_key, retention, fingerprint)
             return await self._producer.append(prepared, key, transaction_id)
         finally:
-            self._admission.release(grown_bytes)
+            self._admission.bytes -= grown_bytes
 
     def _check_size(self, grown_bytes: int) -> None:
         if grown_bytes > self._max_request_bytes:

@@ -140,7 +140,7 @@ class RoutedAcknowledger:
             if not renew and _renews(acknowledgement):
                 split.setdefault(self._routing.cluster.me, []).append(index)
                 continue
-            topic = self._metadata.known_topic(acknowledgement.topic)
+            topic = self._metadata.by_name.get(acknowledgement.topic)
             if topic is None:
                 split.setdefault(self._routing.cluster.me, []).append(index)
                 continue

@@ -210,7 +210,7 @@ class RoutedFetch:
         await ask_for_topics(self._metadata, acknowledgements)
         acknowledged: list[tuple[KnownTopic, int]] = []
         for entry in acknowledgements:
-            topic = self._metadata.known_topic(entry.topic)
+            topic = self._metadata.by_name.get(entry.topic)
             if topic is None:
                 return False
             acknowledged.append((topic, entry.partition))

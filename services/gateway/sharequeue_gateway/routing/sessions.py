@@ -96,7 +96,7 @@ class Sessions:
 
     def _size(self, name: str) -> tuple[str, int]:
         """A topic's id and number of partitions, as far as it is known."""
-        topic = self._metadata.known_topic(name)
+        topic = self._metadata.by_name.get(name)
         return ("", 0) if topic is None else (topic.topic_id, topic.partitions)
 
     async def _catch_up(self, session: ShareSession) -> None:

@@ -160,7 +160,7 @@ class Settler:
 
     def keys_of(self, places: Iterable[Place]) -> list[SharePartitionKey]:
         """The share-partitions whose topics are known."""
-        known = ((group_id, self._metadata.known_topic(name), partition) for group_id, name, partition in places)
+        known = ((group_id, self._metadata.by_name.get(name), partition) for group_id, name, partition in places)
         return [
             SharePartitionKey(group_id, topic.topic_id, partition)
             for group_id, topic, partition in known
@@ -211,7 +211,7 @@ class Settler:
         split: dict[tuple[Node, str, str], list[int]] = {}
         for index in indexes:
             (group_id, member_id, _), item = owners[index], items[index]
-            topic = self._metadata.known_topic(item.topic)
+            topic = self._metadata.by_name.get(item.topic)
             node = self._routing.cluster.me
             if topic is not None:
                 node = self._routing.leader_of(group_id, topic, item.partition)

@@ -14,6 +14,7 @@ from sharequeue.protocol.errors import (
     ApiError,
     GroupIdNotFound,
     InvalidRequest,
+    checked_group_id,
     error_of,
 )
 from sharequeue.protocol.messages.cluster import (
@@ -63,7 +64,7 @@ class GroupAdminApi:
 
     async def delete(self, call: Call) -> Empty:
         query: InUseQuery = call.request
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         await self._coordinator.exchange(
             apis.DELETE_SHARE_GROUP, query, key=group_id, path={"group": group_id}, deadline_s=ADMIN_DEADLINE_S
         )
@@ -71,7 +72,7 @@ class GroupAdminApi:
 
     async def delete_offsets(self, call: Call) -> Empty:
         query: InUseQuery = call.request
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         topic = await self._metadata.topic(call.path["topic"])
         await self._coordinator.exchange(
             apis.DELETE_SHARE_GROUP_OFFSETS,
@@ -86,7 +87,7 @@ class GroupAdminApi:
 
     async def reset_offsets(self, call: Call) -> ResetOffsetsResult:
         request: ResetShareGroupOffsetsRequest = call.request
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         since_ms = _check(request)
         standing = await self._standing(group_id, may_be_new=request.topics is not None)
         faults: dict[Place, ApiError] = {}
@@ -175,7 +176,7 @@ class GroupAdminApi:
         away = {fault.topic: fault.error for fault in named.faults}
         wanted: dict[str, tuple[KnownTopic, dict[int, int | None]]] = {}
         for entry in request.topics:
-            topic = self._metadata.known_topic(entry.topic)
+            topic = self._metadata.by_name.get(entry.topic)
             if topic is None:
                 error = away.get(entry.topic) or self._metadata.missing(entry.topic, 0)
                 faults.update(((entry.topic, partition), error) for partition in entry.partitions or [-1])

@@ -13,7 +13,7 @@ import msgspec
 from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
+from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest, checked_group_id
 from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
 from sharequeue.protocol.messages.fields import PlainText
 from sharequeue.protocol.messages.in_flight import (
@@ -68,7 +68,7 @@ class InFlightApi:
     async def in_flight(self, call: Call) -> ListInFlightResponse:
         """The records in flight, at every leader."""
         query: InFlightQuery = call.request
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         wanted, more = await self._wanted(group_id, query)
         mine, others = self._routing.split(group_id, wanted)
         answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))

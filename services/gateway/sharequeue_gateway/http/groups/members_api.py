@@ -14,7 +14,7 @@ from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode
-from sharequeue.protocol.errors import ApiError, InvalidRequest, error_of
+from sharequeue.protocol.errors import ApiError, InvalidRequest, checked_group_id, error_of
 from sharequeue.protocol.messages import groups as messages
 from sharequeue.protocol.messages.cluster import CLIENT_HOST, CLIENT_ID, LeaveShareGroupResponse
 from sharequeue.protocol.messages.groups import HeartbeatResult
@@ -55,7 +55,7 @@ class MembershipApi:
             CLIENT_ID: quote(client_id.encode("latin-1").decode("utf-8", "replace"), safe=""),
             CLIENT_HOST: client[0] if client else "",
         }
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         body = await self._coordinator.exchange(
             apis.SHARE_GROUP_HEARTBEAT, call.raw, key=group_id, path={"group": group_id}, headers=headers
         )
@@ -63,7 +63,7 @@ class MembershipApi:
 
     async def fetching(self, call: Call) -> messages.FetchingMembers:
         """The members that fetched at any gateway. One that fetched at several is listed once."""
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         seen = self._members.of_group(group_id)
         for answer in await asyncio.gather(*(self._fetching_at(node, group_id) for node in self._cluster.others())):
             for member in answer:
@@ -101,7 +101,7 @@ class MembershipApi:
 
     async def leave(self, call: Call) -> Empty:
         """A member leaves. If it only fetched and never joined, close its session and release its records."""
-        group_id, member_id = call.group_id(), call.path["member_id"]
+        group_id, member_id = checked_group_id(call.path["group"]), call.path["member_id"]
         if not 1 <= len(member_id) <= MAX_MEMBER_ID_LENGTH:
             raise InvalidRequest(f"a member id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
         path = {"group": group_id, "member_id": member_id}
@@ -132,7 +132,7 @@ class MembershipApi:
         return Answer(await self._coordinator.exchange(apis.LIST_SHARE_GROUPS, call.request, key=CLUSTER))
 
     async def describe(self, call: Call) -> Answer:
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         return Answer(
             await self._coordinator.exchange(
                 apis.DESCRIBE_SHARE_GROUP, call.request, key=group_id, path={"group": group_id}

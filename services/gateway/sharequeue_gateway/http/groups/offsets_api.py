@@ -13,7 +13,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import hold_ms
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import ApiError, checked_group_id
 from sharequeue.protocol.messages.cluster import (
     GroupPartitionSummary,
     GroupSummaryQuery,
@@ -54,13 +54,13 @@ class GroupsApi:
         self._dead_letters = dead_letters
 
     async def get_config(self, call: Call) -> Answer:
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         return Answer(
             await self._coordinator.exchange(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
         )
 
     async def update_config(self, call: Call) -> Answer:
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         body = await self._coordinator.exchange(
             apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, key=group_id, path={"group": group_id}
         )
@@ -77,7 +77,7 @@ class GroupsApi:
 
     async def offsets(self, call: Call) -> ShareGroupOffsets:
         """Start offsets come from the share coordinator; ends, holds and open dead letters from the log."""
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         summary = _summary.decode(
             await self._coordinator.exchange(
                 apis.GROUP_SUMMARY, GroupSummaryQuery(), key=group_id, path={"group": group_id}

@@ -15,7 +15,7 @@ import msgspec
 from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol import nesting
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
-from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
+from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition, checked_group_id
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveResult
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
@@ -118,7 +118,7 @@ class Redriving:
 
     async def redrive(self, call: Call) -> RedriveResult:
         request: RedriveDeadLettersRequest = call.request
-        group_id = call.group_id()
+        group_id = checked_group_id(call.path["group"])
         if request.topic is not None:
             await self._metadata.topic(request.topic)
         meant = _filter(group_id, request)

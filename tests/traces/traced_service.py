@@ -1,4 +1,4 @@
-"""A gateway that counts its own functions: `python traced_gateway.py TRACE_FILE` runs it under `sys.setprofile`.
+"""A service that counts its own functions: `python traced_service.py PACKAGE TRACE_FILE` uses `sys.setprofile`.
 
 Each line of TRACE_FILE is one trace as JSON: what ran from one request to the next.
 
@@ -7,27 +7,23 @@ Each line of TRACE_FILE is one trace as JSON: what ran from one request to the n
 
 `calls`: our functions in the order of their first call, with the number of our frames on the stack by then, those
 that run the service not counted, and how often each was called or resumed. `clock_reads`: the functions that read the
-clock.
-Comprehensions are part of the function around them. Work of the gateway's own loops may fall into a trace: what all
-traces of many equal requests have in common is the request's own.
+clock. Comprehensions are part of the function around them. Work of the service's own loops may fall into a trace: what
+all traces of many equal requests have in common is the request's own.
 """
 
+import importlib
 import json
 import sys
 from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
 
-import sharequeue_gateway
-
 import sharequeue
 
-PACKAGES = {
-    package.__name__: str(Path(str(package.__file__)).parent) + "/" for package in (sharequeue, sharequeue_gateway)
-}
+PACKAGES = {"sharequeue": str(Path(str(sharequeue.__file__)).parent) + "/"}
 METHODS = (b"GET ", b"POST ")
-RUN = ("sharequeue_gateway/__main__.py", "sharequeue/service/service.py", "sharequeue/http/wire/workers.py")
-"""What runs the service, and the loop of a task that answers one request after another."""
+RUN = ("__main__.py", "sharequeue/service/service.py")
+"""What runs the service. A frame of it does not make a request deeper."""
 BETWEEN = ("sharequeue/service/garbage.py",)
 """What runs by time between the turns of the loop: on a busy machine it is in every trace."""
 WRAPPERS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")
@@ -62,9 +58,9 @@ class Tracer:
         place = self._place(code)
         if not place:
             return
-        if place == "sharequeue/http/wire/protocol.py" and code.co_name == "data_received":
+        if code.co_name == "data_received":
             data = frame.f_locals["data"]
-            if data.startswith(METHODS):  # else it is the body of the request before
+            if data.startswith(METHODS):  # else it is the body of the request before, or an answer to this service
                 self._begin(data)
         if place == "sharequeue/clock.py" and frame.f_back is not None:
             self._clock_reads.append(frame.f_back.f_code.co_qualname)
@@ -82,7 +78,7 @@ class Tracer:
         depth = 0
         while frame is not None:
             place = self._place(frame.f_code)
-            depth += bool(place) and place not in RUN
+            depth += bool(place) and not place.endswith(RUN)
             frame = frame.f_back
         return depth
 
@@ -101,7 +97,8 @@ class Tracer:
 
 
 if __name__ == "__main__":
-    from sharequeue_gateway.__main__ import main
-
-    sys.setprofile(Tracer(Path(sys.argv[1])))
-    sys.exit(main())
+    name, file = sys.argv[1:]
+    program = importlib.import_module(f"{name}.__main__")
+    PACKAGES[name] = str(Path(str(program.__file__)).parent) + "/"
+    sys.setprofile(Tracer(Path(file)))
+    sys.exit(program.main())
