@@ -34,7 +34,7 @@ import sharequeue.repeats
 import sharequeue.service.time_line
 from sharequeue.distribution import Histogram, Histograms
 from sharequeue.http.limits import HttpLimits
-from sharequeue.http.openapi.field_texts import field_texts
+from sharequeue.openapi.field_texts import field_texts
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sharequeue.http.openapi import document, to_3_0
-from sharequeue.http.openapi.field_texts import field_texts
-from sharequeue.http.openapi.page import markdown
+from sharequeue.openapi import document, to_3_0
+from sharequeue.openapi.field_texts import field_texts
+from sharequeue.openapi.page import markdown
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE

@@ -13,8 +13,8 @@ from typing import Any, Final
 import httpx
 from jsonschema import Draft202012Validator
 
-import sharequeue.http.openapi.examples as examples_module
-from sharequeue.http.openapi.examples import PRODUCER_EPOCH, STORY, TRANSACTION_ID, Example, answers
+import sharequeue.openapi.examples as examples_module
+from sharequeue.openapi.examples import PRODUCER_EPOCH, STORY, TRANSACTION_ID, Example, answers
 from sharequeue.protocol.apis import Api, path_of
 from tests.openapi.public import public_document
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from openapi_spec_validator import OpenAPIV30SpecValidator, OpenAPIV31SpecValidator
 
-from sharequeue.http.openapi import to_3_0
+from sharequeue.openapi import to_3_0
 from tests.openapi.public import public_document
 
 HERE: Final = Path(__file__).parent

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from sharequeue.http.openapi import document
+from sharequeue.openapi import document
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from sharequeue.http.openapi import document
+from sharequeue.openapi import document
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
 from tests.shown import Wrong

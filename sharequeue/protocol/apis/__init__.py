@@ -4,7 +4,7 @@
           │                                                                          │
           ├──▶ sharequeue.http.application  a row and a handler become a route       └──▶ sharequeue.protocol.codec
           ├──▶ sharequeue.http.calling      a row and a request become an answer
-          └──▶ sharequeue.http.openapi      the rows become the document
+          └──▶ sharequeue.openapi           the rows become the document
 
 This module lists all rows, so that `apis.FETCH_RECORDS` names one. Any layer may import it; it knows no framework.
 """

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from sharequeue.http.application.app import App, create_app, serve
 from sharequeue.http.application.endpoint import Admission, Handler
-from sharequeue.http.openapi import serve_openapi
 from sharequeue.http.origins import Callers
+from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis.api import Api
 from sharequeue.service.service import ReadinessCheck, serve_operations

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sharequeue.http.openapi.examples import examples_of
-from sharequeue.http.openapi.schemas import Schemas
+from sharequeue.openapi.examples import examples_of
+from sharequeue.openapi.schemas import Schemas
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.types import (
     EVENT_ID,

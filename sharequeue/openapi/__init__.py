@@ -17,8 +17,8 @@ from typing import Final
 from sharequeue.http.answer import Answer
 from sharequeue.http.application.app import App, serve
 from sharequeue.http.application.endpoint import Call
-from sharequeue.http.openapi.document import document
-from sharequeue.http.openapi.older import to_3_0
+from sharequeue.openapi.document import document
+from sharequeue.openapi.older import to_3_0
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.codec import encode
 

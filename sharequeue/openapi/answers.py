@@ -6,8 +6,8 @@ Problems that any call may answer are shared components. Those of a call name th
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sharequeue.http.openapi.examples import answers, examples_of
-from sharequeue.http.openapi.schemas import Schemas
+from sharequeue.openapi.examples import answers, examples_of
+from sharequeue.openapi.schemas import Schemas
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE, Error
 from sharequeue.protocol.messages.problems import Problem

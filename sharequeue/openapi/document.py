@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sharequeue import __version__
-from sharequeue.http.openapi.answers import responses, shared_headers, shared_responses
-from sharequeue.http.openapi.examples import examples_of
-from sharequeue.http.openapi.parameters import parameters
-from sharequeue.http.openapi.schemas import Schemas
+from sharequeue.openapi.answers import responses, shared_headers, shared_responses
+from sharequeue.openapi.examples import examples_of
+from sharequeue.openapi.parameters import parameters
+from sharequeue.openapi.schemas import Schemas
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ERRORS
 from sharequeue.protocol.messages.problems import Problem

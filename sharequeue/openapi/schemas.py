@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sharequeue.http.openapi.field_texts import field_texts
+from sharequeue.openapi.field_texts import field_texts
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64
 
 REFERENCE: Final = "#/components/schemas/{name}"
