@@ -140,9 +140,9 @@ async def test_a_lost_session_is_reopened_and_no_acknowledgement_is_lost(
     async with consumers(stack, name, name, member_id="m-1", max_records=1) as consumer:
         assert [record.value for record in await consumer.poll()] == [0]
         for epoch in epochs:  # a session without partitions takes the place of this one
-            body = {"member_id": "m-1", "topics": [], "max_records": 0, "share_session_epoch": epoch}
+            body = {"member_id": "m-1", "topics": [], "max_wait_ms": 0, "share_session_epoch": epoch}
             ask(client, "POST", f"/v1/share-groups/{name}/fetch", body)
-        assert [record.value for record in await consumer.poll()] == [1]
+        assert [record.value for record in await consumer.poll(60_000)] == [1]
         await consumer.commit()
         (partition,) = ask(client, "GET", f"/v1/share-groups/{name}/in-flight")["partitions"]
         assert partition["start_offset"] == 2
