@@ -14,10 +14,11 @@ from sharequeue.client.consuming.membership import Membership
 from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.client.consuming.settling import Settling
 from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue.repeats import CALL
 
-EARLY_S: Final = 0.02
-"""A fetch that found nothing and was answered sooner than this did not wait: something keeps it from fetching."""
+EARLY: Final = 0.5
+"""A fetch that found nothing in less than this part of its time did not wait: something keeps it from fetching."""
 SHORTEST_CALL_S: Final = 1.0
 """An acknowledge call of a poll gets this long at least, however little is left of the poll."""
 
@@ -84,7 +85,7 @@ class Polling:
                     raise fault
             if now >= deadline:
                 return
-            if fault is None and now - asked_at >= min(EARLY_S, max_wait_s):
+            if fault is None and now - asked_at >= EARLY * min(max_wait_s, MAX_WAIT_MS / 1000):
                 pause_s = 0.0
                 continue
             if fetched is not None:  # the answer came at once and is empty: a partition failed or is gone
