@@ -40,8 +40,11 @@ def plan(seed: int, seconds: float, services: Sequence[str], *, stores: bool, pa
     free_s: dict[str, float] = {}
     at_s = draw.uniform(0.3, 1)
     while at_s < seconds:
-        names = [name for name in services if free_s.get(name, 0) <= at_s]
-        victim = draw.choice(names + [store for store in STORES if stores and free_s.get(store, 0) <= at_s])
+        victims = [name for name in (*services, *(STORES if stores else ())) if free_s.get(name, 0) <= at_s]
+        if not victims:  # each of them was hit a moment ago
+            at_s += 0.5
+            continue
+        victim = draw.choice(victims)
         action = draw.choice(("kill", "restart") if victim == "PostgreSQL" else ("kill", "pause", "restart"))
         hold_s = draw.uniform(0.2, pause_s) if action == "pause" else draw.uniform(0, 2)
         steps.append(Step(round(at_s, 2), victim, action, round(hold_s, 2)))
