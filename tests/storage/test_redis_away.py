@@ -16,6 +16,7 @@ from sharequeue_gateway.locks.lock_store import LOAD_TIMEOUT_S, LockTimers
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import Rule
 from sharequeue.stack import redis as redis_server
 from tests.http.calls import wait_until
 from tests.storage.written_locks import HELD, lock_write, locks_of, new_key, restored, timers, until
@@ -223,8 +224,8 @@ async def test_a_refusing_redis_is_not_used_until_it_accepts_and_is_logged_once(
     accept: tuple[str, ...],
     word: str,
 ) -> None:
-    monkeypatch.setattr(lock_timers_module, "REFUSED_PAUSE_S", 0.05)
-    monkeypatch.setattr(lock_timers_module, "PROBE_PAUSE_S", 0.05)
+    for rule in ("REDIS_REFUSES", "REDIS_SILENT"):
+        monkeypatch.setattr(lock_timers_module, rule, Rule(rule, 0.05))
     key = new_key()
     async with timers(own_redis.url) as lock_timers, Redis.from_url(own_redis.url) as admin:
         turns: list[bool] = []
