@@ -98,7 +98,7 @@ def stated(batches: Iterable[StateBatch], annotations: Iterable[StateAnnotation]
                 parts = [batch.part(batch.first_offset, first - 1), batch.part(last + 1, batch.last_offset)]
                 place = kept.index(batch)
                 kept[place : place + 1] = [part for part in parts if part.first_offset <= part.last_offset]
-            batch_list.lay_over(kept, [noted], -1)
+            batch_list.updated(kept, [noted], -1, in_place=True)
     return StateBatches(kept, texts)
 
 

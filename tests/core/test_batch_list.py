@@ -5,7 +5,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharequeue_share_coordinator.share_state.batch_list import from_offset, lay_over, updated
+from sharequeue_share_coordinator.share_state.batch_list import from_offset, updated
 
 from sharequeue.protocol.state import Given, Note, StateBatch
 from sharequeue.protocol.types import GivenReason, Reason
@@ -68,7 +68,7 @@ def test_many_updates_in_place_do_the_same_as_copies() -> None:
     for offset in rng.sample(range(2000), 2000):
         new = [StateBatch(offset, offset + offset % 3, offset % 5, 1 + offset % 2)]
         copied = updated(copied, new, -1)
-        lay_over(changed, new, -1)
+        updated(changed, new, -1, in_place=True)
     assert changed == copied
 
 

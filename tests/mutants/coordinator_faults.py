@@ -22,8 +22,8 @@ MUTANTS = [
         ),
         (
             "9.5 batches that touch are joined in front",
-            "incoming[0].first_offset - 1, key",
-            "incoming[0].first_offset, key",
+            "disjoint[0].first_offset - 1, key",
+            "disjoint[0].first_offset, key",
         ),
         (
             "9.5 the rest of a batch behind a write stays",
@@ -36,7 +36,7 @@ MUTANTS = [
             "incoming_lives=incoming.delivery_count == count",
             "incoming_lives=True",
         ),
-        ("a list never changes", "batches = list(kept)", "batches = kept"),
+        ("a list never changes", "kept if in_place else list(kept)", "kept"),
     ),
     *coordinator(
         "share_state/rows",

@@ -20,43 +20,33 @@ _first = attrgetter("first_offset")
 _last = attrgetter("last_offset")
 
 
-def updated(kept: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
-    """The list after a write, as another list.
+def updated(
+    kept: list[StateBatch], incoming: Sequence[StateBatch], start_offset: int, *, in_place: bool = False
+) -> list[StateBatch]:
+    """The list after a write: another one, or `kept` itself if it is changed `in_place`, because nobody else has it.
 
     Args:
         incoming: in any order, may overlap: then each is laid over the list after the one before it.
         start_offset: offsets below it are dropped; −1 drops nothing.
     """
-    batches = list(kept)
-    lay_over(batches, incoming, start_offset)
-    return batches
-
-
-def lay_over(batches: list[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> None:
-    """Lay a write over a list in place. Nobody else may have the list; `updated` is for one that others have."""
+    batches = kept if in_place else list(kept)
     incoming = [batch for batch in incoming if batch.first_offset <= batch.last_offset]
     ordered = sorted(incoming, key=_first)
-    if any(left.last_offset >= right.first_offset for left, right in itertools.pairwise(ordered)):
-        for batch in incoming:
-            _lay(batches, [batch])
-    elif ordered:
-        _lay(batches, ordered)
+    overlap = any(left.last_offset >= right.first_offset for left, right in itertools.pairwise(ordered))
+    for disjoint in [[batch] for batch in incoming] if overlap else [ordered] if ordered else []:
+        low = bisect_left(batches, disjoint[0].first_offset - 1, key=_last)
+        high = bisect_right(batches, disjoint[-1].last_offset + 1, key=_first)
+        batches[low:high] = _laid_over(batches[low:high], disjoint)  # the rest of the list stays
     gone = bisect_left(batches, start_offset, key=_last)
     if gone < len(batches) and batches[gone].first_offset < start_offset:
         batches[gone] = batches[gone].part(start_offset, batches[gone].last_offset)
     del batches[:gone]
+    return batches
 
 
 def from_offset(batches: Sequence[StateBatch], offset: int) -> Sequence[StateBatch]:
     """The batches that end at or behind an offset."""
     return batches[bisect_left(batches, offset, key=_last) :]
-
-
-def _lay(batches: list[StateBatch], incoming: Sequence[StateBatch]) -> None:
-    """`incoming`: at least one, ascending, disjoint. Only the part of the list that they touch is made again."""
-    low = bisect_left(batches, incoming[0].first_offset - 1, key=_last)
-    high = bisect_right(batches, incoming[-1].last_offset + 1, key=_first)
-    batches[low:high] = _laid_over(batches[low:high], incoming)
 
 
 def _laid_over(below: list[StateBatch], incoming: Sequence[StateBatch]) -> list[StateBatch]:
@@ -96,13 +86,15 @@ def _over(kept: StateBatch | None, incoming: StateBatch, first_offset: int, last
     count, state = incoming.delivery_count, incoming.delivery_state
     if kept is not None:
         count, state = max((count, state), (kept.delivery_count, kept.delivery_state))
-    note = combined(
-        None if kept is None else kept.note,
-        incoming.note,
-        kept_lives=kept is not None and kept.delivery_count == count,
-        incoming_lives=incoming.delivery_count == count,
-        finished=state in FINISHED,
-    )
+    note, old = incoming.note, None if kept is None else kept.note
+    if note is not None or old is not None:
+        note = combined(
+            old,
+            note,
+            kept_lives=kept is not None and kept.delivery_count == count,
+            incoming_lives=incoming.delivery_count == count,
+            finished=state in FINISHED,
+        )
     return StateBatch(first_offset, last_offset, state, count, note)
 
 

@@ -62,6 +62,8 @@ def taken(
             its first 100 characters; if that exceeds them too, it becomes "(too many reasons)".
     Returns: the batches, which name the texts of the state, and the texts to add to these.
     """
+    if all(batch.note is None for batch in batches):
+        return list(batches), []
     places = {text: place for place, text in enumerate(known)}
     renamed = []
     left = MOST_REASON_BYTES - len(TOO_MANY) - sum(len(text.encode()) for text in known) if texts else 0

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from sharequeue.protocol.state import StateBatch, unnamed_text
-from sharequeue_share_coordinator.share_state.batch_list import lay_over, updated
+from sharequeue_share_coordinator.share_state.batch_list import updated
 from sharequeue_share_coordinator.share_state.notes import without_unused_texts
 
 SNAPSHOT: Final = 0
@@ -131,11 +131,7 @@ def replay(
     if state is None:
         return None
     start_offset = max(state.start_offset, row.start_offset)
-    batches = state.batches
-    if stored:
-        lay_over(batches, row.batches, start_offset)
-    else:
-        batches = updated(batches, row.batches, start_offset)
+    batches = updated(state.batches, row.batches, start_offset, in_place=stored)
     return structs.replace(
         state,
         leader_epoch=state.leader_epoch if row.leader_epoch == -1 else row.leader_epoch,

@@ -93,9 +93,10 @@ def form_fault(
         if batch.last_offset < batch.first_offset:
             wrong = f"the state batch {batch.first_offset} to {batch.last_offset} ends before it begins"
             return fault(request.partition, InvalidRequest, wrong)
-    place = unnamed_text(request.state.batches, len(request.state.texts))
-    if place is not None:
-        return fault(request.partition, InvalidRequest, f"a batch names the text {place} of {len(request.state.texts)}")
+        place = None if batch.note is None else unnamed_text([batch], len(request.state.texts))
+        if place is not None:
+            wrong = f"a batch names the text {place} of {len(request.state.texts)}"
+            return fault(request.partition, InvalidRequest, wrong)
     return None
 
 
