@@ -103,7 +103,7 @@ def test_a_missing_extra_is_json_with_json(plain: Environment, command: tuple[st
 
 
 def test_other_commands_need_no_extra(plain: Environment) -> None:
-    for command in (("topics",), ("groups",), ("produce", "t", __file__), ("consume", "t", "-g", "g")):
+    for command in (("topics", "list"), ("groups", "list"), ("produce", "t", __file__), ("consume", "t", "-g", "g")):
         assert f"cannot reach {NOBODY}" in plain.run("sharequeue", *command, "--url", NOBODY, code=UNREACHABLE).stderr
     assert "cannot reach" in plain.run("sharequeue", "healthcheck", NOBODY, code=UNREACHABLE).stderr
     assert "'up'" in plain.run("sharequeue", "upp", code=WRONG_USAGE).stderr

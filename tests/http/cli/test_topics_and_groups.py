@@ -185,7 +185,7 @@ def test_an_unreachable_service_is_reported(run: Run, name: str) -> None:
         for command in (
             ("produce", name, __file__),
             ("consume", name, "-g", name),
-            ("topics",),
+            ("topics", "list"),
             ("groups", "describe", name),
         ):
             done = run(*command, "--url", url, code=UNREACHABLE)
