@@ -80,7 +80,7 @@ class Module:
         """Each public attribute and method: its name, its source without async, the types that the source names."""
         body = self.kind.body
         for node, after in zip(body, [*body[1:], ast.Pass()], strict=True):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id[0] != "_":
                 answer = ast.unparse(node.annotation)
                 yield node.target.id, self._property(node.target.id, answer, after), [node.annotation]
             elif isinstance(node, Def) and node.returns and (node.name in METHODS or not node.name.startswith("_")):

@@ -30,7 +30,7 @@ class KeyUsed(PipelineError):
 
 def refused(error: ApiError, url: str) -> PipelineError:
     """A gateway's problem document, or a failure to reach the gateway, as one line."""
-    code = error.error.code
+    code = error.code
     if error.status in (401, 403):
         return PipelineError(f"the gateway at {url} refuses the token: {error.detail}", code)
     text = f"{code}: {error.detail}"

@@ -13,10 +13,9 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from sharequeue.http.calling.caller import Client
+from sharequeue.http.calling.caller import Client, decoded
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS, Api
-from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.compaction import ListRecordBatchesQuery, RecordBatchList, RecordBatchListing
 from sharequeue.protocol.messages.fields import IsolationLevel
@@ -102,7 +101,10 @@ class GatewayClient:
 
     def ask(self, api: Api, request: Any = None, **options: Any) -> Any:
         """Make a call; the options are those of `_exchange` and its path. Returns: the decoded response."""
-        return decoder_of(api.response).decode(self._exchange(api, request, **options))
+        try:
+            return decoded(api, self._exchange(api, request, **options), self._options.url)
+        except ApiError as error:
+            raise refused(error, self._options.url) from None
 
     def list_pages(self, api: Api, query: Any, **options: Any) -> Iterator[Any]:
         """Make a list call, page after page, as `ask`. `query`: of the first page. Returns: the pages."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Results
 from sharequeue.client.consuming.deliveries import Sent
-from sharequeue.client.consuming.outcomes import RENEW, Outcome
+from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.groups import GroupTopicOffsets, ShareGroupOffsets, UpdateShareGroupConfigRequest
@@ -55,9 +55,8 @@ class _NotHeld(Results[_SentRange]):
     def __init__(self) -> None:
         self.ranges: list[Range] = []
 
-    def applied(self, run: _SentRange, *, ignored: bool) -> None:
-        if ignored and run.outcome is RENEW:  # another member settled it
-            self.ranges.append(run.entry)
+    def applied(self, run: _SentRange) -> None:
+        """It is settled, so the member has no more to do with it."""
 
     def refused(self, run: _SentRange, code: str, detail: str, *, retriable: bool) -> None:
         if retriable:

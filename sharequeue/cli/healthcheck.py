@@ -29,7 +29,12 @@ def healthcheck(url: str | None, as_json: bool) -> None:
         url = url.rstrip("/") + "/readyz"
     try:
         with open_url(url, timeout=5) as response:
-            click.echo(response.read().decode(errors="replace"))
+            answer, media_type = response.read(), response.headers.get_content_type()
+        if media_type != "application/json" or response.url != url:
+            by = f"{url} does not answer as a service: {response.status} from {response.url} ({media_type})"
+            complain(by, as_json=as_json, code="UNEXPECTED_ANSWER", by="sharequeue healthcheck")
+            sys.exit(REFUSED)
+        click.echo(answer.decode(errors="replace"))
     except urllib.error.HTTPError as fault:
         click.echo(fault.read().decode(errors="replace"), err=True)
         sys.exit(REFUSED)

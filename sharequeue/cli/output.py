@@ -18,11 +18,10 @@ import msgspec
 
 from sharequeue.cli.commands import complain
 from sharequeue.client import AcknowledgementError, ApiError
-from sharequeue.http.calling.caller import Client
+from sharequeue.http.calling.caller import Client, decoded
 from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
-from sharequeue.protocol import apis, nesting
+from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.codec import decoder_of
 
 REFUSED: Final = 1
 WRONG_USAGE: Final = 2
@@ -104,17 +103,16 @@ def explain(error: ApiError, *, as_json: bool = False) -> int:
         say(f"sharequeue: {error.detail}" + ("; `sharequeue up` runs a stack, --url names another" if hint else ""))
     else:
         request_id = f" (request {error.problem.request_id})" if error.problem is not None else ""
-        say(f"sharequeue: {error.error.code}: {error.detail}{request_id}")
+        say(f"sharequeue: {error.code}: {error.detail}{request_id}")
     return exit_code(error)
 
 
 def problem_of(error: ApiError) -> dict[str, Any]:
     """An error as JSON: the service's problem document, or `code` and `detail` if the service did not answer."""
     if error.problem is not None:
-        document: dict[str, Any] = msgspec.to_builtins(error.problem)
-        return document
-    code = "UNREACHABLE" if unreachable(error) else error.error.code
-    return {"code": code, "detail": error.detail, "retriable": error.error.retriable, "definite": error.definite}
+        return {**msgspec.to_builtins(error.problem), "detail": error.detail}
+    code = "UNREACHABLE" if unreachable(error) else error.code
+    return {"code": code, "detail": error.detail, "retriable": error.retriable, "definite": error.definite}
 
 
 async def outside(call: Callable[..., T], *arguments: Any) -> T:
@@ -166,7 +164,7 @@ def echo_json(answer: bytes) -> None:
 
 def decode(answer: bytes, api: Api) -> Any:
     """An answer as its message. Values that nest too deeply for the decoder are carried as they are."""
-    return nesting.decode(decoder_of(api.response), answer)
+    return decoded(api, answer, "the gateway")
 
 
 async def pages(url: str, api: Api, query: Any, **path: Any) -> AsyncIterator[Any]:

@@ -29,35 +29,86 @@ The life of a delivery, a range of offsets that one fetch acquired:
 `consuming/deliveries.py` has these states, `consuming/settling.py` moves deliveries through them,
 `consuming/renewing.py` renews.
 
-Errors: `ApiError` is the service's problem (`error.code`, `status`, `detail`, `definite`, and `problem`, the whole
-document). `AcknowledgementError` lists what was not applied. `IllegalState` is a fault of the program. Only
-`Record.value` raises `ValueTooDeep`.
+Errors: `ApiError` is the service's problem (`code`, `retriable`, `definite`, `status`, `detail`, and `problem`, the
+whole document). Its subclasses are exported, too: `UnknownTopicOrPartition` and others stand for one code each,
+`Unreachable` for a gateway that takes no connection, and `UnexpectedAnswer` for an answer that is not a gateway's.
+`AcknowledgementError` lists what was not applied. `IllegalState` is a fault of the program. Only `Record.value` raises
+`ValueUndecodable`, or its subclass `ValueTooDeep`.
 """
 
 from sharequeue.client.consuming.deliveries import Record
 from sharequeue.client.consuming.record_stream import RecordStream
 from sharequeue.client.consuming.settling import Committed
 from sharequeue.client.consuming.share_consumer import ShareConsumer
-from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure, IllegalState, ValueTooDeep
+from sharequeue.client.errors import (
+    AcknowledgementError,
+    AcknowledgementFailure,
+    IllegalState,
+    ValueTooDeep,
+    ValueUndecodable,
+)
 from sharequeue.client.new_record import NewRecord
 from sharequeue.client.producer import Producer
 from sharequeue.client.sending import Pending, Produced
 from sharequeue.client.transaction import Transaction
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import (
+    ApiError,
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InvalidGroupId,
+    InvalidRecordState,
+    InvalidRequest,
+    InvalidTopic,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    ProducerFenced,
+    RequestTimedOut,
+    StorageError,
+    Throttled,
+    TooLarge,
+    TransactionalIdNotFound,
+    UnexpectedAnswer,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    Unreachable,
+)
 
 __all__ = [
     "AcknowledgementError",
     "AcknowledgementFailure",
     "ApiError",
     "Committed",
+    "ConcurrentTransactions",
+    "CoordinatorNotAvailable",
+    "GroupIdNotFound",
+    "GroupMaxSizeReached",
     "IllegalState",
+    "InvalidGroupId",
+    "InvalidRecordState",
+    "InvalidRequest",
+    "InvalidTopic",
+    "InvalidTransactionTimeout",
+    "InvalidTxnState",
     "NewRecord",
     "Pending",
     "Produced",
     "Producer",
+    "ProducerFenced",
     "Record",
     "RecordStream",
+    "RequestTimedOut",
     "ShareConsumer",
+    "StorageError",
+    "Throttled",
+    "TooLarge",
     "Transaction",
+    "TransactionalIdNotFound",
+    "UnexpectedAnswer",
+    "UnknownTopicId",
+    "UnknownTopicOrPartition",
+    "Unreachable",
     "ValueTooDeep",
+    "ValueUndecodable",
 ]

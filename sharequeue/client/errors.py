@@ -1,15 +1,38 @@
 """The errors of the client itself. `ApiError`, a problem of the service, is in `sharequeue.protocol.errors`."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class IllegalState(Exception):
+class IllegalState(RuntimeError):
     """The program used the client after `close`, or in an order that its acknowledgement mode does not allow."""
 
 
-class ValueTooDeep(ValueError):
-    """A record's value nests too deeply to be decoded. `Record.json` has its bytes, and any outcome may be chosen."""
+class OneLoop:
+    """An async object that stays in the event loop of its first use: its connections do."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    def _check_loop(self) -> None:
+        """Raises: IllegalState: this is another loop."""
+        running = asyncio.get_running_loop()
+        self._loop = self._loop or running
+        if self._loop is not running:
+            raise IllegalState(
+                f"this {type(self).__name__} belongs to another event loop: make one in each asyncio.run, and close it there"
+            )
+
+
+class ValueUndecodable(ValueError):
+    """A record's value is JSON that Python has no value for: a number such as 1e400, or one of 5,000 digits.
+
+    `Record.json` has its bytes, and any outcome may be chosen.
+    """
+
+
+class ValueTooDeep(ValueUndecodable):
+    """As `ValueUndecodable`: the value nests some hundred levels deep."""
 
 
 class AcknowledgementFailure(NamedTuple):

@@ -1,17 +1,26 @@
-"""Async code for callers that are not async: an event loop in a thread of its own."""
+"""Async code for callers that are not async: an event loop in a thread of its own.
+
+A program that ends without `close` flushes its producers, for a few seconds: first when its main thread has ended and
+names can still be resolved, then when all threads have. A line on stderr says how many records may be lost.
+"""
 
 import asyncio
-import concurrent.futures
+import atexit
+import concurrent.futures.thread  # whose handler at the end of the main thread runs after the one below
+import os
+import sys
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from sharequeue.client.errors import IllegalState
 
 T = TypeVar("T")
 A = TypeVar("A", bound=AbstractAsyncContextManager[Any])
+AT_EXIT_S: Final = 3.0
 
 
 class LoopThread:
@@ -19,12 +28,18 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sharequeue client", daemon=True)
         self._thread.start()
 
     @property
     def stopped(self) -> bool:
         return self._loop.is_closed()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a child, which has no such thread."""
+        return os.getpid() != self._process
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a plain function in the loop's thread. Returns: its answer. Raises: IllegalState: stopped."""
@@ -36,6 +51,8 @@ class LoopThread:
 
     def wait_for(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Await a coroutine in the loop's thread. Raises: IllegalState: stopped. An interrupt cancels the coroutine."""
+        if self.forked:
+            raise IllegalState("it was made before a fork, and its thread is in the parent: make one in each process")
         if self.stopped:
             raise IllegalState("it is closed")
         future = asyncio.run_coroutine_threadsafe(function(), self._loop)
@@ -55,7 +72,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the thread. Once stopped, this does nothing."""
-        if self.stopped:
+        if self.stopped or self.forked:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -89,6 +106,7 @@ class OwnThread(OnThread[A]):
         except BaseException:
             thread.stop()
             raise
+        _OPEN.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -106,3 +124,23 @@ class OwnThread(OnThread[A]):
             self._thread.wait_for(close)
         finally:
             self._thread.stop()
+
+    def _flush_at_exit(self, *, last: bool) -> None:
+        flush = getattr(self._inner, "_flush_at_exit", None)
+        if flush is None or self._thread.stopped or self._thread.forked:
+            return
+        lost = self._thread.wait_for(lambda: flush(AT_EXIT_S))
+        if last and lost and sys.stderr is not None:
+            print(f"sharequeue: the program ended without `close`, and {lost}", file=sys.stderr)
+
+
+_OPEN: Final["weakref.WeakSet[OwnThread[Any]]"] = weakref.WeakSet()
+
+
+def _flush_all(*, last: bool) -> None:
+    for each in list(_OPEN):
+        each._flush_at_exit(last=last)
+
+
+getattr(threading, "_register_atexit", atexit.register)(_flush_all, last=False)
+atexit.register(_flush_all, last=True)

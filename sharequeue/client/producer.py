@@ -77,6 +77,7 @@ class Producer(Sender):
                 they were not sent.
         Raises: as `flush`.
         """
+        self._check_loop()
         self._closed = True
         try:
             if timeout_ms is None:

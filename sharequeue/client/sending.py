@@ -11,10 +11,10 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from sharequeue.client.errors import IllegalState, OneLoop
 from sharequeue.client.new_record import NewRecord, encode_record
-from sharequeue.http.calling.caller import Client
-from sharequeue.protocol import apis, nesting
-from sharequeue.protocol.codec import decoder_of
+from sharequeue.http.calling.caller import Client, decoded
+from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.records import ProduceResponse
 
@@ -84,7 +84,7 @@ class Options(NamedTuple):
     max_buffer_bytes: int
 
 
-class Sender:
+class Sender(OneLoop):
     """Sends records with a client that its owner closes.
 
     Args:
@@ -106,6 +106,8 @@ class Sender:
         self._requests = 0
         self._flushing = 0
         self._closed = False
+        self._lost_at_exit: list[ApiError] | None = None
+        """Errors since the program began to end."""
         self._outside: ApiError | None = None
         """Set once records of the transaction were appended without it."""
 
@@ -207,6 +209,7 @@ class Sender:
 
     async def flush(self) -> None:
         """Return when no record waits any more. Raises: ApiError: the first failure that no caller has seen."""
+        self._check_loop()
         self._flushing += 1
         try:
             while self._senders:
@@ -217,6 +220,17 @@ class Sender:
         finally:
             self._flushing -= 1
         self._raise_unraised()
+
+    async def _flush_at_exit(self, seconds: float) -> str:
+        """Flush for so long at most. Returns: a sentence about records that may be lost; "": there are none."""
+        self._lost_at_exit = [] if self._lost_at_exit is None else self._lost_at_exit
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.flush()
+        waiting = sum(len(batch.records) for batches in self._batches.values() for batch in batches)
+        lost = waiting + len(self._lost_at_exit)
+        why = self._lost_at_exit[0].detail if self._lost_at_exit else f"{self._client.base_url} has not answered"
+        return f"{lost} of its records may not be appended: {why}" if lost else ""
 
     def _raise_unraised(self) -> None:
         failed, self._failed = self._failed, {}
@@ -234,8 +248,9 @@ class Sender:
             await asyncio.wait(given_up)
 
     def _check_open(self) -> None:
+        self._check_loop()
         if self._closed:
-            raise RuntimeError(f"the {self._name} is closed")
+            raise IllegalState(f"the {self._name} is closed")
 
     async def _wait_for_room(self, size: int) -> None:
         if self._buffered_bytes and self._buffered_bytes + size > self._options.max_buffer_bytes:
@@ -286,6 +301,8 @@ class Sender:
         batch.unraised = {index: result for index, result in enumerate(results) if isinstance(result, ApiError)}
         if batch.unraised:
             self._failed[batch] = None
+        if self._lost_at_exit is not None:
+            self._lost_at_exit += batch.unraised.values()
         self._buffered_bytes -= batch.size
         batch.records = []
         batch.done.set_result(None)
@@ -307,11 +324,11 @@ class Sender:
                     definite=False,
                 )
                 raise self._outside
+            answer: ProduceResponse = decoded(PRODUCE, body, self._client.base_url)
         except ApiError as error:
             if splits and len(records) > 1 and error.definite and error.error in ONE_RECORD_MAY_BE_AT_FAULT:
                 middle = len(records) // 2
                 first = await self._request(topic, records[:middle], splits=True)
                 return first + await self._request(topic, records[middle:], splits=True)
             return [error] * len(records)
-        answer: ProduceResponse = nesting.decode(decoder_of(ProduceResponse), body)
         return [Produced(topic, place.partition, place.offset) for place in answer.records]

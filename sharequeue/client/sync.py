@@ -278,7 +278,10 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         follow_leaders: call the gateway that leads most of what is fetched, once answers name it. That saves a hop, and
             needs no share session. For consumers that reach every gateway by its own URL.
         request_timeout_ms: how long the service may be out of reach, or an outcome unknown, before that is an error.
-        max_poll_interval_ms: a consumer that was not used for so long renews no locks and leaves the group.
+        max_poll_interval_ms: a consumer that was not used for so long renews no locks, gives back the records that it
+            has not begun, and leaves the group.
+        on_acknowledged: gets (committed, error), as the callback of `commit_async`, for the outcomes that a poll or
+            `close` sent. A failure goes to it and is not raised.
 
     Example:
         with ShareConsumer("http://127.0.0.1:8080", "billing", ["orders"]) as consumer:
@@ -304,6 +307,7 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         follow_leaders: bool = False,
         request_timeout_ms: float = 30_000,
         max_poll_interval_ms: float = 300_000,
+        on_acknowledged: CommitCallback | None = None,
     ) -> None:
         super().__init__(
             lambda: client.ShareConsumer(
@@ -322,6 +326,7 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
                 follow_leaders=follow_leaders,
                 request_timeout_ms=request_timeout_ms,
                 max_poll_interval_ms=max_poll_interval_ms,
+                on_acknowledged=on_acknowledged,
             )
         )
 
@@ -408,15 +413,16 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
     def commit_async(self, callback: CommitCallback | None = None) -> None:
         """As `commit`, in the background. The consumer's own thread calls `callback(committed, error)` at the end.
 
-        Without a callback the next poll or `close` raises a failure.
+        Without a callback `on_acknowledged` gets the result, or the next poll or `close` raises a failure.
         """
         self._thread.call(lambda: self._inner.commit_async(callback))
 
     def close(self) -> None:
         """Settle what has an outcome, release everything else, close the session and the connections.
 
-        A delivery whose record was never handed out does not count as an attempt. `close` also releases the records
-        that a cancelled poll or a poll with a lost answer has acquired.
+        What lies behind the last record that the program began goes back as no attempt. A record is begun when a loop
+        reaches it, or when its key or value is read. `close` also releases the records that a cancelled poll or a poll
+        with a lost answer has acquired.
 
         Raises: AcknowledgementError, ApiError: as `commit`; the consumer is closed all the same.
         """
@@ -506,7 +512,7 @@ class RecordStream(OwnThread[client.RecordStream]):
         )
 
     def close(self) -> None:
-        """End the stream, and release what has no outcome. What was never handed out is no attempt.
+        """End the stream, and release what has no outcome. What the loop has not reached is no attempt.
 
         A stream that was replaced releases nothing: the other connection holds the records.
         """

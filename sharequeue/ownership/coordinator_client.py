@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeVar, Unpack
 
-from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats
+from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats, decoded
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
-from sharequeue.protocol.codec import decoder_of, encode
+from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorLoadInProgress,
@@ -167,7 +167,7 @@ class CoordinatorClient:
     ) -> Any:
         """As `Client.call`, at the owner of `key`: a group id, `group:topic_id:partition` or CLUSTER; None: at any."""
         body = await self.exchange(api, request, key=key, **options)
-        return None if api.response is None else decoder_of(api.response).decode(body)
+        return None if api.response is None else decoded(api, body, f"the {self.kind} coordinator")
 
     async def exchange(
         self,

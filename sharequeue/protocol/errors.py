@@ -116,6 +116,25 @@ class ApiError(Exception):
         self.problem: Problem | None = None
         """The problem document that another service answered, if the error came from there."""
 
+    @property
+    def code(self) -> str:
+        """The code in docs/errors.md; of `Unreachable` and `UnexpectedAnswer` the one that this page gives them."""
+        return self.error.code
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call may succeed later."""
+        return self.error.retriable
+
+
+class UnexpectedAnswer(ApiError):
+    """The answer is not one of the call's: its status or content type is another one, as that of a login page. The call
+    may have had its effect, unless `definite`."""
+
+    @property
+    def code(self) -> str:
+        return "UNEXPECTED_ANSWER"
+
 
 class UnknownTopicOrPartition(ApiError):
     error = BY_CODE["UNKNOWN_TOPIC_OR_PARTITION"]
@@ -135,6 +154,14 @@ class TooLarge(ApiError):
 
 class CoordinatorNotAvailable(ApiError):
     error = BY_CODE["COORDINATOR_NOT_AVAILABLE"]
+
+
+class Unreachable(CoordinatorNotAvailable):
+    """There is no connection to the gateway (or service): the call was not sent."""
+
+    @property
+    def code(self) -> str:
+        return "UNREACHABLE"
 
 
 class CoordinatorLoadInProgress(ApiError):
@@ -273,7 +300,9 @@ class ShareSessionLimitReached(ApiError):
     error = BY_CODE["SHARE_SESSION_LIMIT_REACHED"]
 
 
-_CLASSES: Final[Mapping[Error, type[ApiError]]] = {kind.error: kind for kind in ApiError.__subclasses__()}
+_CLASSES: Final[Mapping[Error, type[ApiError]]] = {
+    kind.error: kind for kind in ApiError.__subclasses__() if "error" in vars(kind)
+}
 
 
 def exception_type(error: Error) -> type[ApiError]:

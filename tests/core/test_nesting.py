@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharequeue.client import ValueTooDeep, ValueUndecodable
+from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.protocol import nesting
-from sharequeue.protocol.messages.records import FetchResponse
+from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch, FetchResponse
 from tests.core.cpu import times_as_much
 
 DEEP = 100_000
@@ -91,6 +93,36 @@ def test_values_too_deep_for_the_decoder_are_kept_byte_for_byte() -> None:
 def test_a_deep_value_of_another_type_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         nesting.decode(msgspec.json.Decoder(dict[str, str]), b'{"a":' + arrays(DEEP) + b"}")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (arrays(DEEP), ValueTooDeep),
+        (b"1e400", ValueUndecodable),
+        (b"9" * 5000, ValueUndecodable),
+        (b'"\\ud800"', ValueUndecodable),
+    ],
+    ids=["deep", "large", "long", "half a pair"],
+)
+def test_a_value_that_python_has_not_is_a_named_error_of_its_record(text: bytes, kind: type[ValueError]) -> None:
+    message = ConsumerRecord(offset=7, timestamp_ms=0, value=msgspec.Raw(text))
+    batch = FetchedBatch(
+        topic="t",
+        topic_id="id",
+        partition=3,
+        first_offset=7,
+        last_offset=7,
+        delivery_count=1,
+        lock_expires_at_ms=0,
+        lock_duration_ms=30_000,
+        attempt=1,
+        records=[message],
+    )
+    record = Delivery(batch).records[7]
+    with pytest.raises(kind, match=r"^the value of t-3 offset 7 cannot be decoded: .*; its bytes are in Record\.json$"):
+        record.value  # noqa: B018 - reading it is what fails
+    assert record.json == text
 
 
 LONG = 20_000

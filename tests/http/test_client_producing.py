@@ -8,6 +8,8 @@ import pytest
 
 from sharequeue.client import (
     ApiError,
+    IllegalState,
+    InvalidTopic,
     NewRecord,
     Produced,
     Producer,
@@ -112,7 +114,12 @@ async def test_invalid_producer_arguments_are_refused(stack: Stack, name: str) -
     async with Producer(stack.url) as producer:
         with pytest.raises(ApiError) as invalid:
             await producer.send("no such name", 1)
-        assert invalid.value.error.code == "INVALID_TOPIC_EXCEPTION"
+        assert (invalid.value.code, invalid.value.retriable, invalid.value.definite) == (
+            "INVALID_TOPIC_EXCEPTION",
+            False,
+            True,
+        )
+        assert isinstance(invalid.value, InvalidTopic)
         assert invalid.value.problem is not None
         assert invalid.value.problem.request_id
         with pytest.raises(ApiError, match="no partition 7") as unknown:
@@ -127,7 +134,7 @@ async def test_invalid_producer_arguments_are_refused(stack: Stack, name: str) -
         with pytest.raises(ApiError, match="topic name"):
             await producer.flush()
         await producer.flush()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(IllegalState, match="closed"):
         await producer.send(name, 1)
 
 

@@ -1,11 +1,13 @@
 """Deliveries that were never begun, over HTTP: given back by a client, by one that closes, by one that hung up."""
 
+import asyncio
+
 import pytest
 
-from sharequeue.client import ShareConsumer
+from sharequeue.client import AcknowledgementError, ShareConsumer
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json
-from tests.http.client_calls import in_event_loop, produce
+from tests.http.client_calls import in_event_loop, produce, until
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,48 @@ async def test_a_consumer_that_closes_gives_back_what_it_never_handed_out(
         record = await anext(consumer)
         assert (record.offset, record.delivery_count, record.attempt) == (0, 1, 1)
     assert counts(gateway.fetch(name, name)) == [(0, 0, 2, 2), (1, 2, 2, 1)]
+
+
+@in_event_loop
+@pytest.mark.parametrize("reads", ["loop", "value"])
+async def test_a_program_that_fails_has_begun_what_its_loop_reached(
+    stack: Stack, gateway: Gateway, name: str, reads: str
+) -> None:
+    """Its loop reached the third record, or it read the value of that one: the two behind it are no attempt."""
+    await produce(stack, name, *range(5))
+
+    async def work() -> None:
+        async with ShareConsumer(stack.url, name, [name]) as consumer:
+            records = await consumer.poll()
+            if reads == "value":
+                records[2].value / 0
+            for record in records:
+                record.offset // (2 - record.offset)
+
+    with pytest.raises(ZeroDivisionError):
+        await work()
+    assert counts(gateway.fetch(name, name)) == [(0, 2, 2, 2), (3, 4, 2, 1)]
+
+
+@in_event_loop
+async def test_a_consumer_that_hangs_gives_back_what_it_has_not_begun(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    gateway.configure(name, share_record_lock_duration_ms=2000)
+    await produce(stack, name, *range(4))
+    async with ShareConsumer(stack.url, name, [name], acknowledgement="explicit", max_poll_interval_ms=0) as consumer:
+        records = await consumer.poll()
+        assert records[1].value == 1
+        await until(lambda: records[3].delivery.lost)
+        assert records[0].delivery.lost == {2, 3}
+        got: list[tuple[int, int, int, int]] = []
+        while not got:
+            got = counts(await asyncio.to_thread(gateway.fetch, name, name))
+        assert (2, 3, 2, 1) in got
+        for record in records:
+            consumer.acknowledge(record)
+        with pytest.raises(AcknowledgementError, match=r"2\.\.3 \(accept\): INVALID_RECORD_STATE|0\.\.3 \(accept\)"):
+            await consumer.commit()
 
 
 @in_event_loop

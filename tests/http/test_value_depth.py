@@ -6,6 +6,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from sharequeue.client import ValueUndecodable, sync
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.messages.records import RecordPage
@@ -110,3 +111,21 @@ def test_arrow_answers_carry_a_deep_value(gateway: Gateway, name: str, shared_da
     answer = gateway.http.get(f"/v1/topics/{name}/partitions/0/records", headers={"Accept": ARROW_STREAM})
     assert answer.status_code == 200
     assert pa.ipc.open_stream(answer.content).read_all()["value"].to_pylist() == [b"1", TOO_DEEP, b"2"]
+
+
+@pytest.mark.parametrize("number", ["1e400", "9" * 5000])
+def test_a_number_that_python_has_not_costs_its_own_record_alone(
+    gateway: Gateway, stack: Stack, name: str, number: str
+) -> None:
+    body = b'{"records":[{"value":1},{"value":%b},{"value":2}]}' % number.encode()
+    headers = {"Content-Type": "application/json"}
+    assert gateway.http.post(f"/v1/topics/{name}/records", content=body, headers=headers).status_code == 200
+    with sync.ShareConsumer(stack.url, name, [name], acknowledgement="explicit") as consumer:
+        first, strange, last = consumer.poll()
+        assert (first.value, strange.json, last.value) == (1, number.encode(), 2)
+        with pytest.raises(ValueUndecodable, match=f"the value of {name}-0 offset 1 cannot be decoded: "):
+            strange.value  # noqa: B018 - reading it is what fails
+        for record, word in ((first, "accept"), (strange, "reject"), (last, "accept")):
+            consumer.acknowledge(record, word)
+        assert consumer.commit() == {(name, 0): 3}
+    wait_until(lambda: gateway.offsets(name)[name, 0] == (3, 0))

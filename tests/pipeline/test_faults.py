@@ -40,7 +40,7 @@ def test_a_missing_topic_is_one_line(pipeline: Pipeline, name: str) -> None:
 def test_a_gateway_out_of_reach_is_one_line(pipeline: Pipeline) -> None:
     pipeline.url = "http://127.0.0.1:9"
     assert fault_line(lambda: pipeline.read(topics="t", timeoutMs=500)).startswith(
-        "COORDINATOR_NOT_AVAILABLE: cannot reach http://127.0.0.1:9"
+        "UNREACHABLE: cannot reach http://127.0.0.1:9"
     )
 
 
@@ -54,7 +54,8 @@ def test_a_wrong_token_is_refused(pipeline: Pipeline, gateway: Gateway, name: st
     with Proxy(pipeline.url).running() as proxy:
         proxy.rule = rule
         pipeline.url = proxy.url
-        expected = f"the gateway at {proxy.url} refuses the token: 401: who are you?"
+        expected = f"the gateway at {proxy.url} refuses the token: {proxy.url} answered describeTopic with 401 "
+        expected += "(no content type): 'who are you?'; a proxy wants a login there, or it is not a gateway"
         assert fault_line(lambda: pipeline.read(topics=name, token="wrong")) == expected
         frame = pipeline.spark.range(3).selectExpr("id AS value")
         assert fault_line(lambda: pipeline.write(frame, topic=name, token="wrong")) == expected

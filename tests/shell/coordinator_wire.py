@@ -74,11 +74,14 @@ class CoordinatorWire:
                 line, *headers = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
                 lengths = [header[16:] for header in headers if header.startswith("Content-Length: ")]
                 await reader.readexactly(int(lengths[0]) if lengths else 0)
-                answer = await self._answer(line.rpartition(" ")[0])
+                call = line.rpartition(" ")[0]
+                answer = await self._answer(call)
                 if answer is None:
                     break
                 body = encode(answer)
-                head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+                status = 201 if call == f"{apis.CREATE_TOPIC.method} {apis.CREATE_TOPIC.path}" else 200
+                head = b"HTTP/1.1 %d OK\r\nContent-Type: application/json\r\n" % status
+                head += b"Content-Length: %d\r\n\r\n" % len(body)
                 writer.write(head + body)
         writer.close()
 

@@ -73,7 +73,11 @@ def test_skipped_dead_letters_count_for_max_records_and_not_for_the_rate() -> No
 
 def answered(status: str, **fields: object) -> bytes:
     body = json.dumps(fields).encode()
-    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
+    return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+        status.encode(),
+        len(body),
+        body,
+    )
 
 
 @pytest.mark.parametrize("refusal", ["429 Too Many Requests", "503 Service Unavailable"])

@@ -34,7 +34,10 @@ async def answering(body: bytes) -> AsyncIterator[str]:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            b"content-length: %d\r\n\r\n%b" % (len(body), body)
+        )
         await writer.drain()
         writer.close()
 
@@ -89,7 +92,8 @@ async def test_writes_of_very_many_share_partitions_are_sent_in_parts() -> None:
             sent.append(body.count(b'"state_epoch"'))
         owners = [ShardOwner(shard=0, node_id="me", url=url, owner_epoch=1)]
         answered = encode(ShardsResponse(shards=owners, count=1)) if not body else b"{}"
-        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(answered))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")
+        writer.write(b"content-length: %d\r\n\r\n" % len(answered))
         writer.write(answered)
         await writer.drain()
         writer.close()

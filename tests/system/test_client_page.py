@@ -1,4 +1,4 @@
-"""The programs of docs/client.md do what the page says: as they stand, one after the other, each a process of its own.
+"""The programs of docs/client.md do what the page says: pasted as they stand, one after the other, each a process.
 
 Those that read for ever end by SIGINT, as by a reader's Ctrl-C, when the group has settled what it shall.
 """
@@ -6,7 +6,6 @@ Those that read for ever end by SIGINT, as by a reader's Ctrl-C, when the group 
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,10 @@ ENDED_BY_SIGINT = -signal.SIGINT
 
 
 def programs() -> list[str]:
-    """The page's blocks, each as a program: within a coroutine, below its imports and those of the blocks before it."""
-    made: list[str] = []
-    imports = ["import asyncio"]
-    for language, block in blocks(PAGE.read_text()):
-        assert language == "python"
-        imports += [line for line in block.splitlines() if line.startswith("from ")]
-        body = textwrap.indent(block, "    ")
-        made.append("\n".join((*imports, f"async def main() -> None:\n{body}", "asyncio.run(main())\n")))
-    return made
+    """The page's blocks, each of which is a program."""
+    found = blocks(PAGE.read_text())
+    assert {language for language, _ in found} == {"python"}
+    return [block for _, block in found]
 
 
 class Reader:

@@ -26,8 +26,9 @@ from sharequeue.repeats import LEADER_MOVED
 
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 IGNORED: Final = "ignored"
-"""The result of an acknowledgement below the start offset: the records are settled or deleted."""
-APPLIED: Final = ("applied", "already_applied", IGNORED)
+"""The result of an acknowledgement below the start offset: the records are finished or deleted."""
+APPLIED: Final = ("applied", IGNORED)
+NOT_OWN: Final = "the lock had ended, and another member finished these records, or they were deleted"
 INVALID_RECORD_STATE: Final = InvalidRecordState.error.code
 INVALID_REQUEST: Final = InvalidRequest.error.code
 
@@ -53,8 +54,8 @@ class Results(Generic[R]):
 
     attempts = 1
 
-    def applied(self, run: R, *, ignored: bool) -> None:
-        """Take note that an acknowledgement was applied; `ignored`: its records lie below the start offset."""
+    def applied(self, run: R) -> None:
+        """Take note that an acknowledgement was applied."""
         raise NotImplementedError
 
     def refused(self, run: R, code: str, detail: str, *, retriable: bool) -> None:
@@ -73,8 +74,11 @@ class Results(Generic[R]):
         again = []
         now = time.monotonic()
         for run, result in zip(acknowledgements, results, strict=True):
+            if result.status == IGNORED and not run.finished_before:
+                self.refused(run, INVALID_RECORD_STATE, NOT_OWN, retriable=False)
+                continue
             if result.status in APPLIED or (result.code == INVALID_RECORD_STATE and run.released_before):
-                self.applied(run, ignored=result.status == IGNORED)
+                self.applied(run)
                 continue
             if result.code == INVALID_REQUEST and not run.outcome.begun:
                 run.outcome = GIVEN_BACK  # with kafka_defaults every delivery is an attempt
@@ -116,7 +120,7 @@ class Settled(Results[OutcomeRun]):
             failures, self.failures = self.failures, []
             raise AcknowledgementError(failures)
 
-    def applied(self, run: OutcomeRun, *, ignored: bool) -> None:
+    def applied(self, run: OutcomeRun) -> None:
         self._touch(run)
         if run.outcome.type == "renew":
             self.renewed += run.delivery.hand_out_again(run.first_offset, run.last_offset)

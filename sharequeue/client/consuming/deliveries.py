@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from sharequeue.client.consuming.outcomes import ACCEPT, GAP, GIVEN_BACK, NEVER_BEGUN, RELEASE, Outcome
-from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep
+from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep, ValueUndecodable
 from sharequeue.protocol.messages import records as record_messages
 from sharequeue.protocol.messages.records import Acknowledgement, FetchedBatch
 from sharequeue.protocol.types import Reason
@@ -24,7 +24,8 @@ class Record:
     """One record that this consumer holds.
 
     `value` is the JSON value, or bytes if bytes were produced; None is a tombstone. Its first use decodes it, and
-    raises ValueTooDeep if it nests some hundred levels deep. By default gateways refuse such values.
+    raises ValueUndecodable if Python has no such value. The record is begun when a loop reaches it, or when its key or
+    value is read.
     """
 
     __slots__ = ("_message", "_value", "delivery", "renewed_until")
@@ -34,6 +35,10 @@ class Record:
         self._message = message
         self._value: Any = _UNREAD
         self.delivery = delivery
+
+    def begin(self) -> None:
+        """The program works on this record. So if the consumer gives it back without an outcome, that is an attempt."""
+        self.delivery.begun_to = max(self.delivery.begun_to, self._message.offset)
 
     @property
     def topic(self) -> str:
@@ -54,6 +59,7 @@ class Record:
 
     @property
     def key(self) -> str | bytes | None:
+        self.begin()
         if self._message.key_base64 is not None:
             return base64.b64decode(self._message.key_base64)
         return self._message.key
@@ -61,6 +67,7 @@ class Record:
     @property
     def value(self) -> Any:
         if self._value is _UNREAD:
+            self.begin()
             if self._message.value_base64 is not None:
                 self._value = base64.b64decode(self._message.value_base64)
             else:
@@ -70,15 +77,16 @@ class Record:
     def _decoded(self) -> Any:
         try:
             return _decode(self.json or b"null")
-        except RecursionError:
+        except (RecursionError, ValueError, msgspec.DecodeError) as fault:
+            deep = isinstance(fault, RecursionError)
+            kind, why = (ValueTooDeep, "it nests too deeply") if deep else (ValueUndecodable, fault)
             place = f"{self.topic}-{self.partition} offset {self.offset}"
-            raise ValueTooDeep(
-                f"the value of {place} nests too deeply to be decoded; its bytes are in Record.json"
-            ) from None
+            raise kind(f"the value of {place} cannot be decoded: {why}; its bytes are in Record.json") from None
 
     @property
     def json(self) -> bytes | None:
         """The value's JSON, byte for byte as it was produced; None if bytes were produced."""
+        self.begin()
         value = self._message.value
         return None if isinstance(value, msgspec.UnsetType) else bytes(value)
 
@@ -105,16 +113,27 @@ class Record:
         return f"<Record {self.topic}-{self.partition} offset {self.offset} delivery {self.delivery_count}>"
 
 
+class Polled(list[Record]):
+    """The records that a poll returned. A loop over them begins each record that it reaches."""
+
+    def __iter__(self) -> Iterator[Record]:
+        for record in super().__iter__():
+            record.begin()
+            yield record
+
+
 class Delivery:
     """One acquired range of offsets.
 
     `undecided`: offsets of records without an outcome. `chosen`: outcomes that were chosen and not sent yet.
     `in_flight`: how many acknowledgements were sent, or wait to be sent, and have no result. `in_transactions`: offsets
     that a transaction settles when it commits; until then they are held. `group`, `member_id`: who holds it.
+    `begun_to`: the last offset that the program began to work on; -1: none.
     """
 
     __slots__ = (
         "attempt",
+        "begun_to",
         "chosen",
         "deadline",
         "delivery_count",
@@ -149,6 +168,7 @@ class Delivery:
         self.deadline = 0.0
         self.renew_at = 0.0
         self.in_flight = 0
+        self.begun_to = -1
         self.records = {message.offset: Record(message, self) for message in batch.records or ()}
         self.undecided = set(self.records)
         self.chosen: dict[int, Outcome] = {}
@@ -223,13 +243,36 @@ class Delivery:
 
     def hand_out_again(self, first_offset: int, last_offset: int) -> list[Record]:
         """The user renewed these records: they need another outcome."""
+        self.begun_to = max(self.begun_to, last_offset)
         again = [self.records[offset] for offset in range(first_offset, last_offset + 1) if offset in self.records]
         self.undecided.update(record.offset for record in again)
         return again
 
 
-def releases(held: Iterable[Delivery]) -> list["OutcomeRun"]:
-    """Acknowledgements for everything that is held; records without an outcome are released."""
+def never_begun(held: dict[Delivery, None]) -> Iterator[tuple[Delivery, int]]:
+    """What lies behind the last record that the program began, from the last one on: as (delivery, offset)."""
+    for delivery in reversed(held):
+        for offset in sorted(delivery.undecided, reverse=True):
+            if offset > delivery.begun_to:
+                yield delivery, offset
+        if delivery.begun_to >= 0:
+            return
+
+
+def never_begun_runs(held: dict[Delivery, None]) -> list["OutcomeRun"]:
+    """Releases of what lies behind the last record that the program began. The records stay undecided."""
+    by_delivery: dict[Delivery, dict[int, Outcome]] = {}
+    for delivery, offset in never_begun(held):
+        if offset not in delivery.lost:
+            by_delivery.setdefault(delivery, {})[offset] = NEVER_BEGUN
+    return [OutcomeRun(delivery, *run) for delivery, chosen in by_delivery.items() for run in outcome_runs(chosen)]
+
+
+def releases(held: dict[Delivery, None]) -> list["OutcomeRun"]:
+    """Acknowledgements for everything that is held. Records without an outcome are released, as no attempt if the
+    program did not begin with them."""
+    for delivery, offset in list(never_begun(held)):
+        delivery.choose(offset, NEVER_BEGUN)
     taken = []
     for delivery in held:
         delivery.choose_all(GIVEN_BACK)
@@ -285,6 +328,11 @@ class Sent:
         return acknowledgement_of(self.acquired, self.first_offset, self.last_offset, self.outcome)
 
     @property
+    def finished_before(self) -> bool:
+        """Whether `ignored` means success: an earlier answer was lost. Otherwise somebody else finished the records."""
+        return self.outcome.type == "gap" or (self.in_doubt and self.outcome.type != "renew")
+
+    @property
     def released_before(self) -> bool:
         """Whether INVALID_RECORD_STATE means success: a release whose first answer was lost. Either the service applied
         it then, or the lock ended. In both cases other members may get the records, as a release asks."""
@@ -299,6 +347,10 @@ class OutcomeRun(Sent):
     def __init__(self, delivery: Delivery, first_offset: int, last_offset: int, outcome: Outcome) -> None:
         super().__init__(delivery, first_offset, last_offset, outcome)
         self.delivery = delivery
+
+    @property
+    def finished_before(self) -> bool:
+        return super().finished_before and self.first_offset not in self.delivery.lost
 
     def failure(self, code: str, detail: str, retriable: bool) -> AcknowledgementFailure:
         return AcknowledgementFailure(

@@ -65,12 +65,13 @@ class Fetched(NamedTuple):
 class _Unanswered:
     """A fetch that has no answer yet: not sent, under way, or its answer was lost."""
 
-    __slots__ = ("acknowledgements", "attempts", "fetch_id")
+    __slots__ = ("acknowledgements", "attempts", "fetch_id", "under_way")
 
     def __init__(self, fetch_id: str) -> None:
         self.fetch_id = fetch_id
         self.acknowledgements: list[OutcomeRun] = []
         self.attempts = 0
+        self.under_way = False
 
 
 class Fetching:
@@ -137,6 +138,8 @@ class Fetching:
         """The acknowledgements that an unanswered fetch carried. It is safe to send them again."""
         taken = self.unanswered_acknowledgements
         if self._unanswered is not None:
+            if self._unanswered.under_way:  # its task is cancelled, and has not noticed yet
+                doubt(taken)
             self._unanswered.acknowledgements = []
         return taken
 
@@ -162,6 +165,7 @@ class Fetching:
         """
         unanswered = self._next()
         unanswered.attempts += 1
+        unanswered.under_way = True
         max_wait_ms = min(max_wait_ms, MAX_WAIT_MS)
         named = self._epoch == OPEN or time.monotonic() >= self._refresh_at or self._following is not None
         limits = self._limits
@@ -198,6 +202,7 @@ class Fetching:
                 self.opened = opened
             raise
         finally:
+            unanswered.under_way = False
             if lost:
                 doubt(unanswered.acknowledgements)
         self._unanswered = None

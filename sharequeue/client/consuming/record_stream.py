@@ -18,13 +18,13 @@ import msgspec
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
 from sharequeue.client.consuming.deliveries import Delivery, Record, releases
-from sharequeue.client.consuming.outcomes import NEVER_BEGUN, outcome_of
-from sharequeue.client.errors import AcknowledgementError, IllegalState
+from sharequeue.client.consuming.outcomes import outcome_of
+from sharequeue.client.errors import AcknowledgementError, IllegalState, OneLoop
 from sharequeue.http.calling.caller import Client
 from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue.http.calling.event_reader import EventReader, ServerEvent
 from sharequeue.protocol import apis, nesting
-from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, exception_type
+from sharequeue.protocol.errors import BY_CODE, ApiError, Unreachable, exception_type
 from sharequeue.protocol.messages.records import FetchResponse
 from sharequeue.protocol.types import MAX_STREAM_WINDOW
 from sharequeue.repeats import CALL, Tries
@@ -38,7 +38,7 @@ CLOSE_S: Final = 5.0
 _decoder: Final = msgspec.json.Decoder(FetchResponse)
 
 
-class RecordStream:
+class RecordStream(OneLoop):
     """Receives the records of topics as a member of a share group. One task uses it at a time.
 
     A lost connection is opened again, and no record comes twice in one delivery. Nothing renews the locks: a record
@@ -110,13 +110,16 @@ class RecordStream:
         Raises: ApiError: the service refused, ended the stream for good, or was out of reach for request_timeout_ms.
             IllegalState: the stream is closed, or another connection of this member has replaced it.
         """
+        self._check_loop()
         if self._closed:
             raise IllegalState("the stream is closed")
         while not self._ready:
             if self._replaced:
                 raise IllegalState(f"another connection of the member {self.member_id!r} has replaced this stream")
             self._receive(await self._next_event())
-        return self._ready.popleft()
+        record = self._ready.popleft()
+        record.begin()
+        return record
 
     async def acknowledge(
         self,
@@ -132,6 +135,7 @@ class RecordStream:
         Raises: AcknowledgementError: it was not applied, for example because the lock had ended. ApiError: the outcome
             is not known.
         """
+        self._check_loop()
         if self._closed:
             raise IllegalState("the stream is closed")
         delivery = record.delivery
@@ -145,20 +149,18 @@ class RecordStream:
         settled.raise_failures()
 
     async def close(self) -> None:
-        """End the stream, and release what has no outcome. What was never handed out is no attempt.
+        """End the stream, and release what has no outcome. What the loop has not reached is no attempt.
 
         A stream that was replaced releases nothing: the other connection holds the records.
         """
+        self._check_loop()
         if self._closed:
             return
         self._closed = True
         if self._events is not None:
             await self._events.close()
         try:
-            if not self._replaced:
-                for record in self._ready:
-                    record.delivery.choose(record.offset, NEVER_BEGUN)
-                await self._acknowledging.send(releases(self._held), Settled(), CLOSE_S)
+            await self._acknowledging.send([] if self._replaced else releases(self._held), Settled(), CLOSE_S)
         except (ApiError, AcknowledgementError) as error:
             log.warning("the records that %s holds are released by the service: %s", self.member_id, error)
         finally:
@@ -176,7 +178,7 @@ class RecordStream:
                     self._events = await EventReader.open(self._client.base_url, self._target, headers, OPEN_S)
                 return await self._events.next(SILENCE_S)
             except (CannotConnect, ConnectionLost) as fault:
-                error: ApiError = CoordinatorNotAvailable(f"{self._client.base_url}: {fault}")
+                error: ApiError = Unreachable(f"cannot reach {self._client.base_url}: {fault}")
             except ApiError as refusal:
                 if not refusal.error.retriable:
                     raise

@@ -8,11 +8,10 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping
 from typing import Final
 
 from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowledging
-from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, never_begun_runs
 from sharequeue.client.consuming.outcomes import RENEW
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
@@ -36,7 +35,7 @@ class Renewing:
     """
 
     def __init__(
-        self, acknowledging: Acknowledging, held: Mapping[Delivery, None], max_idle_s: float, *, enabled: bool
+        self, acknowledging: Acknowledging, held: dict[Delivery, None], max_idle_s: float, *, enabled: bool
     ) -> None:
         self._acknowledging = acknowledging
         self._held = held
@@ -92,11 +91,24 @@ class Renewing:
                     )
                     for delivery in due:
                         delivery.renew_at = NEVER
+                    await self._give_back()
                 else:
                     await self._renew(due)
         finally:
             self._task = None
             self._arm(min((delivery.renew_at for delivery in self._held), default=NEVER))
+
+    async def _give_back(self) -> None:
+        """Release what the program has not begun, before its locks end: so that is no attempt. If the program comes to
+        it all the same, its acknowledgement fails."""
+        given = never_begun_runs(self._held)
+        for run in given:
+            run.delivery.lost.update(range(run.first_offset, run.last_offset + 1))
+        for start in range(0, len(given), MAX_ACKNOWLEDGEMENTS):
+            try:
+                await self._acknowledging.call(given[start : start + MAX_ACKNOWLEDGEMENTS])
+            except ApiError as error:
+                log.warning("cannot give records back: %s", error.detail)
 
     async def _may_renew(self) -> bool:
         """Whether the group allows renewing; the client asks once."""

@@ -30,15 +30,22 @@ class Settling:
         fetching: holds the acknowledgements of a fetch whose answer was lost.
         ready: takes the records whose lock the user renewed; the next poll returns them again.
         patience_s: how long an outcome may stay unknown before it counts as failed.
+        on_acknowledged: gets what polls and `close` settled, and failures in place of the next poll.
     """
 
     def __init__(
-        self, acknowledging: Acknowledging, fetching: Fetching, ready: deque[Record], patience_s: float
+        self,
+        acknowledging: Acknowledging,
+        fetching: Fetching,
+        ready: deque[Record],
+        patience_s: float,
+        on_acknowledged: CommitCallback | None,
     ) -> None:
         self._acknowledging = acknowledging
         self._fetching = fetching
         self._ready = ready
         self._patience_s = patience_s
+        self._on_acknowledged = on_acknowledged
         self._unsent: list[OutcomeRun] = []
         """Acknowledgements that no request carries."""
         self._commits: set[asyncio.Task[None]] = set()
@@ -103,6 +110,11 @@ class Settling:
             record.renewed_until = time.monotonic() + record.delivery.lock_duration_s
             self._ready.append(record)
         settled.renewed.clear()
+        if settled is self.settled and self._on_acknowledged is not None:
+            committed, settled.committed = settled.committed, {}
+            failures, settled.failures = settled.failures, []
+            if committed or failures:
+                self._on_acknowledged(committed, AcknowledgementError(failures) if failures else None)
 
     # Commits
 
@@ -130,6 +142,7 @@ class Settling:
             settled.raise_failures()
         except (ApiError, AcknowledgementError) as error:
             fault = error
+        callback = callback or self._on_acknowledged
         if callback is not None:
             callback(settled.committed, fault)
         elif isinstance(fault, AcknowledgementError):
@@ -145,7 +158,7 @@ class Settling:
     async def send_chosen(self) -> None:
         """Send every outcome that was chosen. Raises: ApiError."""
         self.collect()
-        await self._acknowledging.send(self.take_all(), self.settled)
+        await self.send(self.take_all(), self.settled)
 
     async def release_held(self, deadline_s: float) -> None:
         """Release what is held and end the share session. If the service is out of reach, the locks end by themselves.

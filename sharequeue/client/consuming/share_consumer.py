@@ -13,15 +13,15 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from sharequeue.client.consuming.acknowledging import Acknowledging
-from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Polled, Record
 from sharequeue.client.consuming.fetching import Fetching, FetchLimits
 from sharequeue.client.consuming.following import FollowingClient
 from sharequeue.client.consuming.membership import Membership
-from sharequeue.client.consuming.outcomes import NEVER_BEGUN, outcome_of
+from sharequeue.client.consuming.outcomes import outcome_of
 from sharequeue.client.consuming.polling import Polling
 from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.client.consuming.settling import CommitCallback, Committed, Settling
-from sharequeue.client.errors import AcknowledgementError, IllegalState
+from sharequeue.client.errors import AcknowledgementError, IllegalState, OneLoop
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
@@ -34,7 +34,7 @@ FAILING_CLOSE_DEADLINE_S: Final = 1.0
 """The deadline of each call that `close` makes, if the service did not answer the last poll."""
 
 
-class ShareConsumer:
+class ShareConsumer(OneLoop):
     """Consumes topics as a member of a share group. One task uses it at a time.
 
     `acknowledgement="implicit"`: the next poll or commit accepts what the last poll returned. `"explicit"`:
@@ -54,7 +54,10 @@ class ShareConsumer:
         follow_leaders: call the gateway that leads most of what is fetched, once answers name it. That saves a hop, and
             needs no share session. For consumers that reach every gateway by its own URL.
         request_timeout_ms: how long the service may be out of reach, or an outcome unknown, before that is an error.
-        max_poll_interval_ms: a consumer that was not used for so long renews no locks and leaves the group.
+        max_poll_interval_ms: a consumer that was not used for so long renews no locks, gives back the records that it
+            has not begun, and leaves the group.
+        on_acknowledged: gets (committed, error), as the callback of `commit_async`, for the outcomes that a poll or
+            `close` sent. A failure goes to it and is not raised.
 
     Example:
         async with ShareConsumer("http://127.0.0.1:8080", "billing", ["orders"]) as consumer:
@@ -85,6 +88,7 @@ class ShareConsumer:
         follow_leaders: bool = False,
         request_timeout_ms: float = 30_000,
         max_poll_interval_ms: float = 300_000,
+        on_acknowledged: CommitCallback | None = None,
     ) -> None:
         if acknowledgement not in ("implicit", "explicit", "deferred"):
             raise ValueError(f"acknowledgement is implicit, explicit or deferred, not {acknowledgement!r}")
@@ -107,7 +111,7 @@ class ShareConsumer:
         """The record that the iteration handed out last."""
         self._fetching = Fetching(self._client, group, self.member_id, limits)
         acknowledging = Acknowledging(self._client, group, self.member_id, patience_s)
-        self._settling = Settling(acknowledging, self._fetching, self._ready, patience_s)
+        self._settling = Settling(acknowledging, self._fetching, self._ready, patience_s, on_acknowledged)
         self._renewing = Renewing(acknowledging, self._settling.held, self._max_poll_interval_s, enabled=renew)
         self._polling = Polling(self._fetching, self._settling, self._renewing, self._ready, patience_s)
         self._under_way = False
@@ -168,9 +172,9 @@ class ShareConsumer:
             ApiError: the service refused, or was out of reach for request_timeout_ms.
         """
         await self._fill(timeout_ms / 1000)
-        records = list(self._ready)
+        records = Polled(self._ready)
+        self._returned = list(dict.fromkeys(record.delivery for record in self._ready))
         self._ready.clear()
-        self._returned = list(dict.fromkeys(record.delivery for record in records))
         return records
 
     def __aiter__(self) -> Self:
@@ -183,11 +187,13 @@ class ShareConsumer:
         while not self._ready:
             await self._fill(ITERATION_WAIT_MS / 1000)
         self._current = self._ready.popleft()
+        self._current.begin()
         self._used()
         return self._current
 
     async def _fill(self, timeout_s: float) -> None:
         """Send the outcomes that were chosen, and wait until records are ready or the time is over."""
+        self._check_loop()
         self._check_open()
         if self._under_way:
             raise IllegalState("a poll is under way already")
@@ -246,6 +252,8 @@ class ShareConsumer:
         if self._implicit:
             raise IllegalState("this consumer acknowledges implicitly; make it with acknowledgement='explicit'")
         record.delivery.choose(record.offset, outcome_of(type, reason, delay_ms, begun))
+        if begun:
+            record.begin()
         self._used()
 
     async def commit(self) -> Committed:
@@ -261,12 +269,13 @@ class ShareConsumer:
     def commit_async(self, callback: CommitCallback | None = None) -> None:
         """As `commit`, in the background. The event loop calls `callback(committed, error)` at the end.
 
-        Without a callback the next poll or `close` raises a failure.
+        Without a callback `on_acknowledged` gets the result, or the next poll or `close` raises a failure.
         """
         self._check_open()
         self._settling.commit_in_background(self._take_to_commit(), callback)
 
     def _take_to_commit(self) -> list[OutcomeRun]:
+        self._check_loop()
         self._accept_returned()
         self._used()
         self._settling.collect()
@@ -277,11 +286,13 @@ class ShareConsumer:
     async def close(self) -> None:
         """Settle what has an outcome, release everything else, close the session and the connections.
 
-        A delivery whose record was never handed out does not count as an attempt. `close` also releases the records
-        that a cancelled poll or a poll with a lost answer has acquired.
+        What lies behind the last record that the program began goes back as no attempt. A record is begun when a loop
+        reaches it, or when its key or value is read. `close` also releases the records that a cancelled poll or a poll
+        with a lost answer has acquired.
 
         Raises: AcknowledgementError, ApiError: as `commit`; the consumer is closed all the same.
         """
+        self._check_loop()
         if self._closed:
             return
         self._closed = True
@@ -289,13 +300,10 @@ class ShareConsumer:
         try:
             await self._renewing.close()
             await self._settling.wait_for_commits()
-            never_begun = [record for record in self._ready if not record.renewed_until]
             self._ready.clear()
             try:
                 await self._settling.send_chosen()
             finally:
-                for record in never_begun:
-                    record.delivery.choose(record.offset, NEVER_BEGUN)
                 await self._settling.release_held(self._closing_deadline_s())
                 if membership is not None:
                     await membership.close(self._closing_deadline_s())

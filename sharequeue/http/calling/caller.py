@@ -15,19 +15,26 @@ from sharequeue.log import REQUEST
 from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import Api, path_of
 from sharequeue.protocol.codec import decoder_of, encode
-from sharequeue.protocol.errors import BY_CODE, ApiError, CoordinatorNotAvailable, RequestTimedOut, exception_type
+from sharequeue.protocol.errors import (
+    BY_CODE,
+    ApiError,
+    RequestTimedOut,
+    UnexpectedAnswer,
+    Unreachable,
+    exception_type,
+)
 from sharequeue.protocol.messages.problems import Problem
 from sharequeue.protocol.types import whole_number
 
 _FROM_BETWEEN: Final = {
-    401: "CLUSTER_AUTHORIZATION_FAILED",
-    403: "CLUSTER_AUTHORIZATION_FAILED",
     429: "THROTTLING_QUOTA_EXCEEDED",
     502: "REQUEST_TIMED_OUT",
     503: "COORDINATOR_NOT_AVAILABLE",
     504: "REQUEST_TIMED_OUT",
 }
-"""The error for a status without a problem document, which a proxy on the way has sent."""
+"""The error for a status without a problem document, which a proxy on the way has sent: a repeat may help."""
+QUOTED_BYTES: Final = 100
+"""Of an answer that is not a service's, in the text of its error."""
 LONGEST_RETRY_S: Final = 86_400
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
@@ -115,7 +122,7 @@ class Client:
         Raises: ApiError: the other side's problem; RequestTimedOut (not definite): no answer before the deadline.
         """
         body, _ = await self.relay(api, request, in_doubt=in_doubt, **options)
-        return None if api.response is None else nesting.decode(decoder_of(api.response), body)
+        return None if api.response is None else decoded(api, body, self.base_url)
 
     async def relay(
         self,
@@ -148,9 +155,9 @@ class Client:
             except (CannotConnect, ConnectionLost, TimeoutError) as fault:
                 error = self._unanswered(api, fault)
             else:
-                if (status < 400 or status in api.also) and (answer or api.response is None):
+                if _is_success(api, status, answer_headers, all_headers.get("Accept", "")):
                     return answer, answer_headers
-                error = self._refused(api, status, answer_headers, answer)
+                error = error_of_answer(answer, status, answer_headers, f"{self.base_url} answered {api.operation_id}")
             if repeats is None:
                 repeats = Repeats(api, deadline)
             if not (repeats.after(error) and retry):
@@ -162,7 +169,7 @@ class Client:
     def _unanswered(self, api: Api, fault: Exception) -> ApiError:
         error: ApiError
         if isinstance(fault, CannotConnect):
-            error = CoordinatorNotAvailable(f"cannot reach {self.base_url}: {fault}")
+            error = Unreachable(f"cannot reach {self.base_url}: {fault}")
         elif isinstance(fault, ConnectionLost):
             error = RequestTimedOut(f"the connection to {self.base_url} was lost: {fault}")
         else:
@@ -170,10 +177,23 @@ class Client:
         error.__cause__ = fault
         return error
 
-    def _refused(self, api: Api, status: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
-        if status < 400:
-            return ApiError(f"{self.base_url} answered {api.operation_id} with nothing", status=502)
-        return error_of_answer(answer, status, headers.get("retry-after"))
+
+def decoded(api: Api, body: bytes, url: str) -> Any:
+    """The answer of a call, as `api.response`. Raises: UnexpectedAnswer: it has another form."""
+    try:
+        return nesting.decode(decoder_of(api.response), body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise UnexpectedAnswer(
+            f"{url} answered {api.operation_id} with JSON of another form: {fault}", status=502
+        ) from None
+
+
+def _is_success(api: Api, status: int, headers: Mapping[str, str], accept: str) -> bool:
+    """Whether an answer has the status and the content type of the call."""
+    if status != api.status and status not in api.also:
+        return False
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return api.response is None or media_type == "application/json" or (media_type != "" and media_type == accept)
 
 
 def _context_headers() -> dict[str, str]:
@@ -190,35 +210,42 @@ def _seconds(retry_after: str | None) -> float | None:
     return None if retry_after is None else whole_number(retry_after, LONGEST_RETRY_S)
 
 
-def error_of_answer(body: bytes, status: int, retry_after: str | None) -> ApiError:
-    """The exception for a problem document from another service."""
+def error_of_answer(body: bytes, status: int, headers: Mapping[str, str], answered: str) -> ApiError:
+    """The exception for an answer that is not a success: a problem document of a service, or what a proxy has sent.
+
+    `answered`: says where it came from, and to which call.
+    """
+    retry_after_s = _seconds(headers.get("retry-after")) if status == 429 else None
     try:
         problem = msgspec.json.decode(body)
         error = BY_CODE[problem["code"]]
         detail, definite = problem["detail"], bool(problem["definite"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        text = body[:200].decode("utf-8", "replace")
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         code = _FROM_BETWEEN.get(status)
-        if code is None:
-            return ApiError(f"unexpected answer {status}: {text}", status=502, definite=False)
-        return exception_type(BY_CODE[code])(
-            f"{status}: {text}",
-            status=status,
+        login = "; a proxy wants a login there, or it is not a gateway" if code is None and status < 500 else ""
+        if (location := headers.get("location")) and 300 <= status < 400:
+            detail = f"to {location[:QUOTED_BYTES]}"
+        else:
+            what = headers.get("content-type", "no content type")[:QUOTED_BYTES]
+            detail = f"({what}): {body[:QUOTED_BYTES].decode('utf-8', 'replace')!r}"
+        return (UnexpectedAnswer if code is None else exception_type(BY_CODE[code]))(
+            f"{answered} with {status} {detail}{login}",
+            status=status if code or status in (401, 403) else 502,
             definite=status in (401, 403, 429),
-            retry_after_s=_seconds(retry_after) if status == 429 else None,
+            retry_after_s=retry_after_s,
         )
     pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]
     known = {*Problem.__struct_fields__} - {"results", "failed_count"}
-    answered = exception_type(error)(
+    refusal = exception_type(error)(
         detail,
         error=error,
         status=status,
         definite=definite,
-        retry_after_s=_seconds(retry_after) if status == 429 else None,
+        retry_after_s=retry_after_s,
         limit=problem.get("limit"),
         pointers=pointers,
         extra={name: value for name, value in problem.items() if name not in known},
     )
     with contextlib.suppress(msgspec.ValidationError):
-        answered.problem = msgspec.convert(problem, Problem)
-    return answered
+        refusal.problem = msgspec.convert(problem, Problem)
+    return refusal

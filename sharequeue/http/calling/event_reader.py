@@ -29,7 +29,8 @@ class ServerEvent(NamedTuple):
 class EventReader:
     """Reads the events of one answer."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, url: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._url = url
         self._reader = reader
         self._writer = writer
         self._unread = bytearray()
@@ -49,7 +50,7 @@ class EventReader:
                 reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls, limit=MOST_LINE_BYTES)
         except (OSError, TimeoutError) as fault:
             raise CannotConnect(str(fault) or "it does not accept connections in time") from fault
-        events = cls(reader, writer)
+        events = cls(base_url, reader, writer)
         lines = [f"GET {parts.path.rstrip('/')}{target} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}"]
         lines += [f"{name}: {value}" for name, value in {"Accept": "text/event-stream", **headers}.items()]
         try:
@@ -73,10 +74,12 @@ class EventReader:
         status_line, *lines = head.split("\r\n")
         status = int(status_line.split()[1])
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        if status == 200 and "chunked" in headers.get("transfer-encoding", ""):
+        media_type = headers.get("content-type", "")
+        if status == 200 and media_type.startswith("text/event-stream") and "transfer-encoding" in headers:
             return None
         length = min(int(headers.get("content-length", "0")), MOST_LINE_BYTES)
-        return error_of_answer(await self._reader.readexactly(length), status, headers.get("retry-after"))
+        body = await self._reader.readexactly(length)
+        return error_of_answer(body, status, headers, f"{self._url} answered streamRecords")
 
     async def next(self, silence_s: float) -> ServerEvent | None:
         """The next event; None if it only moves the id.

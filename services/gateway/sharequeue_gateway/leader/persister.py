@@ -43,6 +43,7 @@ from sharequeue.protocol.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
     StorageError,
+    UnexpectedAnswer,
     UnknownTopicOrPartition,
     error_of,
 )
@@ -265,7 +266,7 @@ class Persister:
             if error.error.retriable:
                 return self._unanswered(url, gathered, error, events)
             log.warning("state write failed", extra=fields(writes=len(gathered), cause=error.detail))
-            failure = error if error.definite else RequestTimedOut(error.detail)
+            failure = error if error.definite or isinstance(error, UnexpectedAnswer) else RequestTimedOut(error.detail)
         except (IndexError, ValueError) as fault:
             log.exception("the answer to a state write cannot be read")
             failure = ApiError(f"the share coordinator's answer cannot be read: {fault}")

@@ -1,0 +1,93 @@
+"""The Python client at the end of a program, after a fork, and in a second event loop."""
+
+import asyncio
+import multiprocessing
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from sharequeue.client import IllegalState, Producer, ShareConsumer, sync
+from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway
+
+SENDS = """
+from sharequeue.client.sync import Producer
+producer = Producer({url!r}, deadline_ms=60_000)
+for number in range(100):
+    producer.send_soon({topic!r}, number)
+{end}
+"""
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: Stack) -> Stack:
+    """The shared stack: no test here stops a service."""
+    return shared_stack
+
+
+def ended(url: str, topic: str, end: str = "") -> subprocess.CompletedProcess[str]:
+    """A program that sends 100 records and ends without `close`."""
+    program = SENDS.format(url=url, topic=topic, end=end)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=180)
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "raise ValueError('oops')"])
+def test_a_program_that_ends_without_close_loses_nothing(stack: Stack, gateway: Gateway, name: str, end: str) -> None:
+    done = ended(stack.url.replace("127.0.0.1", "localhost"), name, end)
+    assert "may not be appended" not in done.stderr
+    answer = gateway.http.get(f"/v1/topics/{name}/partitions/0/records").json()
+    assert [record["value"] for record in answer["records"]] == list(range(100))
+
+
+def test_a_program_says_how_many_records_may_be_lost() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        done = ended(url, "t")
+    assert done.returncode == 0
+    assert done.stderr == (
+        "sharequeue: the program ended without `close`, and 100 of its records may not be appended: "
+        f"{url} has not answered\n"
+    )
+
+
+def _send(producer: sync.Producer, said: "multiprocessing.queues.Queue[str]") -> None:
+    try:
+        producer.send("t", 1)
+    except IllegalState as fault:
+        said.put(str(fault))
+
+
+def test_a_sync_client_says_so_after_a_fork() -> None:
+    context = multiprocessing.get_context("fork")
+    said = context.Queue()
+    with sync.Producer("http://127.0.0.1:9") as producer:
+        child = context.Process(target=_send, args=(producer, said))
+        child.start()
+        assert "made before a fork" in said.get(timeout=60)
+        child.join(60)
+        assert child.exitcode == 0
+
+
+def test_an_async_client_says_so_in_a_second_event_loop(stack: Stack, name: str) -> None:
+    producer = Producer(stack.url)
+    asyncio.run(_produce(producer, name))
+    with pytest.raises(
+        IllegalState, match=r"this Producer belongs to another event loop: make one in each asyncio\.run"
+    ):
+        asyncio.run(_produce(producer, name))
+    consumer = ShareConsumer(stack.url, name, [name])
+    asyncio.run(_poll(consumer))
+    for use in (_poll(consumer), consumer.commit(), consumer.close()):
+        with pytest.raises(IllegalState, match="this ShareConsumer belongs to another event loop"):
+            asyncio.run(use)
+
+
+async def _produce(producer: Producer, topic: str) -> None:
+    await producer.send(topic, 1)
+
+
+async def _poll(consumer: ShareConsumer) -> None:
+    await consumer.poll(0)
