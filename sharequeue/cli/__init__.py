@@ -5,6 +5,7 @@ codes), `commands.py` (groups of commands, usage errors), `printing.py` (records
 they load no library beside the client's: `up`, `migrate` and `pipeline` import the rest when they run.
 """
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -65,6 +66,12 @@ class Main(Commands):
         except click.ClickException as fault:
             fault.show()
             sys.exit(fault.exit_code)
+        except OSError as fault:
+            with contextlib.suppress(OSError):  # what is buffered cannot be written either, and Python would say so
+                sys.stdout.close()
+            what = "the output cannot be written" if fault.filename is None else fault.filename
+            complain(f"{what}: {fault.strerror or fault}", as_json="--json" in arguments)
+            sys.exit(1)
         except click.Abort as abort:
             if isinstance(abort.__cause__, KeyboardInterrupt):
                 sys.exit(INTERRUPTED)

@@ -43,7 +43,12 @@ def value_line(record: Record) -> bytes:
     """A record's value: text and bytes as they are, anything else as its JSON."""
     if record.json is None:
         return bytes(record.value)
-    return cast(str, record.value).encode() if record.json.startswith(b'"') else record.json
+    if not record.json.startswith(b'"'):
+        return record.json
+    try:
+        return cast(str, record.value).encode()
+    except ValueError:  # half a surrogate pair
+        return record.json
 
 
 class Printer:

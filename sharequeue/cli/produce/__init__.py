@@ -38,9 +38,9 @@ async def produce(
     """Produce each line of FILE, or of stdin, as a record of TOPIC.
 
     Lines that are not UTF-8 become bytes. Records keep the order of the lines. A refused line ends the command; lines
-    near it may have been sent by then, and the message counts the records that were appended. After Ctrl-C the command
-    reads nothing more, sends the lines that it has read for at most 3 seconds, reports which lines are appended, and
-    exits with 130.
+    near it may have been sent by then, and the message names the lines that were not taken, and how to go on. After
+    Ctrl-C the command reads nothing more, sends the lines that it has read for at most 3 seconds, reports which lines
+    are appended, and exits with 130.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("give --key or --key-separator, not both")

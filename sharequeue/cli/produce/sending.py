@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import re
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +15,8 @@ from sharequeue.client import ApiError, Pending, Producer
 
 IN_FLIGHT_RECORDS: Final = 5000
 """Reading waits while this many records have no result."""
+RECORD_0: Final = re.compile(r"^record 0\b")
+"""The first words about a record that is alone in its request."""
 SETTLE_S: Final = 3.0
 """How long requests may take after Ctrl-C."""
 
@@ -26,12 +30,13 @@ class Where:
         self._first: dict[int, int] = {}
         self._last: dict[int, int] = {}
         self.last_line = 0
-        """The last line that is appended."""
+        """The last line that has a result."""
+        self.refused: list[int] = []
+        """Lines that are surely not appended."""
         self.doubtful: list[int] = []
         """Lines that may be appended or not: their answer was lost."""
 
     def add(self, line: int, partition: int, offset: int) -> None:
-        self.last_line = line
         self.counts[partition] += 1
         self._first.setdefault(partition, offset)
         self._last[partition] = offset
@@ -39,12 +44,17 @@ class Where:
     def so_far(self) -> str:
         """The results in words, if the command ends early."""
         total = self.counts.total()
-        parts = [f"{total} record{'' if total == 1 else 's'} appended, up to line {self.last_line}"]
-        if not total:
-            parts = ["no record appended"]
+        missing = sorted(self.refused + self.doubtful)
+        parts = [f"{total} record{'' if total == 1 else 's'} appended" if total else "no record appended"]
+        if total and not missing:
+            parts[0] += f", up to line {self.last_line}"
+        if self.refused:
+            parts.append(f"not taken: {_lines(self.refused)}")
         if self.doubtful:
-            first, last = self.doubtful[0], self.doubtful[-1]
-            parts.append("unknown for " + (f"lines {first} to {last}" if last > first else f"line {first}"))
+            parts.append(f"unknown for {_lines(self.doubtful)}")
+        if missing:
+            wanted = ";".join(",".join(map(str, dict.fromkeys(span))) + "p" for span in _spans(missing))
+            parts.append(f"`sed -n '{wanted};{self.last_line + 1},$p'` picks these lines and those that were not sent")
         return "; ".join(parts)
 
     def as_json(self) -> bytes:
@@ -52,6 +62,8 @@ class Where:
             {
                 "topic": self.topic,
                 "record_count": self.counts.total(),
+                "refused_lines": _spans(self.refused),
+                "unknown_lines": _spans(self.doubtful),
                 "partitions": [
                     {
                         "partition": partition,
@@ -71,6 +83,22 @@ class Where:
             for partition, count in sorted(self.counts.items())
         )
         return f"{total} record{'' if total == 1 else 's'} to {self.topic}" + (f" ({places})" if places else "")
+
+
+def _spans(lines: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as (first, last) of each run."""
+    spans: list[tuple[int, int]] = []
+    for line in lines:
+        if spans and line == spans[-1][1] + 1:
+            spans[-1] = spans[-1][0], line
+        else:
+            spans.append((line, line))
+    return spans
+
+
+def _lines(lines: Sequence[int]) -> str:
+    spans = [f"{first} to {last}" if last > first else f"{first}" for first, last in _spans(lines)]
+    return f"line{'' if len(lines) == 1 else 's'} {', '.join(spans)}"
 
 
 class Sending:
@@ -134,11 +162,13 @@ class Sending:
             try:
                 place = await pending
             except ApiError as error:
-                if not error.definite:
-                    self._where.doubtful.append(line)
-                failed = failed or error
+                (self._where.refused if error.definite else self._where.doubtful).append(line)
+                if failed is None:
+                    failed = error
+                    failed.detail = f"line {line}: {RECORD_0.sub('the record', error.detail)}"
             else:
                 self._where.add(line, place.partition, place.offset)
+            self._where.last_line = line
             self._waiting.popleft()
         if failed is not None:
             raise failed

@@ -32,6 +32,8 @@ def test_lines_of_stdin_become_records(process: Run, client: httpx.Client, name:
     assert json.loads(done.stdout) == {
         "topic": name,
         "record_count": 2,
+        "refused_lines": [],
+        "unknown_lines": [],
         "partitions": [{"partition": 0, "record_count": 2, "first_offset": 4, "last_offset": 5}],
     }
     assert log(client, name)[4]["value_base64"] == "//4="
@@ -175,4 +177,20 @@ def test_an_interrupt_names_lines_with_an_unknown_outcome(
         os.kill(gateway.pid, signal.SIGCONT)
     assert process.stderr is not None
     said = process.stderr.read()
-    assert b"interrupted: 1 record appended, up to line 1; unknown for lines 2 to 3; no later line was sent" in said
+    assert (
+        b"interrupted: 1 record appended; unknown for lines 2 to 3; `sed -n '2,3p;4,$p'` picks these lines and" in said
+    )
+
+
+def test_each_line_that_was_not_taken_is_named(run: Run, client: httpx.Client, name: str, tmp_path: Path) -> None:
+    """The lines that `sed` picks, when they are mended, make the topic whole."""
+    ask(client, "POST", "/v1/topics", {"name": name, "config": {"max.message.bytes": "2000"}})
+    file = tmp_path / "lines"
+    lines = [f"{number}" * (3000 if number in (10, 12, 13) else 1) for number in range(1, 31)]
+    file.write_text("\n".join(lines) + "\n")
+    done = run("produce", name, str(file), "--json", code=REFUSED)
+    assert json.loads(done.stdout)["refused_lines"] == [[10, 10], [12, 13]]
+    picking = "sed -n '10p;12,13p;31,$p'"
+    assert f"stopped: 27 records appended; not taken: lines 10, 12 to 13; `{picking}`".encode() in done.stderr
+    assert b"line 10: the record has " in done.stderr
+    assert len(log(client, name)) == 27

@@ -198,6 +198,17 @@ def test_an_unreachable_service_is_reported(run: Run, name: str) -> None:
         assert json.loads(run("healthcheck", url, "--json", code=UNREACHABLE).stderr)["code"] == "UNREACHABLE"
 
 
+@pytest.mark.parametrize(
+    "command", [("topics", "list"), ("topics", "list", "--json"), ("topics", "read", "{}"), ("groups", "config", "{}")]
+)
+def test_a_full_disk_is_one_line(process: Run, client: httpx.Client, name: str, command: tuple[str, ...]) -> None:
+    fill(client, name, 3)
+    with open("/dev/full", "wb") as full:
+        done = process(*(word.format(name) for word in command), stdout=full, code=REFUSED)
+    assert done.stderr.count(b"\n") == 1
+    assert b"the output cannot be written: No space left on device" in done.stderr
+
+
 def test_a_health_check_asks_the_gateway_of_the_environment(run: Run, stack: Stack) -> None:
     for arguments in ((), (stack.url,), (f"{stack.url}/readyz",)):
         assert json.loads(run("healthcheck", *arguments).stdout)["status"] == "ready"
