@@ -12,8 +12,10 @@ import (
 	api "sharequeue.example/generated"
 )
 
-// NotAcknowledged is an acknowledgement that the service refused, or whose lock had ended: its records come again when the
-// lock ends. Code is of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; it is empty if no service answered.
+const notOwn = "another member has finished these records, or they were deleted"
+
+// NotAcknowledged is an acknowledgement that the service refused, or whose lock had ended: its records come again,
+// unless another member has finished them. Code is of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; it is empty if no service answered.
 type NotAcknowledged struct {
 	Acknowledgement api.Acknowledgement
 	Code, Detail    string
@@ -21,7 +23,7 @@ type NotAcknowledged struct {
 
 func (n NotAcknowledged) Error() string {
 	a := n.Acknowledgement
-	return fmt.Sprintf("%s of %s/%d/%d failed, it comes again: %s %s", *a.Type, a.Topic, a.Partition, a.FirstOffset, n.Code, n.Detail)
+	return fmt.Sprintf("%s of %s/%d/%d was not applied: %s %s", *a.Type, a.Topic, a.Partition, a.FirstOffset, n.Code, n.Detail)
 }
 
 // acknowledge repeats for 30 s what has no known outcome: a repeat is recognised by its delivery count. A request that is
@@ -29,6 +31,7 @@ func (n NotAcknowledged) Error() string {
 // after the context of Run has ended. It returns those that were refused or failed.
 func (w *Worker) acknowledge(outcomes []api.Acknowledgement) []NotAcknowledged {
 	var lost []NotAcknowledged
+	sent := false // one of them may have had its effect, and its answer was lost
 	deadline := time.Now().Add(30 * time.Second)
 	parts := [][]api.Acknowledgement{outcomes}
 	for len(parts) > 0 {
@@ -48,6 +51,7 @@ func (w *Worker) acknowledge(outcomes []api.Acknowledgement) []NotAcknowledged {
 				lost = append(lost, NotAcknowledged{outcome, code, detail})
 			}
 		case err != nil:
+			sent = true
 			parts = append(parts, part)
 			time.Sleep(max(retryAfter, 500*time.Millisecond))
 		default:
@@ -56,12 +60,15 @@ func (w *Worker) acknowledge(outcomes []api.Acknowledgement) []NotAcknowledged {
 				again := result.Status == api.AcknowledgementStatusUnknown
 				if again && !last {
 					unknown = append(unknown, part[index])
+				} else if result.Status == api.AcknowledgementStatusIgnored && !sent {
+					lost = append(lost, NotAcknowledged{part[index], "INVALID_RECORD_STATE", notOwn})
 				} else if again || result.Status == api.AcknowledgementStatusFailed {
 					code, detail := cmp.Or(result.Code, new(string)), cmp.Or(result.Detail, new(string))
 					lost = append(lost, NotAcknowledged{part[index], *code, *detail})
 				}
 			}
 			if len(unknown) > 0 {
+				sent = true
 				parts = append(parts, unknown)
 				time.Sleep(500 * time.Millisecond)
 			}

@@ -69,7 +69,8 @@ func refusal(body []byte, response *http.Response) (time.Duration, error) {
 	var problem api.Problem
 	if json.Unmarshal(body, &problem) != nil || problem.Code == "" { // a proxy answered
 		status := response.StatusCode
-		problem = api.Problem{Status: int32(status), Code: response.Status, Detail: fmt.Sprintf("%.200s", body)}
+		detail := fmt.Sprintf("%s answered %s, and is not a gateway or wants a login: %.100q", response.Request.URL, response.Status, body)
+		problem = api.Problem{Status: int32(status), Code: "UNEXPECTED_ANSWER", Detail: detail}
 		problem.Retriable = status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 	}
 	if !problem.Retriable {

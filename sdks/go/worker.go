@@ -90,7 +90,14 @@ func (w *Worker) settle(ctx context.Context, batches []api.FetchedBatch) {
 	settled := make(chan int, len(batches))
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); w.renew(batches, settled) }()
+	next := 0
+	defer func() { // there are more after a panic of the handler
+		for _, batch := range batches[next:] {
+			w.acknowledge([]api.Acknowledgement{neverBegun(batch, batch.FirstOffset)})
+		}
+	}()
 	for index, batch := range batches {
+		next = index + 1
 		for _, fault := range w.acknowledge(w.outcomes(ctx, batch)) {
 			if w.OnError != nil {
 				w.OnError(fault)
@@ -106,15 +113,32 @@ func (w *Worker) settle(ctx context.Context, batches []api.FetchedBatch) {
 
 func (w *Worker) outcomes(ctx context.Context, batch api.FetchedBatch) []api.Acknowledgement {
 	var outcomes []api.Acknowledgement
-	for _, record := range *batch.Records {
-		if ctx.Err() != nil { // it was never begun, so this delivery is no attempt
-			release := one(batch, record.Offset, batch.LastOffset, api.AcknowledgeTypeRelease, "")
-			release.Begun = new(bool)
-			return append(outcomes, release)
+	inHand := int64(-1)
+	defer func() {
+		if inHand >= 0 { // the handler panicked
+			outcomes = append(outcomes, one(batch, inHand, inHand, api.AcknowledgeTypeRelease, "the handler panicked"))
+			if inHand < batch.LastOffset {
+				outcomes = append(outcomes, neverBegun(batch, inHand+1))
+			}
+			w.acknowledge(outcomes)
 		}
+	}()
+	for _, record := range *batch.Records {
+		if ctx.Err() != nil {
+			return append(outcomes, neverBegun(batch, record.Offset))
+		}
+		inHand = record.Offset
 		outcomes = append(outcomes, outcome(w.Handle(ctx, record, batch), batch, record.Offset))
+		inHand = -1
 	}
 	return outcomes
+}
+
+// neverBegun releases a batch from an offset on: the handler did not begin with it, so this delivery is no attempt.
+func neverBegun(batch api.FetchedBatch, first int64) api.Acknowledgement {
+	release := one(batch, first, batch.LastOffset, api.AcknowledgeTypeRelease, "")
+	release.Begun = new(bool)
+	return release
 }
 
 func outcome(err error, batch api.FetchedBatch, offset int64) api.Acknowledgement {

@@ -18,15 +18,15 @@ import sharequeue.model.Problem;
 /** Acknowledges over generated code, until each outcome is known. Copy it into your project, beside Worker.java. */
 final class Acknowledger {
   /**
-   * An acknowledgement that the service refused, or whose lock had ended: its records come again when the lock ends. {@code
-   * code}: of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; "" if no service answered.
+   * An acknowledgement that the service refused, or whose lock had ended: its records come again, unless another member has
+   * finished them. {@code code}: of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; "" if no service answered.
    */
   record NotAcknowledged(Acknowledgement acknowledgement, String code, String detail) {
     @Override
     public String toString() {
       var a = acknowledgement;
       String place = a.getTopic() + "/" + a.getPartition() + "/" + a.getFirstOffset();
-      return a.getType() + " of " + place + " failed, it comes again: " + code + " " + detail;
+      return a.getType() + " of " + place + " was not applied: " + code + " " + detail;
     }
 
     void warn() {
@@ -35,6 +35,7 @@ final class Acknowledger {
   }
 
   private static final System.Logger LOG = System.getLogger(Acknowledger.class.getName());
+  private static final String NOT_OWN = "another member has finished these records, or they were deleted";
   private static final Set<Integer> REFUSED_FOR_WHAT_IT_SAYS = Set.of(400, 413, 422);
   private final RecordsApi records;
   private final String group;
@@ -59,18 +60,21 @@ final class Acknowledger {
     }
     long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
     boolean interrupted = false;
+    boolean sent = false; // one of them may have had its effect, and its answer was lost
     while (!parts.isEmpty()) {
       interrupted |= Thread.interrupted(); // with the flag set, each request would fail at once
       List<Acknowledgement> part = parts.pop();
       boolean last = System.nanoTime() > deadline;
       try {
-        List<Acknowledgement> unknown = unknown(part, send(part), last, lost);
+        List<Acknowledgement> unknown = unknown(part, send(part), last, sent, lost);
         if (!unknown.isEmpty()) {
+          sent = true;
           parts.push(unknown);
           Producer.sleep(500);
         }
       } catch (ApiException fault) {
         if (Producer.mayHelp(fault) && !last) {
+          sent = true;
           parts.push(part);
           Producer.sleep(Math.max(Producer.retryAfterMs(fault), 500));
         } else if (REFUSED_FOR_WHAT_IT_SAYS.contains(fault.getCode()) && part.size() > 1) {
@@ -92,13 +96,15 @@ final class Acknowledger {
 
   /** What to send again. What failed joins {@code lost}. */
   private static List<Acknowledgement> unknown(
-      List<Acknowledgement> part, List<AcknowledgementResult> results, boolean last, List<NotAcknowledged> lost) {
+      List<Acknowledgement> part, List<AcknowledgementResult> results, boolean last, boolean sent, List<NotAcknowledged> lost) {
     List<Acknowledgement> unknown = new ArrayList<>();
     for (int index = 0; index < results.size(); index++) {
       AcknowledgementResult result = results.get(index);
       boolean again = result.getStatus() == AcknowledgementStatus.UNKNOWN;
       if (again && !last) {
         unknown.add(part.get(index));
+      } else if (result.getStatus() == AcknowledgementStatus.IGNORED && !sent) {
+        lost.add(new NotAcknowledged(part.get(index), "INVALID_RECORD_STATE", NOT_OWN));
       } else if (again || result.getStatus() == AcknowledgementStatus.FAILED) {
         lost.add(new NotAcknowledged(part.get(index), result.getCode(), result.getDetail()));
       }

@@ -1,3 +1,4 @@
+import com.fasterxml.jackson.core.JsonProcessingException;
 import java.lang.System.Logger.Level;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -19,11 +20,13 @@ final class Producer {
   static final long FIRST_PAUSE_MS = 100;
   private static final long MOST_PAUSE_MS = 10_000;
   private static final System.Logger LOG = System.getLogger(Producer.class.getName());
+  private final String url;
   private final RecordsApi records;
   private final Duration deadline;
 
   /** {@code url}: of a gateway. {@code deadline}: how long {@link #send} tries. */
   Producer(String url, Duration deadline) {
+    this.url = url;
     ApiClient client = new ApiClient();
     client.updateBaseUri(url);
     client.setReadTimeout(Duration.ofSeconds(30));
@@ -51,6 +54,9 @@ final class Producer {
           LOG.log(Level.WARNING, "no answer from the topic " + topic + ", trying again: " + said(fault));
         }
         pauseMs = Math.max(retryAfterMs(fault), pauseMs);
+        if (!again && problemOf(fault) == null) {
+          throw new ApiException(fault.getCode(), url + ": " + said(fault));
+        }
         if (!again || Thread.currentThread().isInterrupted() || System.nanoTime() + pauseMs * 1_000_000 > end) {
           throw fault;
         }
@@ -72,7 +78,10 @@ final class Producer {
   /** Whether a repeat may help: there was no answer, or the service says so, or a proxy could not reach it. */
   static boolean mayHelp(ApiException fault) {
     Problem problem = problemOf(fault);
-    int status = fault.getCode(); // 0: no answer
+    int status = fault.getCode(); // 0: no answer, or one that is not JSON
+    if (fault.getCause() instanceof JsonProcessingException) {
+      return false;
+    }
     return problem != null ? problem.getRetriable() : status == 0 || status >= 500 || status == 408 || status == 429;
   }
 
@@ -81,7 +90,8 @@ final class Producer {
     if (problem != null) {
       return problem.getCode() + ": " + problem.getDetail();
     }
-    return fault.getCode() == 0 ? String.valueOf(fault.getCause()) : "HTTP " + fault.getCode();
+    String what = fault.getCode() == 0 ? String.valueOf(fault.getCause()).lines().findFirst().get() : "HTTP " + fault.getCode();
+    return mayHelp(fault) ? what : "UNEXPECTED_ANSWER: it is not a gateway, or a proxy wants a login: " + what;
   }
 
   static long retryAfterMs(ApiException fault) {

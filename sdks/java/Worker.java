@@ -48,6 +48,7 @@ final class Worker implements Runnable {
   private static final System.Logger LOG = System.getLogger(Worker.class.getName());
   private static final int WAIT_MS = 10_000;
   private final RecordsApi records;
+  private final String url;
   private final String group;
   private final List<String> topics;
   private final Duration lock;
@@ -64,6 +65,7 @@ final class Worker implements Runnable {
     ApiClient client = new ApiClient().setReadTimeout(Duration.ofMillis(WAIT_MS + 10_000)); // above the wait of a fetch
     client.updateBaseUri(url);
     this.records = new RecordsApi(client);
+    this.url = url;
     this.group = group;
     this.topics = topics;
     this.lock = lock;
@@ -110,7 +112,7 @@ final class Worker implements Runnable {
           return;
         }
         if (!Producer.mayHelp(fault)) {
-          throw new IllegalStateException(Producer.said(fault), fault);
+          throw new IllegalStateException(url + ": " + Producer.said(fault), fault);
         }
         if (pauseMs == 0) {
           LOG.log(Level.WARNING, "no records for the group " + group + ", trying again: " + Producer.said(fault));
@@ -174,8 +176,8 @@ final class Worker implements Runnable {
 
   private void handle(FetchedBatch batch, List<Acknowledgement> outcomes) {
     for (ConsumerRecord record : batch.getRecords()) {
-      if (ending()) { // it was never begun, so this delivery is no attempt
-        outcomes.add(Acknowledger.one(batch, record.getOffset(), batch.getLastOffset(), AcknowledgeType.RELEASE).begun(false));
+      if (ending()) {
+        giveBack(batch, record.getOffset(), outcomes);
         return;
       }
       Acknowledgement outcome = Acknowledger.one(batch, record.getOffset(), record.getOffset(), AcknowledgeType.ACCEPT);
@@ -188,12 +190,23 @@ final class Worker implements Runnable {
       } catch (InterruptedException fault) {
         Thread.currentThread().interrupt();
         outcome.type(AcknowledgeType.RELEASE).reason("interrupted");
+      } catch (Error fault) { // it ends the worker
+        outcomes.add(outcome.type(AcknowledgeType.RELEASE).reason(Producer.reason(fault.toString())));
+        giveBack(batch, record.getOffset() + 1, outcomes);
+        throw fault;
       } catch (Exception fault) {
         String place = batch.getTopic() + "/" + batch.getPartition() + "/" + record.getOffset();
         LOG.log(Level.WARNING, "the handler failed, and " + place + " is released, delivery " + batch.getAttempt(), fault);
         outcome.type(AcknowledgeType.RELEASE).reason(Producer.reason(fault.toString()));
       }
       outcomes.add(outcome);
+    }
+  }
+
+  /** Releases a batch from an offset on: the handler did not begin with it, so this delivery is no attempt. */
+  private static void giveBack(FetchedBatch batch, long first, List<Acknowledgement> outcomes) {
+    if (first <= batch.getLastOffset()) {
+      outcomes.add(Acknowledger.one(batch, first, batch.getLastOffset(), AcknowledgeType.RELEASE).begun(false));
     }
   }
 }

@@ -2,7 +2,7 @@
 
 import time
 
-from producer import may_help, problem_of, retry_after_s, said
+from producer import ask, may_help, problem_of, retry_after_s, said
 from sharequeue_api import (
     Acknowledgement,
     AcknowledgementStatus,
@@ -16,10 +16,12 @@ from sharequeue_api import (
 from urllib3.exceptions import HTTPError
 
 TRY_S = 30.0
+NOT_OWN = "another member has finished these records, or they were deleted"
 
 
 class NotAcknowledged(Exception):
-    """An acknowledgement that the service refused, or whose lock ended before: its records come again when it ends.
+    """An acknowledgement that the service refused, or whose lock ended before: its records come again, unless another
+    member has finished them.
 
     `code`: of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; "" if no service answered.
     """
@@ -33,7 +35,7 @@ class NotAcknowledged(Exception):
     def __str__(self) -> str:
         a = self.acknowledgement
         place = f"{a.topic}/{a.partition}/{a.first_offset}"
-        return f"{a.type.value if a.type else ''} of {place} failed, it comes again: {self.code} {self.detail}"
+        return f"{a.type.value if a.type else ''} of {place} was not applied: {self.code} {self.detail}"
 
 
 class Acknowledger:
@@ -44,11 +46,11 @@ class Acknowledger:
         self._group = group
         self._member_id = member_id
 
-    def acknowledge(self, outcomes: list[Acknowledgement]) -> list[NotAcknowledged]:
+    def acknowledge(self, outcomes: list[Acknowledgement], *, sent: bool = False) -> list[NotAcknowledged]:
         """Repeat for 30 s what has no known outcome: a repeat is recognised by its delivery count. A request that is
         refused for what it says is sent again in halves, so that one bad acknowledgement spoils no other.
 
-        Returns: those that were refused or failed.
+        `sent`: they may have been sent before. Returns: those that were refused or failed, or were not this member's.
         """
         lost: list[NotAcknowledged] = []
         deadline = time.monotonic() + TRY_S
@@ -60,6 +62,7 @@ class Acknowledger:
             except (ApiException, HTTPError) as fault:
                 status = fault.status if isinstance(fault, ApiException) else None
                 if may_help(fault) and time.monotonic() < deadline:
+                    sent = True
                     parts.append(part)
                     time.sleep(retry_after_s(fault) or 0.5)
                 elif status in (400, 413, 422) and len(part) > 1:
@@ -74,9 +77,12 @@ class Acknowledger:
             for outcome, result in zip(part, results, strict=True):
                 if result.status == AcknowledgementStatus.UNKNOWN and time.monotonic() < deadline:
                     unknown.append(outcome)
+                elif result.status == AcknowledgementStatus.IGNORED and not sent:
+                    lost.append(NotAcknowledged(outcome, "INVALID_RECORD_STATE", NOT_OWN))
                 elif result.status in (AcknowledgementStatus.UNKNOWN, AcknowledgementStatus.FAILED):
                     lost.append(NotAcknowledged(outcome, result.code or "", result.detail or ""))
             if unknown:
+                sent = True
                 parts.append(unknown)
                 time.sleep(0.5)
         return lost
@@ -84,7 +90,7 @@ class Acknowledger:
     def send(self, acknowledgements: list[Acknowledgement]) -> AcknowledgeResponse:
         """One request. Raises: ApiException, HTTPError."""
         request = AcknowledgeRequest(member_id=self._member_id, acknowledgements=acknowledgements)
-        return self._records.acknowledge_records(self._group, request, _request_timeout=30)
+        return ask(self._records, lambda: self._records.acknowledge_records(self._group, request, _request_timeout=30))
 
 
 def one(

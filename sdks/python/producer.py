@@ -5,12 +5,36 @@ your project. worker.py takes from here which requests to repeat, and when.
 import logging
 import time
 import uuid
+from collections.abc import Callable
+from typing import TypeVar
 
 from sharequeue_api import ApiException, Problem, ProducedRecord, ProduceRecord, ProduceRequest, RecordsApi
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, MaxRetryError, ResponseError
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 10.0
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class UnexpectedAnswer(ApiException):
+    """Something answered that is not a gateway, such as a proxy's login page. The request may have had its effect."""
+
+
+def ask(records: RecordsApi, call: Callable[[], T]) -> T:
+    """Make a call. Raises: ApiException, HTTPError; UnexpectedAnswer."""
+    try:
+        return call()
+    except ApiException as fault:
+        if problem_of(fault) or may_help(fault):
+            raise
+        status, what = fault.status, said(fault)
+    except ValueError as fault:  # an answer that does not fit its model
+        status, what = 200, " ".join(str(fault).split())[:300]
+    except MaxRetryError as fault:
+        if not isinstance(fault.reason, ResponseError):
+            raise
+        status, what = 302, said(fault)  # it sends the client to and fro
+    raise UnexpectedAnswer(status, f"{records.api_client.configuration.host} did not answer as a gateway: {what}")
 
 
 class Producer:
@@ -27,14 +51,18 @@ class Producer:
         with the same key and the same records after an error: they are stored once.
 
         Raises: ApiException: the service refused them, or is away for too long. HTTPError: there was no answer.
+            UnexpectedAnswer.
         """
         key = key or str(uuid.uuid4())
+        request = ProduceRequest(records=records)
         deadline = time.monotonic() + self._deadline_s
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                request = ProduceRequest(records=records)
-                return self._records.produce_records(topic, request, idempotency_key=key, _request_timeout=30.0).records
+                return ask(
+                    self._records,
+                    lambda: self._records.produce_records(topic, request, idempotency_key=key, _request_timeout=30.0),
+                ).records
             except (ApiException, HTTPError) as fault:
                 if pause_s == FIRST_PAUSE_S and may_help(fault):
                     log.warning("no answer from the topic %s, trying again: %s", topic, said(fault))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 
 from acknowledger import Acknowledger, NotAcknowledged, one, releases
-from producer import FIRST_PAUSE_S, MOST_PAUSE_S, may_help, retry_after_s, said
+from producer import FIRST_PAUSE_S, MOST_PAUSE_S, ask, may_help, retry_after_s, said
 from sharequeue_api import (
     Acknowledgement,
     AcknowledgeType,
@@ -132,7 +132,10 @@ class Worker:
 
     def _ask(self, request: FetchRequest, answer: Future[FetchResponse]) -> None:
         try:
-            fetched = self._records.fetch_records(self._group, request, _request_timeout=WAIT_MS / 1000 + 10)
+            timeout_s = WAIT_MS / 1000 + 10
+            fetched = ask(
+                self._records, lambda: self._records.fetch_records(self._group, request, _request_timeout=timeout_s)
+            )
         except Exception as fault:
             if answer.set_running_or_notify_cancel():
                 answer.set_exception(fault)
@@ -158,7 +161,7 @@ class Worker:
                 outcomes.clear()
         finally:  # something is left after a stop, after Ctrl-C, or if on_error raised; a repeat changes nothing
             try:
-                for fault in self._acknowledger.acknowledge([*outcomes, *releases(held, outcomes)]):
+                for fault in self._acknowledger.acknowledge([*outcomes, *releases(held, outcomes)], sent=True):
                     warn(fault)
             finally:
                 done.set()

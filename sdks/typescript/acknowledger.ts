@@ -7,7 +7,12 @@ export type Word = Schemas["AcknowledgeType"];
 
 const TRY_MS = 30_000;
 
-/** An acknowledgement that the service refused, or whose lock had ended: its records come again when the lock ends. */
+const NOT_OWN = "another member has finished these records, or they were deleted";
+
+/**
+ * An acknowledgement that the service refused, or whose lock had ended: its records come again, unless another member has
+ * finished them.
+ */
 export class NotAcknowledged extends Error {
   constructor(
     readonly acknowledgement: Acknowledgement,
@@ -16,7 +21,7 @@ export class NotAcknowledged extends Error {
     readonly detail: string,
   ) {
     const { type, topic, partition, first_offset } = acknowledgement;
-    super(`${type} of ${topic}/${partition}/${first_offset} failed, it comes again: ${code} ${detail}`);
+    super(`${type} of ${topic}/${partition}/${first_offset} was not applied: ${code} ${detail}`);
   }
 }
 
@@ -37,6 +42,7 @@ export class Acknowledger {
     const lost: NotAcknowledged[] = [];
     const parts = outcomes.length > 0 ? [outcomes] : [];
     const deadline = Date.now() + TRY_MS;
+    let doubted = false; // one of them may have had its effect, and its answer was lost
     for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
       const last = Date.now() > deadline;
       const fail = (code: string, detail: string) => {
@@ -55,6 +61,7 @@ export class Acknowledger {
       if ("why" in sent) {
         if (last) fail("", sent.why);
         else {
+          doubted = true;
           parts.push(part);
           await sleep(sent.retryAfterMs ?? 500);
         }
@@ -63,11 +70,15 @@ export class Acknowledger {
       const unknown: Acknowledgement[] = [];
       for (const [index, { status, code, detail }] of sent.data.results.entries()) {
         if (status === "unknown" && !last) unknown.push(part[index]!);
+        else if (status === "ignored" && !doubted) {
+          lost.push(new NotAcknowledged(part[index]!, "INVALID_RECORD_STATE", NOT_OWN));
+        }
         else if (status === "unknown" || status === "failed") {
           lost.push(new NotAcknowledged(part[index]!, code ?? "", detail ?? ""));
         }
       }
       if (unknown.length > 0) {
+        doubted = true;
         parts.push(unknown);
         await sleep(500);
       }

@@ -19,6 +19,9 @@ export class Refused extends Error {
   }
 }
 
+/** Something answered that is not a gateway, such as the login page of a proxy. The request may have had its effect. */
+export class UnexpectedAnswer extends Error {}
+
 export interface SendOptions {
   /** Names these records for 24 hours, in at most 128 characters. Without it, `send` makes one. */
   key?: string;
@@ -64,6 +67,9 @@ export async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attemp
   try {
     answer = await call();
   } catch (fault) {
+    if (fault instanceof SyntaxError) { // it is not JSON
+      throw new UnexpectedAnswer(`the address is not a gateway's, or a proxy wants a login: ${fault.message}`);
+    }
     // fetch of Node.js fails with a TypeError whose cause is the network's error, or at a signal with a DOMException
     const cause = fault instanceof TypeError ? fault.cause : undefined;
     const network = fault instanceof DOMException || (cause instanceof Error && !(cause instanceof TypeError));
@@ -76,7 +82,7 @@ export async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attemp
   const seconds = response.headers.get("Retry-After");
   const retryAfterMs = seconds === null ? undefined : Number(seconds) * 1000;
   if (error?.code === undefined) { // a proxy answered
-    if (response.status < 500 && ![408, 429].includes(response.status)) throw new Error(`HTTP ${response.status}: ${error}`);
+    if (response.status < 500 && ![408, 429].includes(response.status)) throw new UnexpectedAnswer(`${response.url} answered ${response.status}`);
     return { retryAfterMs, why: `HTTP ${response.status}` };
   }
   if (!error.retriable) throw new Refused(error);

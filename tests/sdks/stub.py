@@ -1,6 +1,7 @@
 """Answers as a gateway would that no caller can bring about at will: some refusals, a lost answer, a lack of Redis."""
 
 import json
+import re
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 from urllib.error import HTTPError
@@ -17,6 +18,8 @@ DEGRADED: Final = {
 REFUSED: Final = "the stub refuses this"
 MOST_ACKNOWLEDGEMENTS: Final = 2
 AWAY: Final = "away"
+IGNORED: Final = "ignored"
+LOGIN: Final = re.compile(rb"login-(\d+)")
 
 
 class Stub(BaseHTTPRequestHandler):
@@ -24,7 +27,8 @@ class Stub(BaseHTTPRequestHandler):
 
     It passes produceRecords on to `gateway`, but a client gets no answer to its first try, and a refusal of the second.
     It passes the calls of share groups on, but refuses an acknowledgement with the reason REFUSED, and more than
-    MOST_ACKNOWLEDGEMENTS in one request. A fetch of the topic AWAY is to be repeated after 20 s.
+    MOST_ACKNOWLEDGEMENTS in one request. A fetch of the topic AWAY is to be repeated after 20 s. Acknowledgements of a
+    topic with the word IGNORED are `ignored`. For the topics `login-302` and `login-200` a login page answers.
     """
 
     gateway = ""
@@ -38,12 +42,19 @@ class Stub(BaseHTTPRequestHandler):
     }
 
     def do_GET(self) -> None:
-        """Answer readyz."""
-        self._answer(200, "application/json", DEGRADED)
+        """Answer readyz; the login page, after a redirect."""
+        if self.path == "/login":
+            self._answer(200, "text/html", "<html>login</html>")
+        else:
+            self._answer(200, "application/json", DEGRADED)
 
     def do_POST(self) -> None:
         """Answer createTopic, produceRecords, and the calls of share groups."""
         raw = self.rfile.read(int(self.headers["content-length"]))
+        login = LOGIN.search(self.path.encode() + raw)
+        if login or self.path == "/login":
+            self._answer(int(login[1]) if login else 200, "text/html", "<html>login</html>")
+            return
         if self.path.endswith("/records"):
             self._produce(raw)
             return
@@ -54,6 +65,11 @@ class Stub(BaseHTTPRequestHandler):
         acknowledgements = body.get("acknowledgements", [])
         if body.get("topics") == [AWAY]:
             self._refuse(503, retry_after="20")
+        elif acknowledgements and IGNORED in acknowledgements[0]["topic"]:
+            results = [{"status": "ignored"} for _ in acknowledgements]
+            self._answer(
+                200, "application/json", {"results": results, "failed_count": 0, "acquisition_lock_timeout_ms": 30000}
+            )
         elif len(acknowledgements) > MOST_ACKNOWLEDGEMENTS or REFUSED in [a.get("reason") for a in acknowledgements]:
             self._refuse(422)
         else:
@@ -95,8 +111,10 @@ class Stub(BaseHTTPRequestHandler):
         self._answer(status, "application/problem+json", problem, retry_after)
 
     def _answer(self, status: int, media_type: str, body: Any, retry_after: str = "7") -> None:
-        raw = json.dumps(body).encode()
+        raw = json.dumps(body).encode() if "json" in media_type else body.encode()
         self.send_response(status)
+        if status == 302:
+            self.send_header("Location", "/login")
         self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(raw)))
         if status in (429, 503):

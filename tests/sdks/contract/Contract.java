@@ -37,6 +37,8 @@ import sharequeue.api.RecordsApi;
 import sharequeue.api.ReportsApi;
 import sharequeue.api.TopicsApi;
 import sharequeue.api.TransactionsApi;
+import sharequeue.model.FetchRequest;
+import sharequeue.model.FetchedBatch;
 import sharequeue.model.Problem;
 import sharequeue.model.ProduceRecord;
 
@@ -310,6 +312,53 @@ final class Contract {
         endIdle(new Worker(URL, name, List.of(name + "-empty"), null, handler), byInterrupt);
         endIdle(new Worker(stub, name, List.of("away"), null, handler), byInterrupt);
       }
+      meetLoginPage(stub, name, handler);
+      endByError(name);
+    }
+  }
+
+  /** A proxy's login page is no success, and no reason to go on for ever. */
+  private static void meetLoginPage(String stub, String group, Worker.Handler handler) throws Unexpected {
+    for (String topic : List.of("login-302", "login-200")) {
+      try {
+        new Producer(stub, Duration.ofSeconds(30)).send(topic, List.of(new ProduceRecord().value("one")));
+        throw new Unexpected(topic + " is taken for a success");
+      } catch (ApiException fault) {
+        named(stub, fault);
+      }
+      try {
+        new Worker(stub, group, List.of(topic), null, handler).run();
+        throw new Unexpected(topic + " is taken for a success");
+      } catch (IllegalStateException fault) {
+        named(stub, fault);
+      }
+    }
+  }
+
+  /** An Error of a handler ends its worker: what lies behind the record in hand is no attempt. */
+  private static void endByError(String topic) throws Exception {
+    String group = topic + "-error";
+    Worker.Handler handler =
+        (record, batch) -> {
+          throw new AssertionError("oops");
+        };
+    try {
+      new Worker(URL, group, List.of(topic), null, handler).run();
+      throw new Unexpected("the worker goes on after an Error");
+    } catch (AssertionError expected) {
+      ApiClient client = new ApiClient();
+      client.updateBaseUri(URL);
+      var request = new FetchRequest().topics(List.of(topic)).memberId("m3").maxWaitMs(0);
+      var attempts = new RecordsApi(client).fetchRecords(group, request).getBatches().stream().map(FetchedBatch::getAttempt);
+      if (!attempts.toList().equals(List.of(2, 1))) {
+        throw new Unexpected("what the handler did not reach counts as an attempt");
+      }
+    }
+  }
+
+  private static void named(String stub, Exception fault) throws Unexpected {
+    if (!fault.getMessage().contains(stub + ": UNEXPECTED_ANSWER: ")) {
+      throw new Unexpected("it does not say from where: " + fault.getMessage());
     }
   }
 

@@ -65,7 +65,10 @@ final class Snippets {
     client.updateBaseUri(URL);
     for (long deadline = System.nanoTime() + PATIENCE_NS; System.nanoTime() < deadline; Thread.sleep(100)) {
       try {
-        var letters = new RecordsApi(client).readRecords("dlq.billing", 0, 0L, null, null, null).getRecords();
+        var letters = new RecordsApi(client).readRecords("dlq.billing", 0, 0L, null, null, null, null).getRecords();
+        if (letters.isEmpty()) {
+          continue;
+        }
         var letter = letters.get(letters.size() - 1);
         if ("bob".equals(letter.getValue())) {
           expect("no address", letter.getHeaders().get("__dlq.errors.reason"));

@@ -469,7 +469,7 @@ func (p *player) work(w work) error {
 		return unexpected{fmt.Sprintf("handled: %v, lost: %v", handled, lost)}
 	}
 	if w.Interrupted {
-		return errors.Join(endIdle(plain, group, topic+"-empty"), endIdle(stub, group, "away"))
+		return errors.Join(endIdle(plain, group, topic+"-empty"), endIdle(stub, group, "away"), meetLoginPage(group), panics(topic))
 	}
 	return nil
 }
@@ -484,6 +484,49 @@ func endIdle(gateway *api.ClientWithResponses, group, topic string) error {
 		return unexpected{fmt.Sprint("a worker of ", topic, " goes on after its context: ", err)}
 	}
 	return nil
+}
+
+// meetLoginPage finds no success in a proxy's login page, and no reason to go on for ever.
+func meetLoginPage(group string) error {
+	for _, topic := range []string{"login-302", "login-200"} {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_, sent := (&Producer{Client: stub}).Send(ctx, topic, []api.ProduceRecord{{Value: "one"}}, "")
+		worker := Worker{Client: stub, Group: group, Topics: []string{topic}}
+		for _, err := range []error{sent, worker.Run(ctx)} {
+			refused := Refused{}
+			if !errors.As(err, &refused) || refused.Problem.Code != "UNEXPECTED_ANSWER" || !strings.Contains(err.Error(), os.Getenv("SHAREQUEUE_STUB_URL")) {
+				return unexpected{fmt.Sprint(topic, ": ", err)}
+			}
+		}
+	}
+	return nil
+}
+
+// panics ends a worker by a panic of its handler: what lies behind the record in hand is no attempt.
+func panics(topic string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	group := topic + "-panics"
+	func() {
+		defer func() { _ = recover() }()
+		worker := Worker{Client: plain, Group: group, Topics: []string{topic}}
+		worker.Handle = func(context.Context, api.ConsumerRecord, api.FetchedBatch) error { panic("oops") }
+		err = worker.Run(ctx)
+	}()
+	member, none := "m3", int32(0)
+	fetched, fault := plain.FetchRecordsWithResponse(ctx, group, api.FetchRequest{Topics: &[]string{topic}, MemberId: &member, MaxWaitMs: &none})
+	if fault != nil || fetched.JSON200 == nil {
+		return errors.Join(err, fault)
+	}
+	var attempts []int32
+	for _, batch := range fetched.JSON200.Batches {
+		attempts = append(attempts, int32(batch.Attempt))
+	}
+	if !slices.Equal(attempts, []int32{2, 1}) {
+		return unexpected{fmt.Sprint("after a panic: attempts ", attempts)}
+	}
+	return err
 }
 
 // check fails if a value that is expected is another one. What is not expected may be anything.

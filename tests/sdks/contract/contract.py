@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import sharequeue_api
 from acknowledger import NotAcknowledged
-from producer import Producer
+from producer import Producer, UnexpectedAnswer
 from sharequeue_api import (
     ApiClient,
     ApiException,
@@ -217,6 +217,7 @@ class Player:
         if interrupted:
             end_idle_workers(sharequeue_api.RecordsApi(self._api), group, f"{topic}-empty", handle)
             end_idle_workers(sharequeue_api.RecordsApi(self._stub), group, "away", handle)
+            meet_a_login_page(sharequeue_api.RecordsApi(self._stub), group, handle)
 
 
 def end_idle_workers(records: sharequeue_api.RecordsApi, group: str, topic: str, handle: Handler) -> None:
@@ -233,6 +234,20 @@ def end_idle_workers(records: sharequeue_api.RecordsApi, group: str, topic: str,
             ending.cancel()
         if interrupted != by_interrupt or time.monotonic() - started > 7:
             raise Unexpected(f"a worker of {topic} goes on; by an interrupt: {by_interrupt}")
+
+
+def meet_a_login_page(records: sharequeue_api.RecordsApi, group: str, handle: Handler) -> None:
+    """It is no success, and no reason to go on for ever."""
+    for topic in ("login-302", "login-200"):
+        sending = functools.partial(Producer(records).send, topic, [ProduceRecord(value="one")])
+        for act in (sending, Worker(records, group, [topic], handle).run):
+            try:
+                act()
+            except UnexpectedAnswer as fault:
+                if os.environ["SHAREQUEUE_STUB_URL"] not in str(fault):
+                    raise Unexpected(f"it does not say from where: {fault}") from None
+            else:
+                raise Unexpected(f"{topic} is taken for a success")
 
 
 def run(worker: Worker) -> bool:

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import type { paths } from "./generated/schema.js";
 import type { NotAcknowledged } from "./acknowledger.js";
-import { type Gateway, type Problem, send } from "./producer.js";
+import { type Gateway, type Problem, UnexpectedAnswer, send } from "./producer.js";
 import { deliveries } from "./worker.js";
 
 type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
@@ -261,6 +261,7 @@ class Player {
     if (spec.interrupted) {
       await endIdle(plain, group, `${topic}-empty`);
       await endIdle(stub, group, "away");
+      await meetLoginPage(group);
     }
   }
 }
@@ -274,6 +275,16 @@ async function endIdle(client: Gateway, group: string, topic: string): Promise<v
     throw new Unexpected(`fetched: ${each.record.value}`);
   }
   if (Date.now() - started > 7_000) throw new Unexpected(`a loop over ${topic} goes on after its signal`);
+}
+
+/** A proxy's login page is no success, and no reason to go on for ever. */
+async function meetLoginPage(group: string): Promise<void> {
+  for (const topic of ["login-302", "login-200"]) {
+    for (const act of [() => send(stub, topic, [{ value: "one" }]), () => deliveries(stub, group, [topic]).next()]) {
+      const fault = await act().then(() => new Unexpected(`${topic} is taken for a success`), (fault: unknown) => fault);
+      if (!(fault instanceof UnexpectedAnswer)) throw fault;
+    }
+  }
 }
 
 /** Throws Unexpected if a value that is expected is another one. What is not expected may be anything. */
