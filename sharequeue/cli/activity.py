@@ -61,7 +61,7 @@ async def activity(
             break
         query.page_token = page.next_page_token
     if as_json:
-        echo_json(msgspec.json.encode(ActivityReport(activity=entries)))
+        echo_json(ActivityReport(activity=entries))
     else:
         show_table(COLUMNS, map(_row, entries))
 

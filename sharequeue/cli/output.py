@@ -22,6 +22,7 @@ from sharequeue.http.calling.caller import Client, decoded
 from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api
+from sharequeue.protocol.codec import encode
 
 REFUSED: Final = 1
 WRONG_USAGE: Final = 2
@@ -157,9 +158,9 @@ async def ask(url: str, api: Api, request: Any = None, **path: Any) -> bytes:
         await client.close()
 
 
-def echo_json(answer: bytes) -> None:
-    """Print an answer as the service gave it, on one line."""
-    click.echo(answer)
+def echo_json(answer: object) -> None:
+    """Print JSON on one line: an answer's bytes as the service gave them, or a message."""
+    click.echo(answer if isinstance(answer, bytes) else encode(answer))
 
 
 def decode(answer: bytes, api: Api) -> Any:

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 import click
-import msgspec
 
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import ask, decode, echo_json, json_option, pages, run, say, show_table, url_option
@@ -103,7 +102,7 @@ async def list_some(
         if more:
             break
     if as_json:
-        echo_json(msgspec.json.encode(TransactionList(transactions=listed, ended=ended[:limit])))
+        echo_json(TransactionList(transactions=listed, ended=ended[:limit]))
     elif query.state == "open":
         _show_open(listed)
     else:

@@ -3,7 +3,6 @@
 import sys
 
 import click
-import msgspec
 
 from sharequeue.cli.groups.choosing import (
     all_groups_option,
@@ -78,7 +77,7 @@ async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_js
             rows.append((topic, f"Error: {error.detail}"))
             failed = max(failed, exit_code(error))
     if as_json:
-        echo_json(msgspec.json.encode({"deleted": [topic for topic, status in rows if status == "Successful"]}))
+        echo_json({"deleted": [topic for topic, status in rows if status == "Successful"]})
     else:
         show_table(("TOPIC", "STATUS"), rows)
     if failed:
@@ -106,6 +105,6 @@ async def delete(group: tuple[str, ...], all_groups: bool, force: bool, as_json:
             if not as_json:
                 say(f"Deletion of share group '{group_id}' was successful.")
     if as_json:
-        echo_json(msgspec.json.encode({"deleted": deleted}))
+        echo_json({"deleted": deleted})
     if failed:
         sys.exit(failed)

@@ -3,7 +3,6 @@
 from datetime import datetime
 
 import click
-import msgspec
 
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
@@ -38,7 +37,7 @@ async def in_flight(
         if page_token is None:
             break
     if as_json:
-        echo_json(msgspec.json.encode(listed))
+        echo_json(listed)
         return
     if reasons:
         show_table(("topic", "partition", "first", "last", "given", "reason"), _reasons(listed))

@@ -3,7 +3,6 @@
 from typing import Final
 
 import click
-import msgspec
 
 from sharequeue.cli.groups.choosing import every_group
 from sharequeue.cli.output import echo_json, json_option, run, show_table, url_option
@@ -32,7 +31,7 @@ async def list_groups(state: str | None, as_json: bool, url: str) -> None:
         raise click.UsageError(f"a state is one of {', '.join(STATES)}, not {unknown[0]!r}")
     groups = await every_group(url, wanted)
     if as_json:
-        echo_json(msgspec.json.encode(ShareGroupList(groups=groups)))
+        echo_json(ShareGroupList(groups=groups))
     elif state is None:
         for group in groups:
             click.echo(group.group_id)

@@ -81,7 +81,7 @@ async def redrive(
         counted = await ask(url, apis.REDRIVE_DEAD_LETTERS, request, group=group)
         matched = decode(counted, apis.REDRIVE_DEAD_LETTERS).matched
         if as_json:
-            echo_json(msgspec.json.encode({"matched": matched}))
+            echo_json({"matched": matched})
         else:
             say(f"{matched} dead letters of {group} would be redriven")
         return
@@ -105,7 +105,7 @@ async def redrive(
     finally:
         await client.close()
     if as_json:
-        echo_json(msgspec.json.encode({"redriven": redriven, "skipped_count": skipped}))
+        echo_json({"redriven": redriven, "skipped_count": skipped})
         return
     left = f"; {skipped} have no record left, or no topic to go to" if skipped else ""
     say(f"{redriven} dead letters of {group} are redriven{left}")

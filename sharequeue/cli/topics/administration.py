@@ -4,7 +4,6 @@ import sys
 from typing import Final
 
 import click
-import msgspec
 
 from sharequeue.cli.output import (
     ask,
@@ -61,7 +60,7 @@ async def list_topics(as_json: bool, url: str) -> None:
     """List topics."""
     listed = [topic async for page in pages(url, apis.LIST_TOPICS, ListTopicsQuery()) for topic in page.topics]
     if as_json:
-        echo_json(msgspec.json.encode({"topics": listed}))
+        echo_json({"topics": listed})
         return
     show_table(
         ("topic", "partitions", "topic id"), [(topic.name, topic.partitions, topic.topic_id) for topic in listed]
@@ -172,6 +171,6 @@ async def delete(name: str, yes: bool, as_json: bool, url: str) -> None:
     confirm(f"delete {name} and all of its records?", yes)
     await ask(url, apis.DELETE_TOPIC, topic=name)
     if as_json:
-        echo_json(msgspec.json.encode({"deleted": [name]}))
+        echo_json({"deleted": [name]})
     else:
         say(f"deleted {name}")
