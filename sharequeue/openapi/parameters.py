@@ -61,13 +61,16 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
 
 
 def parameters(api: Api, schemas: Schemas) -> Iterator[dict[str, Any]]:
-    """The parameters of a call, those in the path first; those that the examples give have their values."""
+    """The parameters of a call, those in the path first; those that must be sent have the values of the examples.
+
+    `/docs` sends each example: of an optional header it would be a key that was used, or a transaction that is unknown.
+    """
     given: dict[str, Any] = {}
     for example in examples_of(api):
-        given = {**example.headers, **example.query, **example.path, **given}
+        given = {**example.query, **example.path, **given}
     for parameter in _plain_parameters(api, schemas):
         name = parameter["name"]
-        yield {**parameter, "example": given[name]} if name in given else parameter
+        yield {**parameter, "example": given[name]} if parameter["required"] and name in given else parameter
 
 
 def _plain_parameters(api: Api, schemas: Schemas) -> Iterator[dict[str, Any]]:

@@ -99,8 +99,7 @@ class Schemas:
         if not isinstance(part, dict):
             return part
         portable = {
-            # only Python needs `\Z` at the end, as its `$` allows a newline
-            name: re.sub(r"\\Z$", "$", value) if name == "pattern" and isinstance(value, str) else self._portable(value)
+            name: _pattern(value) if name == "pattern" and isinstance(value, str) else self._portable(value)
             for name, value in part.items()
         }
         if isinstance(part.get("enum"), list):
@@ -122,6 +121,12 @@ class Schemas:
             beside["description"] = schema["x-field"]
         self.components[name] = {key: value for key, value in schema.items() if key not in ("x-field", "default")}
         return {"$ref": REFERENCE.format(name=name), **beside}
+
+
+def _pattern(pattern: str) -> str:
+    """A pattern as all dialects read it. Only Python needs `\\Z` at the end, as its `$` allows a newline. The control
+    characters above ASCII are left to the service: Ruby refuses their range, and PHP matches bytes of UTF-8 with it."""
+    return re.sub(r"\\Z$", "$", pattern).replace(r"\x7f-\x9f", r"\x7f")
 
 
 def _field(field: Mapping[str, Any], text: str | None, of_request: bool, nullable: bool) -> dict[str, Any]:

@@ -55,6 +55,25 @@ SEEN = """
   for (const kind of ["replaced", "closed"]) source.addEventListener(kind, () => window.ends.push(kind));
 """
 DOCS = Path(__file__).parents[2] / "docs"
+ENDLESS = ("streamRecords",)
+FIRST = "produceRecords"
+ANSWERED = "Failed to load resource: the server responded with a status of"
+"""What Chromium says of a refusal."""
+REFUSED = {
+    *("acknowledgeRecords", "createTopic", "deleteTopic", "deleteShareGroup", "deleteShareGroupOffsets"),
+    *(
+        "leaveShareGroup",
+        "readRecords",
+        "listShareGroupOffsets",
+        "listInFlightRecords",
+        "listRecordBatches",
+        "replaceRecordBatches",
+    ),
+    *("commitTransaction", "abortTransaction", "terminateTransaction", "describeTransaction"),
+    *("auditLog", "auditShareState"),
+}
+"""Calls that a stack may refuse in which nothing was fetched and no transaction begun: what they name is not there, or
+there already, or is not compacted; and the audits, which need a token."""
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -104,27 +123,51 @@ def stranger(page: str) -> Iterator[Stranger]:
         site.server.server_close()
 
 
-def check_reference(page: Page, url: str) -> None:
-    """`/docs` shows each call; one of them is tried."""
-    document = httpx.get(f"{url}/openapi.json").json()
-    calls = sum(method in METHODS for methods in document["paths"].values() for method in methods)
-    page.open(f"{url}/docs")
-    page.wait("document.querySelectorAll('.opblock').length", lambda shown: shown == calls)
-    at = "#operations-Topics-listTopics"
+def press(page: Page, operation: Any) -> int:
+    """Execute a call as `/docs` offers it. Returns: the status of the answer."""
+    at = f"#operations-{operation['tags'][0]}-{operation['operationId']}"
     for button in (".opblock-summary-control", ".try-out__btn", ".execute"):
         page.wait(f"document.querySelector('{at} {button}') !== null")
         page.run(f"document.querySelector('{at} {button}').click()")
     answered = f"{at} .live-responses-table tbody .response-col_status"
     status = page.wait(f"document.querySelector('{answered}')?.innerText")
-    assert status.startswith("200"), status
+    page.run(f"document.querySelector('{at} .opblock-summary-control').click()")
+    return int(status.split()[0])
+
+
+def offered(document: Any) -> Iterator[Any]:
+    """The calls that can be tried without a file: FIRST, and last those that delete. A stream has no end."""
+    calls = [(method, each) for methods in document["paths"].values() for method, each in methods.items()]
+    for _, operation in sorted(calls, key=lambda call: (call[0] == "delete", call[1]["operationId"] != FIRST)):
+        kinds = operation.get("requestBody", {}).get("content", {"application/json": {}})
+        if "application/json" in kinds and operation["operationId"] not in ENDLESS:
+            yield operation
+
+
+def check_reference(page: Page, url: str) -> None:
+    """`/docs` shows each call, and each can be tried as it is offered. It is dark where the system is."""
+    document = httpx.get(f"{url}/openapi.json").json()
+    calls = sum(method in METHODS for methods in document["paths"].values() for method in methods)
+    page.open(f"{url}/docs")
+    page.wait("document.querySelectorAll('.opblock').length", lambda shown: shown == calls)
+    statuses = {operation["operationId"]: press(page, operation) for operation in offered(document)}
+    assert {name: status for name, status in statuses.items() if status >= 300 and name not in REFUSED} == {}
+    assert {status for status in statuses.values() if status >= 300} <= {401, 404, 409, 422}, statuses
     elsewhere = [asked for asked in page.requested() if not asked.startswith((f"{url}/", "data:"))]
     assert f"{url}/v1/topics" in [asked.partition("?")[0] for asked in page.requested()]
     assert elsewhere == [], elsewhere
-    assert page.complaints() == [], page.complaints()
+    complaints = [each for each in page.complaints() if not each.startswith(ANSWERED)]
+    assert complaints == [], complaints
     page.call("Emulation.setDeviceMetricsOverride", width=PHONE, height=844, deviceScaleFactor=2, mobile=True)
     assert page.run("document.documentElement.scrollWidth") == PHONE, "an open call is wider than a phone"
     page.call("Emulation.clearDeviceMetricsOverride")
-    print(f"/docs shows {calls} calls and makes one; {len(page.requested())} requests, all to the gateway")
+    for scheme in ("dark", "light"):
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        page.wait(
+            "document.documentElement.classList.contains('dark-mode')", lambda dark, s=scheme: dark == (s == "dark")
+        )
+    page.call("Emulation.setEmulatedMedia", features=[])
+    print(f"/docs shows {calls} calls and makes {len(statuses)}; {len(page.requested())} requests, all to the gateway")
 
 
 def check_tour(page: Page, url: str) -> None:

@@ -32,6 +32,8 @@ RULES: Final = (
     "must ascend",
     "is named twice",
     "is not an ascending range",
+    # Patterns are ASCII, so they let through the control characters U+0080 to U+009F.
+    "must not hold",
     # A schema names the encoding of a text, and what it generates is any text.
     "not base64",
     "datetime must be as",
