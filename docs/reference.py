@@ -31,6 +31,7 @@ import sharequeue.http.application.endpoint
 import sharequeue.http.problems
 import sharequeue.ownership.leases
 import sharequeue.repeats
+import sharequeue.service.service
 import sharequeue.service.time_line
 from sharequeue.distribution import Histogram, Histograms
 from sharequeue.http.limits import HttpLimits
@@ -279,6 +280,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
                 sharequeue.http.application.endpoint,
                 sharequeue.http.problems,
                 sharequeue.ownership.leases,
+                sharequeue.service.service,
                 sharequeue.service.time_line,
             ]
         ),

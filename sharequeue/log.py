@@ -35,11 +35,11 @@ def fields(**values: Any) -> Mapping[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats records as JSON lines: time, level, logger, message, request_id, fields, exception."""
+    """Formats records as JSON lines: time (UTC), level, logger, message, request_id, fields, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

@@ -106,7 +106,8 @@ def answer_head(status: int, headers: Headers, length: int | None, *, close: boo
         lines += (name, b": ", value, b"\r\n")
     if length is not None:
         lines.append(b"content-length: %d\r\n" % length)
-    lines.append(b"connection: close\r\n\r\n" if close else b"\r\n")
+    lines.append(b"connection: close\r\n" if close else b"")
+    lines.append(b"x-content-type-options: nosniff\r\n\r\n")
     return b"".join(lines)
 
 

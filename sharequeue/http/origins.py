@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from sharequeue.protocol.errors import ApiError, HostNotAllowed, InvalidRequest, OriginNotAllowed
+from sharequeue.protocol.mistakes import quoted
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers, names in lower case."""
@@ -241,4 +242,4 @@ def _is_preflight(method: str, headers: Mapping[bytes, bytes]) -> bool:
 
 
 def _shown(sent: bytes) -> str:
-    return repr(sent[:100].decode("latin-1")) + ("…" if len(sent) > 100 else "")
+    return repr(quoted(sent.decode("latin-1")))

@@ -8,6 +8,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from sharequeue.protocol.mistakes import quoted
+
 _NUMBER: Final = re.compile(r"[+-]?[0-9.].*", re.DOTALL)
 _WHOLE: Final = re.compile(r"-?[0-9]+")
 
@@ -20,7 +22,7 @@ def convert_texts(values: Mapping[str, str], message: Any) -> Any:
     for name in _whole_numbers(message) & values.keys():
         value = values[name]
         if _NUMBER.fullmatch(value) and not _WHOLE.fullmatch(value):
-            raise msgspec.ValidationError(f"Expected `int`, got {value[:40]!r} - at `$.{name}`")
+            raise msgspec.ValidationError(f"Expected `int`, got {quoted(value)!r} - at `$.{name}`")
     return msgspec.convert(values, message, strict=False)
 
 

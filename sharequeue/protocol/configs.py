@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sharequeue.protocol.errors import InvalidConfig
+from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import (
     MAX_DELAY_MS,
     MAX_INT64,
@@ -372,7 +373,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
 def _known(configs: Mapping[str, Config], name: str) -> Config:
     config = configs.get(name)
     if config is None:
-        raise InvalidConfig(f"there is no setting {name!r}; known are {', '.join(sorted(configs))}")
+        raise InvalidConfig(f"there is no setting {quoted(name)!r}; known are {', '.join(sorted(configs))}")
     return config
 
 
@@ -384,19 +385,19 @@ def validate(configs: Mapping[str, Config], name: str, value: str, kafka_default
     config = _known(configs, name)
     if config.kind == "int":
         if not _WHOLE_NUMBER.fullmatch(value):
-            raise InvalidConfig(f"{name} must be a whole number in the digits 0 to 9, not {value[:40]!r}")
+            raise InvalidConfig(f"{name} must be a whole number in the digits 0 to 9, not {quoted(value)!r}")
         number = int(value)
         low, high = config.bounds(kafka_defaults)
         if not low <= number <= high:
             raise InvalidConfig(f"{name} must be in the range {low} to {high} inclusive, not {number}")
         return str(number)
     if config.kind == "bool" and value not in ("true", "false"):
-        raise InvalidConfig(f"{name} must be true or false, not {value!r}")
+        raise InvalidConfig(f"{name} must be true or false, not {quoted(value)!r}")
     if config.kind == "choice" and value not in config.choices:
-        raise InvalidConfig(f"{name} must be one of {', '.join(config.choices)}, not {value!r}")
+        raise InvalidConfig(f"{name} must be one of {', '.join(config.choices)}, not {quoted(value)!r}")
     fault = config.check(value) if config.check else None
     if fault:
-        raise InvalidConfig(f"{name} {fault}, not {value!r}")
+        raise InvalidConfig(f"{name} {fault}, not {quoted(value)!r}")
     return value
 
 

@@ -24,6 +24,7 @@ MOST_SAID: Final = 1000
 MOST_QUOTED: Final = 100
 """An answer quotes no more characters of the caller's text."""
 
+_LONE_SURROGATE: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
 _PLACE: Final = re.compile(r"(?:\.\w+|\[\d+\]|\[\.\.\.\])*`")
 _MEMBER: Final = "[...]"
@@ -60,8 +61,12 @@ def unreadable(fault: msgspec.DecodeError, body: bytes, kind: Any) -> InvalidReq
     """The body is not JSON."""
     if not body.strip(b" \t\r\n"):
         return no_body(kind)
-    cause = "it ends too early" if str(fault) == "Input data was truncated" else str(fault)
-    cause = cause.removeprefix("JSON is malformed: ")
+    cause = str(fault).removeprefix("JSON is malformed: ")
+    if cause == "Input data was truncated":  # msgspec says that of a lone surrogate, too
+        lone = _LONE_SURROGATE.search(body)
+        cause = (
+            f"half of a surrogate pair ({lone[1].decode()}) at byte {lone.start(1)}" if lone else "it ends too early"
+        )
     return InvalidRequest(f"the body is not JSON: {cause}", status=400)
 
 
@@ -110,6 +115,7 @@ def unescaped(step: str) -> str:
 
 
 def quoted(text: str) -> str:
+    """What a caller sent, for an error message or a log line: its first MOST_QUOTED characters. Nothing else quotes."""
     return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
 
 

@@ -4,6 +4,7 @@ prometheus_client writes 100,000 series a second without a pause, and counts eac
 """
 
 import heapq
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -11,6 +12,8 @@ from typing import Final, TypeVar
 
 MOST_SERIES: Final = 5000
 """Most series of one family in a scrape; beyond it, the ones with the highest numbers."""
+
+_MARKDOWN: Final = re.compile(r"`|\[([^]]*)\]\([^)]*\)")
 
 Labels = tuple[str, ...]
 V = TypeVar("V", str, Labels)
@@ -80,7 +83,12 @@ def most(numbers: Sequence[tuple[int, Labels]]) -> Iterable[tuple[int, Labels]]:
 
 def head(name: str, meaning: str, kind: str) -> str:
     """The lines before a family."""
-    return f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"
+    return plain(f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n")
+
+
+def plain(text: str) -> str:
+    """A text without Markdown: its links and quotes are for docs/metrics.md."""
+    return _MARKDOWN.sub(r"\1", text)
 
 
 def line(name: str, labels: Sequence[str], values: Labels, number: float) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import re
 import resource
 import signal
 import socket
@@ -16,8 +17,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from typing import Final, NamedTuple, TypeVar
 
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Gauge, disable_created_metrics, generate_latest
 
+from sharequeue import __version__
 from sharequeue.http.answer import Answer
 from sharequeue.http.application.app import App, serve
 from sharequeue.http.application.endpoint import Call
@@ -31,6 +33,7 @@ from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQ
 from sharequeue.service.addresses import check_address
 from sharequeue.service.allocator import release_large_blocks
 from sharequeue.service.garbage import Collector
+from sharequeue.service.series import plain
 from sharequeue.service.settings import ServiceSettings, SettingsError, load
 from sharequeue.slices import Slices
 
@@ -46,6 +49,9 @@ Loop = Callable[[], Coroutine[None, None, None]]
 ReadinessCheck = Callable[[bool], Awaitable[Readiness]]
 """The answer of `/readyz`; its argument is whether `strict` was asked for."""
 
+BUILD = Gauge("sharequeue_build_info", "1, with the version of this service as a label.", ["version"])
+BUILD.labels(__version__).set(1)
+_HELP: Final = re.compile("^# HELP .*$", re.MULTILINE)
 RESERVED_FILES: Final = 256
 """Open files that are not for connections of clients: stores, other services, logs."""
 
@@ -69,7 +75,7 @@ def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Itera
 
     async def metrics(_: Call) -> Answer:
         async with scraping:  # one answer is written at a time, however many are asked for
-            parts = [generate_latest()]
+            parts = [_HELP.sub(lambda found: plain(found[0]), generate_latest().decode()).encode()]
             slices = Slices()
             for part in () if series is None else series():
                 parts.append(part.encode())

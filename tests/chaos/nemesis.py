@@ -10,6 +10,7 @@ import random
 import signal
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -189,8 +190,7 @@ class Nemesis:
 
 def _time_s(entry: dict[str, str]) -> float:
     """The time of a log line, by the clock of the machine that wrote it."""
-    whole_s = time.mktime(time.strptime(entry["time"][:19], "%Y-%m-%dT%H:%M:%S"))
-    return whole_s + int(entry["time"][20:]) / 1000
+    return datetime.fromisoformat(entry["time"]).timestamp()
 
 
 def _entry(line: str) -> dict[str, str] | None:

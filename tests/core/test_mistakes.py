@@ -137,6 +137,8 @@ UNREADABLE = {
     b" \r\n": "there is no body; send a JSON object with `records`",
     b'{"records":[': "the body is not JSON: it ends too early",
     b'{"records":[{"value":1}]} x': "the body is not JSON: trailing characters (byte 27)",
+    rb'{"records":[{"value":"\\\ud800"}]}': r"the body is not JSON: half of a surrogate pair (\ud800) at byte 24",
+    rb'{"records":[{"value":"\ud83d\ude00","key":"\\ud800': "the body is not JSON: it ends too early",
 }
 
 

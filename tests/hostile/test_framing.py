@@ -145,7 +145,7 @@ def test_an_answer_without_content_has_neither_type_nor_length(raw: Raw) -> None
     raw.send(head("DELETE /thing"))
     answer = raw.answer("DELETE")
     assert answer.status == 204
-    assert answer.headers.keys() == {"x-request-id"}
+    assert answer.headers.keys() == {"x-request-id", "x-content-type-options"}
     raw.send(head("POST /echo", "Content-Length: 1") + b"x")
     assert raw.answer().body == b"x"
 

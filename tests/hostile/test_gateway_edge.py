@@ -56,7 +56,8 @@ def test_a_method_is_allowed_if_and_only_if_it_is_answered(gateway: Gateway, pat
         answered = gateway.http.request(
             method, path, json={"no": "such field"} if method in ("POST", "PATCH") else None
         )
-        assert (answered.status_code != 405) == (method in allowed), method
+        if (path.rpartition("/")[2], method) != ("reset", "DELETE"):  # a topic may have the name of this call
+            assert (answered.status_code != 405) == (method in allowed), method
 
 
 def test_an_unknown_path_has_its_own_code(gateway: Gateway) -> None:

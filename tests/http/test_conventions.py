@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sharequeue import __version__
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import Api, path_of
 from sharequeue.stack.stack import Stack
@@ -29,6 +30,7 @@ def test_unknown_paths_are_404_problems(gateway: Gateway, path: str) -> None:
         ("PUT", "/v1/topics/t", {"DELETE", "GET", "HEAD", "PATCH"}),
         ("GET", "/v1/share-groups/g/fetch", {"POST"}),
         ("POST", "/readyz", {"GET", "HEAD"}),
+        ("OPTIONS", "/v1/share-groups/g/offsets/reset", {"POST"}),
     ],
 )
 def test_unknown_methods_are_405_problems_with_allow(
@@ -37,6 +39,19 @@ def test_unknown_methods_are_405_problems_with_allow(
     response = gateway.http.request(method, path)
     problem(response, 405, "INVALID_REQUEST", 42)
     assert set(response.headers["allow"].split(", ")) == allowed
+
+
+def test_every_answer_forbids_sniffing(gateway: Gateway) -> None:
+    for path in ("/v1/topics", "/v1/topics/none", "/v1/nothing", "/", "/docs/pages.css", "/metrics", "/v1/topics?x=1"):
+        assert gateway.http.get(path).headers.get_list("x-content-type-options") == ["nosniff"], path
+
+
+def test_a_coding_in_any_header_of_several_is_refused(gateway: Gateway, name: str) -> None:
+    """The last one counted, so a body was taken as it is though another header says that it is not."""
+    for codings in (("gzip", "identity"), ("identity", "gzip")):
+        headers = [("Content-Type", "application/json"), *(("Content-Encoding", coding) for coding in codings)]
+        answer = gateway.http.post(f"/v1/topics/{name}/records", content=b'{"records":[{"value":1}]}', headers=headers)
+        problem(answer, 415, "INVALID_REQUEST", 42)
 
 
 def test_a_group_id_that_is_not_utf8_is_refused(gateway: Gateway) -> None:
@@ -125,6 +140,9 @@ def test_every_service_answers_livez_readyz_and_metrics(gateway: Gateway, shared
         metrics = gateway.http.get(f"{service.url}/metrics")
         assert metrics.headers["content-type"].startswith("text/plain")
         assert "sharequeue_http_request_seconds_count" in metrics.text
+        assert f'sharequeue_build_info{{version="{__version__}"}} 1.0' in metrics.text
+        helps = [line for line in metrics.text.splitlines() if line.startswith("# HELP ")]
+        assert [line for line in helps if "`" in line or "](" in line] == [], "Markdown is for docs/metrics.md"
 
 
 def urls_of(http: httpx.Client, stack: Stack, api: Api) -> list[str]:

@@ -104,6 +104,17 @@ def test_pages_take_get_and_head_alone(gateway: Gateway, path: str) -> None:
         assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
+@pytest.mark.parametrize("path", ["/docs", *ASSETS])
+def test_a_file_that_the_browser_has_is_not_sent_again(gateway: Gateway, path: str) -> None:
+    whole = gateway.http.get(path)
+    for known in (whole.headers["etag"], f'"other", {whole.headers["etag"]}', "*"):
+        same = gateway.http.get(path, headers={"If-None-Match": known})
+        assert (same.status_code, same.content) == (304, b"")
+        assert same.headers["etag"] == whole.headers["etag"]
+        assert same.headers["cache-control"] == whole.headers["cache-control"]
+    assert gateway.http.get(path, headers={"If-None-Match": '"other"'}).content == whole.content
+
+
 @pytest.mark.parametrize("path", ["__init__.py", "main.py", "..%2f__init__.py", "%2e%2e/app.py", "docs.html", ""])
 def test_no_other_file_is_served(gateway: Gateway, path: str) -> None:
     problem(gateway.http.get(f"/docs/{path}"), 404, "UNKNOWN_PATH", 42)

@@ -1,11 +1,13 @@
 """Events in crowds: the first has its line at once, the next ones are counted."""
 
+import json
 import logging
+import time
 from typing import Any
 
 import pytest
 
-from sharequeue.log import Tally
+from sharequeue.log import JsonFormatter, Tally
 from tests.shell.turned_loop import TurnedLoop, run
 
 log = logging.getLogger(__name__)
@@ -13,6 +15,17 @@ log = logging.getLogger(__name__)
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [dict(record.fields) for record in caplog.records]  # type: ignore[attr-defined]
+
+
+def test_the_time_of_a_line_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collectors read a time without an offset as UTC."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    record = logging.makeLogRecord({"msg": "listening", "created": 1_000_000_000.25, "msecs": 250.0})
+    line = json.loads(JsonFormatter().format(record))
+    monkeypatch.undo()
+    time.tzset()
+    assert line["time"] == "2001-09-09T01:46:40.250Z"
 
 
 def test_the_first_event_is_written_at_once_and_a_crowd_once_more(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,6 +26,7 @@ from sharequeue.http.origins import Callers, Pairs
 from sharequeue.http.problems import problem_answer
 from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, InvalidRequest, UnknownPath
+from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import MAX_CALL_BYTES
 
 DEFAULT_MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
@@ -146,12 +147,12 @@ async def _http_problem(request: Request, exception: Exception) -> Response:
     headers = {"allow": ", ".join(allowed)} if allowed else dict(exception.headers or {})
     error: ApiError
     if allowed or exception.status_code == 405:
-        error = InvalidRequest(f"{path} does not take {request.method}", status=405)
+        error = InvalidRequest(f"{quoted(path)} does not take {quoted(request.method)}", status=405)
     elif exception.status_code == 404:
-        error = UnknownPath(f"there is nothing at {path}; /openapi.json lists what there is")
+        error = UnknownPath(f"there is nothing at {quoted(path)}; /openapi.json lists what there is")
     else:
         error = InvalidRequest(str(exception.detail), status=exception.status_code)
     request_id = request_id_from(request.headers.get("x-request-id", "").encode())
     answer = problem_answer(error, request_id)
-    own = {name.decode(): value.decode() for name, value in answer.headers}
-    return Response(answer.body, error.status, {**headers, **own, "x-request-id": request_id})
+    fixed = {name.decode(): value.decode() for name, value in answer.headers}
+    return Response(answer.body, error.status, {**headers, **fixed, "x-request-id": request_id})

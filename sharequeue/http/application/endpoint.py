@@ -18,7 +18,7 @@ import msgspec
 
 from sharequeue.distribution import Distribution, Histograms
 from sharequeue.http.answer import Answer, Stream
-from sharequeue.http.exchange import ClientGone, Exchange, request_id_from, too_large
+from sharequeue.http.exchange import ClientGone, Exchange, Headers, request_id_from, too_large
 from sharequeue.http.origins import Callers
 from sharequeue.http.problems import problem_answer
 from sharequeue.http.texts import convert_texts
@@ -123,7 +123,8 @@ class Endpoint:
         headers: dict[bytes, bytes] = dict(exchange.headers)
         request_id = request_id_from(headers.get(b"x-request-id"))
         traceparent = headers.get(b"traceparent")
-        token = REQUEST.set(RequestContext(request_id, traceparent.decode("latin-1") if traceparent else None))
+        trace = traceparent[: mistakes.MOST_QUOTED].decode("latin-1") if traceparent else None
+        token = REQUEST.set(RequestContext(request_id, trace))
         status = 499
         try:
             answer = await self._answer(exchange, path, headers, request_id)
@@ -166,7 +167,7 @@ class Endpoint:
                 )
             raw = b""
             if self.takes_body:
-                length = self._check_head(headers)
+                length = self._check_head(exchange.headers, headers)
                 if admission is not None:
                     admission.check(length)
                 raw = await exchange.read(self._max_request_bytes)
@@ -229,16 +230,18 @@ class Endpoint:
         log.error("request failed", exc_info=fault, extra=fields(operation=self.api.operation_id))
         return problem_answer(ApiError("the service failed; its log names the cause under this request id"), request_id)
 
-    def _check_head(self, headers: dict[bytes, bytes]) -> int:
+    def _check_head(self, sent: Headers, headers: dict[bytes, bytes]) -> int:
         """Check the headers before the body is read. Returns: the length of the body; 0 if no header names it."""
-        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        if b"content-encoding" in headers and any(
+            name == b"content-encoding" and value.lower() != b"identity" for name, value in sent
+        ):
             raise InvalidRequest("send the body as it is: this service understands no Content-Encoding", status=415)
         if self._takes_json:
             media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if media_type != b"application/json" and not media_type.endswith(b"+json"):
                 if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
                     raise mistakes.no_body(self.api.request)
-                given = media_type.decode("latin-1")
+                given = mistakes.quoted(media_type.decode("latin-1"))
                 raise InvalidRequest(
                     f"send JSON with the header Content-Type: application/json, not {given!r}", status=415
                 )

@@ -35,8 +35,11 @@ class Paths:
             branch[self.END] = (endpoint, names)
 
     def methods(self, sent: bytes) -> list[str]:
-        """The methods that have an endpoint at a path."""
-        return sorted(method for method in self._methods if self.find(method.encode(), sent) is not None)
+        """The methods that have an endpoint at a path. A path with fewer parameters goes before, as in OpenAPI:
+        `…/offsets/reset` does not allow the methods of `…/offsets/{topic}`."""
+        found = {method: match for method in self._methods if (match := self.find(method.encode(), sent)) is not None}
+        fewest = min((len(match.parameters) for match in found.values()), default=0)
+        return sorted(method for method, match in found.items() if len(match.parameters) == fewest)
 
     def find(self, method: bytes, sent: bytes) -> Found | None:
         """The endpoint of a request, or None. `sent`: the path as it was sent."""

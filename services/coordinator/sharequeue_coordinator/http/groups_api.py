@@ -30,6 +30,7 @@ from sharequeue.protocol.messages.groups import (
     UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.operations import Empty
+from sharequeue.protocol.mistakes import quoted
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.share_group.assignor import Assignment
@@ -203,5 +204,5 @@ def _states(text: str | None) -> list[ShareGroupState]:
     named = [name.strip() for name in text.split(",")]
     unknown = [name for name in named if name.lower() not in by_name]
     if unknown:
-        raise InvalidRequest(f"state must be one of {', '.join(ShareGroupState)}, not {unknown[0]!r}")
+        raise InvalidRequest(f"state must be one of {', '.join(ShareGroupState)}, not {quoted(unknown[0])!r}")
     return [by_name[name.lower()] for name in named]

@@ -113,7 +113,7 @@ def check(
         acknowledge_type = ACKNOWLEDGE_TYPES.get(name)
         if acknowledge_type is None:
             raise InvalidRequest(
-                f"there is no acknowledge type {name[:40]!r}; known are {', '.join(ACKNOWLEDGE_TYPES)}"
+                f"there is no acknowledge type {mistakes.quoted(name)!r}; known are {', '.join(ACKNOWLEDGE_TYPES)}"
             )
         types.append(acknowledge_type)
     if AcknowledgeType.RENEW in types and not renew:

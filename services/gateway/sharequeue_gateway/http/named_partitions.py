@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import TopicPartitions
+from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import MAX_ERRORS, MAX_INT32, MAX_PARTITIONS_NAMED, topic_name_fault, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
@@ -105,5 +106,5 @@ async def partition_of(call: Call, metadata: Metadata, topic_id: str | None = No
     text = call.path["partition"]
     partition = whole_number(text, MAX_INT32)
     if partition is None:
-        raise InvalidRequest(f"a partition is a number from 0 to {MAX_INT32}, not {text!r}")
+        raise InvalidRequest(f"a partition is a number from 0 to {MAX_INT32}, not {quoted(text)!r}")
     return await metadata.topic_with(call.path["topic"], partition, topic_id), partition

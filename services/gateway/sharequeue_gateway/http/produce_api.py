@@ -9,6 +9,7 @@ from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import ProduceRequest
+from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import MAX_INT32, whole_number
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
@@ -43,7 +44,8 @@ class ProduceApi:
         media_type = (call.header("content-type") or "").partition(";")[0].strip().lower()
         if media_type != ARROW_STREAM:
             raise InvalidRequest(
-                f"send an Arrow stream with the header Content-Type: {ARROW_STREAM}, not {media_type!r}", status=415
+                f"send an Arrow stream with the header Content-Type: {ARROW_STREAM}, not {quoted(media_type)!r}",
+                status=415,
             )
         producing = self._arrow_producer.produce(
             call.path["topic"],
@@ -68,7 +70,7 @@ class ProduceApi:
         partition = call.header("record-partition")
         number = None if partition is None else whole_number(partition, MAX_INT32)
         if number is None and partition is not None:
-            raise InvalidRequest(f"Record-Partition must be a partition's number, not {partition!r}")
+            raise InvalidRequest(f"Record-Partition must be a partition's number, not {quoted(partition)!r}")
         key = call.header("record-key")
         key = None if key is None else _utf8("record-key", key.encode("latin-1"))
         record = raw_record(key, number, headers)

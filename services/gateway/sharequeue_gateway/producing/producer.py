@@ -16,6 +16,7 @@ from sharequeue.http.answer import JSON, Answer
 from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import ProduceRecord
+from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.partitioner import key_hashes
@@ -354,7 +355,7 @@ def lasting(name: str | None, retention: str | None) -> bool:
     retention_ms = DAY_MS if retention is None else whole_number(retention, MAX_IDEMPOTENCY_RETENTION_MS)
     if not retention_ms:
         raise InvalidRequest(
-            f"Idempotency-Retention-Ms must be a whole number from 1 to {MAX_IDEMPOTENCY_RETENTION_MS}, not {retention!r}"
+            f"Idempotency-Retention-Ms must be a whole number from 1 to {MAX_IDEMPOTENCY_RETENTION_MS}, not {quoted(str(retention))!r}"
         )
     return retention_ms > DAY_MS
 

@@ -18,6 +18,7 @@ from typing import Final
 from sharequeue.http.problems import problem_of
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest
+from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import EVENT_ID
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.routing.fetched import RelayedAnswer
@@ -71,7 +72,7 @@ def parse_event_id(text: str) -> EventId:
     found = _EVENT_ID.match(text)
     if found is None:
         raise InvalidRequest(
-            f"the header Last-Event-ID is {text[:40]!r}; send the id of an event of this stream as it came, or leave it out"
+            f"the header Last-Event-ID is {quoted(text)!r}; send the id of an event of this stream as it came, or leave it out"
         )
     return EventId(found[1], int(found[2]))
 

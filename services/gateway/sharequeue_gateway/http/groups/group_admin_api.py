@@ -36,6 +36,7 @@ from sharequeue.protocol.messages.groups import (
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.messages.records import TopicPartitions
+from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import MAX_ERRORS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.named_partitions import named_partitions
@@ -262,7 +263,7 @@ def _epoch_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidRequest(f"datetime must be as 2026-11-21T08:30:00.000, not {text!r}") from None
+        raise InvalidRequest(f"datetime must be as 2026-11-21T08:30:00.000, not {quoted(text)!r}") from None
     since_epoch = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
     return -(-since_epoch // timedelta(milliseconds=1))
 

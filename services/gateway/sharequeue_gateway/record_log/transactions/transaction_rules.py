@@ -23,6 +23,7 @@ from sharequeue.protocol.errors import (
     TransactionalIdAuthorizationFailed,
     TransactionalIdNotFound,
 )
+from sharequeue.protocol.mistakes import quoted
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 MOST_SHOWN: Final = 64
@@ -225,7 +226,7 @@ def _ended(found: Transaction, extra: dict[str, Any] | None = None) -> ApiError:
 
 def _not_found(transaction_id: str, *, definite: bool) -> TransactionalIdNotFound:
     return TransactionalIdNotFound(
-        f"no transaction {transaction_id!r} is known: it never began, wrote nothing, or ended more than 25 hours ago",
+        f"no transaction {quoted(transaction_id)!r} is known: it never began, wrote nothing, or ended more than 25 hours ago",
         definite=definite,
         extra={"transaction_id": transaction_id},
     )
