@@ -55,6 +55,8 @@ class Main(Commands):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
+        if arguments[:1] == ["help"]:
+            arguments = [*arguments[1:], "--help"]
         try:
             sys.exit(super().main(arguments, prog_name, complete_var, False, **extra))
         except click.UsageError as fault:
@@ -80,6 +82,6 @@ class Main(Commands):
 
 
 @click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="sharequeue")
+@click.version_option(__version__, "-V", "--version", prog_name="sharequeue")
 def main() -> None:
     """Kafka share groups over plain HTTP."""

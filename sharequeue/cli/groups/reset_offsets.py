@@ -134,7 +134,7 @@ def _topic(text: str) -> ResetTopic:
 
 
 def _from_file(file: Path) -> list[ResetTopic]:
-    with file.open(newline="", encoding="utf-8") as opened:
+    with file.open(newline="", encoding="utf-8-sig") as opened:
         try:
             rows = [row for row in csv.reader(opened) if row]
         except (UnicodeDecodeError, csv.Error) as fault:

@@ -1,5 +1,6 @@
 """The input of `sharequeue produce`: the lines of a file or of stdin become records."""
 
+import codecs
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -44,6 +45,8 @@ class Lines:
     def record(self, line: bytes, number: int) -> NewRecord | None:
         """The record of one line without its end; None for an empty line with --json-lines. Raises: BadLine."""
         key: str | bytes | None = self._key
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)  # Windows writes it; nobody means it
         if self._key_separator is not None:
             found, separator, value = line.partition(self._key_separator)
             if not separator:

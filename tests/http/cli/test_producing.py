@@ -37,6 +37,8 @@ def test_lines_of_stdin_become_records(process: Run, client: httpx.Client, name:
         "partitions": [{"partition": 0, "record_count": 2, "first_offset": 4, "last_offset": 5}],
     }
     assert log(client, name)[4]["value_base64"] == "//4="
+    process("produce", name, input="\ufefffrom Windows\r\n\ufeffmeant\r\n".encode())
+    assert [record["value"] for record in log(client, name)[6:]] == ["from Windows", "\ufeffmeant"]
 
 
 def test_records_have_keys_headers_partitions_and_json_values(

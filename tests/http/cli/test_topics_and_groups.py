@@ -236,6 +236,12 @@ def test_a_wrong_usage_is_explained(run: Run) -> None:
         assert b"SHAREQUEUE_URL" in run(*command, "--help").stdout
 
 
+def test_the_usual_words_for_help_and_version_work(run: Run) -> None:
+    assert run("help").stdout == run("--help").stdout
+    assert run("help", "groups", "in-flight").stdout == run("groups", "in-flight", "--help").stdout
+    assert run("-V").stdout == run("--version").stdout
+
+
 @pytest.mark.parametrize("command", [(), ("topics",), ("groups",), ("pipeline",)], ids=" ".join)
 def test_help_cuts_no_sentence(run: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
