@@ -41,7 +41,7 @@ NEEDED: Final = {
     "produce": {POSTGRESQL},
     "fetch": {POSTGRESQL, SHARE_COORDINATOR},
     "acknowledge": {SHARE_COORDINATOR},
-    "manage": {GROUP_COORDINATOR},
+    "manage": {POSTGRESQL, GROUP_COORDINATOR},
 }
 """What each kind of call needs. Topics and groups that a gateway knows are served without the group coordinator."""
 LASTING_S: Final = 2.0
