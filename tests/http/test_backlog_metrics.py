@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.http.calls import Gateway, good, wait_until
+from tests.http.calls import Gateway, acknowledge_range, good, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,9 @@ BACKLOG_FAMILIES = (
 )
 
 
+AGES = ("oldest_record", "oldest_delayed_record")
+
+
 def backlog(stack: Stack, group: str, topic: str) -> float | None:
     return samples(stack).get(f'sharequeue_group_backlog_records{{group="{group}",topic="{topic}"}}')
 
@@ -73,6 +77,23 @@ def test_a_group_whose_workers_are_gone_keeps_its_backlog_and_age(
     first = wait_until(lambda: samples(own_stack).get(age))
     wait_until(lambda: samples(own_stack)[age] >= first + 0.4)
     assert samples(own_stack)["sharequeue_log_bytes"] > 0
+
+
+def test_the_age_is_of_what_waits_for_a_worker_and_a_delay_has_its_own(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
+    """A record that is delayed for an hour, or held by a long job, is no reason to page."""
+    old, delayed = (f'sharequeue_group_{kind}_seconds{{group="{name}",topic="{name}"}}' for kind in AGES)
+    hour_ago_ms = int(time.time() * 1000) - 3_600_000
+    gateway.produce(name, "delayed", "held", timestamp_ms=hour_ago_ms)
+    gateway.acquire(name, name, lock_duration_ms=600_000)
+    gateway.settle(name, name, 0, 0, "release", delay_ms=3_000_000)
+    wait_until(lambda: samples(own_stack).get(delayed, 0) >= 3600 and old not in samples(own_stack))
+    gateway.produce(name, "new")
+    wait_until(lambda: samples(own_stack).get(old, 3600) < 600)
+    assert samples(own_stack)[delayed] >= 3600
+    gateway.settle(name, name, 1, 1, "release")
+    wait_until(lambda: samples(own_stack)[old] >= 3600)
 
 
 def test_records_that_were_removed_are_no_backlog(own_stack: Stack, gateway: Gateway, name: str) -> None:
@@ -184,5 +205,27 @@ def test_members_that_fetch_at_any_gateway_are_listed_without_joining(
         check=True,
     )
     said = described.stdout + described.stderr
-    assert "2 fetched in the last minute without joining" in said
+    assert "2 fetched or acknowledged in the last minute without joining" in said
+    assert "no active members" not in said
     assert "w-1" in said
+
+
+def test_a_renewal_an_acknowledgement_and_a_commit_are_signs_of_life(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
+    """A worker with a long job does not fetch. At the second gateway none of these members has."""
+    gateway.produce(name, *range(3))
+    for number in range(3):
+        gateway.acquire(name, name, member=f"w-{number}", max_records=1, acquire_mode="record_limit")
+    with httpx.Client(base_url=own_stack.urls[1], timeout=30) as http:
+        other = Gateway(http)
+        seen = f'sharequeue_group_fetching_members{{group="{name}"}}'
+        assert seen not in other.metrics()
+        assert other.settle(name, name, 0, 0, "renew", member="w-0") == "applied"
+        assert other.metrics()[seen] == 1
+        assert other.settle(name, name, 1, 1, "accept", member="w-1") == "applied"
+        assert other.metrics()[seen] == 2
+        transaction = good(http.post("/v1/transactions", json={}), 201)["transaction_id"]
+        of_group = {"group_id": name, "member_id": "w-2", "acknowledgements": [acknowledge_range(name, 2, 2, "accept")]}
+        good(http.post(f"/v1/transactions/{transaction}/commit", json={"acknowledgements": [of_group]}))
+        assert other.metrics()[seen] == 3

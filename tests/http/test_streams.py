@@ -46,6 +46,23 @@ def held(gateway: Gateway, group: str, topic: str) -> list[str]:
     return gateway.window(group, topic)[1] if known else []
 
 
+@pytest.mark.soak
+def test_a_stream_whose_window_is_full_is_a_sign_of_life(gateway: Gateway, open_stream: Open, name: str) -> None:
+    """It fetches nothing as long as its worker is busy."""
+    gateway.configure(name, share_record_lock_duration_ms=600_000)
+    gateway.produce(name, 1, 2)
+    source = open_stream(name, name, window=1)
+    source.next()
+
+    def silent_s() -> int:
+        (member,) = good(gateway.http.get(f"/v1/share-groups/{name}/fetching-members"))["members"]
+        return int(member["seconds_ago"])
+
+    wait_until(lambda: silent_s() >= 10)
+    wait_until(lambda: silent_s() < 10)
+    assert held(gateway, name, name) == ["0-0 ACQUIRED×1", "1-1 AVAILABLE×0"]
+
+
 def test_st_001_records_come_as_events_and_an_event_is_acknowledged_as_a_fetch(
     gateway: Gateway, open_stream: Open, name: str
 ) -> None:

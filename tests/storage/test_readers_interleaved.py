@@ -415,7 +415,7 @@ def without_locks(module: object) -> Any:
 
 
 async def raise_any_life(connection: Any, floors: Sequence[Floor]) -> set[SharePartitionKey]:
-    for key, _, floor in floors:
+    for key, _, floor, *_ in floors:
         await connection.execute(
             "UPDATE log.readers SET floor = greatest(floor, $3) WHERE topic_id = $1 AND group_id = $2",
             key.topic_id,
@@ -426,7 +426,7 @@ async def raise_any_life(connection: Any, floors: Sequence[Floor]) -> set[ShareP
 
 
 async def reserve_the_target(connection: Any, floors: Sequence[Floor], hold_ms: int) -> None:
-    for key, epoch, floor in floors:
+    for key, epoch, floor, *_ in floors:
         await connection.execute(
             "UPDATE log.readers SET floor = $3, state_epoch = $4 WHERE topic_id = $1 AND group_id = $2",
             key.topic_id,

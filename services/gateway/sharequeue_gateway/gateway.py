@@ -452,6 +452,7 @@ def _apis(
             delivering.acknowledger,
             sessions,
             SettleApi(delivering.commits, producer, metadata, admission),
+            delivering.members,
         ),
         ProduceApi(producer, arrow_producer),
         TransactionsApi(
@@ -459,6 +460,7 @@ def _apis(
             delivering.commits,
             base.database.query,
             metadata,
+            delivering.members,
             settings.transaction_max_timeout_ms,
         ),
         LeaderApi(

@@ -3,7 +3,6 @@
 import sys
 
 import click
-import msgspec
 
 from sharequeue.cli.groups.choosing import all_groups_option, groups_argument, named_groups
 from sharequeue.cli.output import ask, decode, echo_json, explain, json_option, pages, run, say, show_table, url_option
@@ -93,14 +92,13 @@ async def _describe_members(url: str, group_id: str, verbose: bool, as_json: boo
     group: ShareGroupDescription = described[-1]
     group.members = [member for page in described for member in page.members]
     if as_json:
-        echo_json(msgspec.json.encode(group))
+        echo_json(group)
         return
     if only_state:
         epochs = ("GROUP-EPOCH", "ASSIGNMENT-EPOCH") if verbose else ()
         values = (group.group_epoch, group.assignment_epoch) if verbose else ()
         show_table(("GROUP", "STATE", "#MEMBERS", *epochs), [(group_id, group.state, group.member_count, *values)])
     if not group.members:
-        say(f"Share group '{group_id}' has no active members.")
         await _describe_fetching(url, group_id)
         return
     if not only_state:
@@ -121,14 +119,16 @@ async def _describe_members(url: str, group_id: str, verbose: bool, as_json: boo
 
 
 async def _describe_fetching(url: str, group_id: str) -> None:
-    """Members that fetch without having joined."""
+    """Members that work without having joined."""
     found: FetchingMembers = decode(
         await ask(url, apis.LIST_FETCHING_MEMBERS, group=group_id), apis.LIST_FETCHING_MEMBERS
     )
-    if found.members:
-        say(f"{found.member_count} fetched in the last minute without joining:")
-        rows = [(group_id, member.member_id, f"{member.seconds_ago} s") for member in found.members]
-        show_table(("GROUP", "CONSUMER-ID", "LAST-FETCH"), rows)
+    if not found.members:
+        say(f"Share group '{group_id}' has no active members.")
+        return
+    say(f"{found.member_count} fetched or acknowledged in the last minute without joining:")
+    rows = [(group_id, member.member_id, f"{member.seconds_ago} s") for member in found.members]
+    show_table(("GROUP", "CONSUMER-ID", "LAST-CALL"), rows)
 
 
 def _assigned(assignment: MemberAssignment) -> str:

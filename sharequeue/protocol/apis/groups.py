@@ -73,7 +73,7 @@ LIST_FETCHING_MEMBERS = Api(
     "listFetchingMembers",
     "GET",
     "/v1/share-groups/{group}/fetching-members",
-    "List the members of a group that fetched in the last minute.",
+    "List the members of a group that fetched, acknowledged or renewed in the last minute, or read a stream.",
     description="Fetching needs no membership, so describeShareGroup may show no member of a busy group. Every gateway is "
     "asked; a gateway that does not answer within two seconds is left out.",
     response=FetchingMembers,

@@ -82,19 +82,19 @@ class MemberAssignment(Response):
 
 
 class FetchingMember(Response):
-    """A member that fetched in the last minute, whether it joined the group or not."""
+    """A member that fetched, acknowledged, renewed or read a stream in the last minute, whether it joined or not."""
 
     member_id: str
-    """The name that its fetches give. A member without one is not listed."""
+    """The name that its calls give. A member without one is not listed."""
     seconds_ago: Count
-    """Whole seconds since its last fetch, about one second late."""
+    """Whole seconds since its last call, about one second late."""
 
 
 class FetchingMembers(Response):
-    """The members of a group that fetched at any gateway in the last minute."""
+    """The members of a group that any gateway has seen in the last minute."""
 
     members: Annotated[list[FetchingMember], at_most(MAX_FETCHING_MEMBERS)]
-    """At most 1,000; the last to fetch come first."""
+    """At most 1,000; those that called last come first."""
     member_count: Count
     """How many they are, with those that are not in the list."""
 

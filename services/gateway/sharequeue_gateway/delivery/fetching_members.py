@@ -1,6 +1,7 @@
-"""Which members fetched at this gateway lately: a pool of workers is seen, whether it joined its group or not.
+"""Which members fetched or acknowledged at this gateway lately, or read a stream: a pool of workers is seen, whether it
+joined its group or not. A long job is seen by its renewals, which are acknowledgements.
 
-Noting a fetch costs one entry of a dictionary, under a time that is at most a second old. A member without a name is
+Noting a call costs one entry of a dictionary, under a time that is at most a second old. A member without a name is
 not noted: each of its fetches has another one.
 """
 
@@ -17,14 +18,14 @@ MOST_SEEN: Final = 50_000
 
 
 class FetchingMembers:
-    """`seen`: by group and member, `now_s` at the time of its last fetch. A fetch writes its entry itself."""
+    """`seen`: by group and member, `now_s` at the time of its last call. A call writes its entry itself."""
 
     def __init__(self) -> None:
         self.seen: Final[dict[tuple[str, str], float]] = {}
         self.now_s = time.monotonic()
 
     async def run(self) -> None:
-        """Keep the time, and forget members that have not fetched for a minute. Runs until it is cancelled."""
+        """Keep the time, and forget members that were silent for a minute. Runs until it is cancelled."""
         while True:
             for _ in range(TICKS_PER_SWEEP):
                 await asyncio.sleep(TICK_S)
@@ -40,12 +41,12 @@ class FetchingMembers:
             del self.seen[names]
 
     def count(self) -> Mapping[str, int]:
-        """By group, how many members fetched in the last minute."""
+        """By group, how many members were seen in the last minute."""
         since_s = self.now_s - SEEN_S
         return Counter(group_id for (group_id, _), seen_s in self.seen.items() if seen_s >= since_s)
 
     def of_group(self, group_id: str) -> dict[str, float]:
-        """The members of a group that fetched in the last minute, with the seconds since then."""
+        """The members of a group that were seen in the last minute, with the seconds since then."""
         since_s = self.now_s - SEEN_S
         return {
             member_id: max(0.0, self.now_s - seen_s)

@@ -12,6 +12,7 @@ from sharequeue.protocol.messages.records import AcknowledgeRequest, Acknowledge
 from sharequeue.protocol.types import MAX_CALL_BYTES
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import SMALL, Acknowledger, check_count, failed_of
+from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
@@ -29,8 +30,10 @@ class RecordsApi:
         routed_acknowledger: RoutedAcknowledger,
         sessions: Sessions,
         settle: SettleApi,
+        members: FetchingMembers,
     ) -> None:
         self._settle = settle
+        self._members = members
         self._metadata = metadata
         self._cluster = routing.cluster
         self._routing = routing
@@ -45,11 +48,12 @@ class RecordsApi:
             if len(call.raw) > MAX_CALL_BYTES and not request.produce:
                 raise too_large(MAX_CALL_BYTES)
             check_count(request.acknowledgements)
-        if request.produce:
-            return await self._settle.acknowledge_and_produce(call)
         group_id = call.path["group"]
         if group_id not in self._metadata.configs:
             checked_group_id(group_id)
+        self._members.seen[group_id, request.member_id] = self._members.now_s
+        if request.produce:
+            return await self._settle.acknowledge_and_produce(call)
         if request.share_session_epoch is not None:
             home = self._routing.home_elsewhere(group_id, request.member_id)
             if home is not None:

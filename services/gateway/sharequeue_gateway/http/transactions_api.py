@@ -22,6 +22,7 @@ from sharequeue.protocol.messages.transactions import (
     UnappliedSettlement,
 )
 from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_gateway.record_log.transactions import list_store, open_store, settlements, transaction_store
@@ -58,12 +59,14 @@ class TransactionsApi:
         commits: SettledCommits,
         query: Query,
         metadata: Metadata,
+        members: FetchingMembers,
         max_timeout_ms: int,
     ) -> None:
         self._transactions = transactions
         self._commits = commits
         self._query = query
         self._metadata = metadata
+        self._members = members
         self._max_timeout_ms = max_timeout_ms
 
     async def begin(self, call: Call) -> BegunTransaction:
@@ -100,6 +103,8 @@ class TransactionsApi:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
         call.raw = b""  # a large request is not kept until it is durable
+        for entry in request.acknowledgements:
+            self._members.seen[entry.group_id, entry.member_id] = self._members.now_s
         wanted = [Wanted(entry.group_id, entry.member_id, entry.acknowledgements) for entry in request.acknowledgements]
         return _ended(await self._commits.commit(transaction_id, wanted, request.note, request.parts))
 

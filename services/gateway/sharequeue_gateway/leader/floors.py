@@ -4,6 +4,7 @@ Every few seconds, for all share-partitions at once:
 
     memory's start or count is above the stored one ──▶ write both to the share coordinator, alone
     the stored start is above the floor ──────────────▶ raise the floor to it
+    another record is ready or delayed first ─────────▶ note it for the age of the backlog
     in use, and not raised for an hour ───────────────▶ raise to the same floor: the row is active
 
 The first line is for offsets without a record (compacted, markers and aborted records, redriven for another group,
@@ -119,8 +120,10 @@ class Floors:
             hold_ms = led.config.hold_ms
             stale_ms = min(STALE_MS, hold_ms // 4) if hold_ms > 0 else STALE_MS
             used = led.used_at_ms > led.told_at_ms or led.waiters is not None
-            if led.stored_start > led.floor or (used and now_ms - led.told_at_ms > stale_ms):
-                moved[led] = Floor(led.key, led.machine.state_epoch, led.stored_start)
+            ahead = [*led.machine.ahead()]
+            moves = led.stored_start > led.floor or ahead != led.told_ahead
+            if moves or (used and now_ms - led.told_at_ms > stale_ms):
+                moved[led] = Floor(led.key, led.machine.state_epoch, led.stored_start, *ahead)
         return moved
 
     def _note(self, moved: Mapping[LedSharePartition, Floor], found: set[SharePartitionKey]) -> list[LedSharePartition]:
@@ -129,7 +132,7 @@ class Floors:
         missing = []
         for led, floor in moved.items():
             if led.key in found:
-                led.floor, led.told_at_ms = floor.floor, now_ms
+                led.floor, led.told_ahead, led.told_at_ms = floor.floor, [floor.ready, floor.delayed], now_ms
             elif not led.fenced:
                 missing.append(led)
         return missing

@@ -78,8 +78,9 @@ class LedIndex:
 
     def note_left(self, led: LedSharePartition) -> None:
         """It is unloaded: keep how far its group has finished it, for the next raise of floors."""
-        if led.stored_start > led.floor:
-            self.left[led.key] = Floor(led.key, led.machine.state_epoch, led.stored_start)
+        ahead = [*led.machine.ahead()]
+        if led.stored_start > led.floor or ahead != led.told_ahead:
+            self.left[led.key] = Floor(led.key, led.machine.state_epoch, led.stored_start, *ahead)
 
     def remove(self, led: LedSharePartition) -> bool:
         """Returns: whether it was there."""

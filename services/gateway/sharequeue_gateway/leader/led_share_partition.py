@@ -21,9 +21,9 @@ class LedSharePartition(WakeUps):
     """A loaded share-partition. `machine` decides; this object has the state that only the shell needs.
 
     `served_turn`: see `turns.Served`. `stored_start`: the start offset that is durable at the share coordinator, as far
-    as this leader knows, and `stored_count` the delivery complete count that is durable with it. `floor`, `told_at_ms`:
-    what this leader has last read or written among the log's readers, and when. `version`, `store`: of the state that
-    the next write builds on, as the share coordinator named them.
+    as this leader knows, and `stored_count` the delivery complete count that is durable with it. `floor`, `told_ahead`,
+    `told_at_ms`: what this leader has last read or written among the log's readers, and when. `version`, `store`: of
+    the state that the next write builds on, as the share coordinator named them.
     """
 
     __slots__ = (
@@ -38,6 +38,7 @@ class LedSharePartition(WakeUps):
         "store",
         "stored_count",
         "stored_start",
+        "told_ahead",
         "told_at_ms",
         "topic_name",
         "unanswered",
@@ -59,6 +60,7 @@ class LedSharePartition(WakeUps):
         self.stored_start = machine.start_offset
         self.stored_count = machine.delivery_complete_count
         self.floor = machine.start_offset
+        self.told_ahead: list[int | None] = [None, None]
         self.version, self.store = -1, ""
         self.told_at_ms = now_ms
         self.fetch_lock_ended_s = 0.0

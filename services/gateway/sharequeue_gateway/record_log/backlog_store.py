@@ -14,7 +14,7 @@ BACKLOGS: Final = f"""
         AND EXISTS (SELECT FROM log.readers r WHERE r.topic_id = p.topic_id AND r.partition = p.partition)),
     backlogs AS MATERIALIZED (
       SELECT r.group_id, r.topic_id, r.partition, greatest(r.floor, read.log_start_offset) AS first_offset,
-        greatest(read.log_end_offset - greatest(r.floor, read.log_start_offset), 0) AS records
+        greatest(read.log_end_offset - greatest(r.floor, read.log_start_offset), 0) AS records, r.ready, r.delayed
       FROM log.readers r JOIN read USING (topic_id, partition))"""
 
 
@@ -46,24 +46,27 @@ async def backlogs(connection: Connection, most_pairs: int) -> Backlogs:
     return Backlogs(largest, rows[0][3], rows[0][4]) if rows else Backlogs([], 0, 0)
 
 
-async def oldest(connection: Connection) -> dict[tuple[str, str], int]:
-    """The timestamp of the oldest unfinished record, in ms since 1970, by group and topic id."""
+async def oldest(connection: Connection) -> dict[tuple[str, str, bool], int]:
+    """The timestamp of the oldest record in ms since 1970, by group, topic id and whether it is delayed. Those that are
+    not wait for a worker: nobody holds them."""
     rows = await connection.fetch(
         f"""{BACKLOGS},
             largest AS MATERIALIZED (
               SELECT * FROM backlogs WHERE records > 0 ORDER BY records DESC LIMIT $1)
-            SELECT l.group_id, l.topic_id, min(b.max_timestamp_ms) FROM largest l
+            SELECT l.group_id, l.topic_id, f.is_delayed, min(b.max_timestamp_ms) FROM largest l
+            CROSS JOIN LATERAL (VALUES (false, greatest(l.first_offset, l.ready)), (true, l.delayed))
+              f(is_delayed, first_offset)
             CROSS JOIN LATERAL (
               SELECT b.max_timestamp_ms FROM log.record_batches b
-              WHERE b.topic_id = l.topic_id AND b.partition = l.partition AND b.last_offset >= l.first_offset
+              WHERE b.topic_id = l.topic_id AND b.partition = l.partition AND b.last_offset >= f.first_offset
                 AND b.base_offset >= coalesce(
                   (SELECT max(base_offset) FROM log.record_batches
-                   WHERE topic_id = l.topic_id AND partition = l.partition AND base_offset <= l.first_offset), 0)
+                   WHERE topic_id = l.topic_id AND partition = l.partition AND base_offset <= f.first_offset), 0)
               ORDER BY b.base_offset LIMIT 1) b
-            GROUP BY l.group_id, l.topic_id""",
+            GROUP BY l.group_id, l.topic_id, f.is_delayed""",
         AGED_AT_ONCE,
     )
-    return {(row[0], str(row[1])): row[2] for row in rows}
+    return {(row[0], str(row[1]), row[2]): row[3] for row in rows}
 
 
 async def log_bytes(connection: Connection) -> int:

@@ -302,6 +302,7 @@ class Stream:
         if self.window.looks():
             await self._learn()
         while not self.window.room and not waiting.over:
+            self._shared.members.seen[self.group_id, self.member_id] = self._shared.members.now_s
             ranges = self._offsets(self.window.all_ranges())
             waiting.woken = False
             await self._shared.held.until_less(waiting, self.group_id, self.member_id, ranges, MAX_WAIT_MS / 1000)

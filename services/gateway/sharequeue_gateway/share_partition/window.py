@@ -182,6 +182,13 @@ class Window:
             return self.end_offset
         return self.end_offset + 1
 
+    def ahead(self) -> tuple[int | None, int | None]:
+        """The first offset that a fetch would get (None: the start offset), and the first delayed one (None: there is
+        none)."""
+        ready = self.next_fetch_offset()
+        delayed = next((run.first for run in self.runs if run.available_at_ms), None) if self.delayed_count else None
+        return ready if ready > self.start_offset else None, delayed
+
     def first_new(self) -> int:
         """The first offset that was never delivered: of a run that can be acquired, or the one behind the end.
 

@@ -42,6 +42,6 @@ class ReadersApi:
 
 def _topics(floors: Sequence[Floor]) -> list[TopicStartOffsets]:
     by_topic: dict[str, list[StartOffset]] = {}
-    for key, _, start_offset in floors:
+    for key, _, start_offset, *_ in floors:
         by_topic.setdefault(key.topic_id, []).append(StartOffset(partition=key.partition, start_offset=start_offset))
     return [TopicStartOffsets(topic_id=topic_id, partitions=partitions) for topic_id, partitions in by_topic.items()]

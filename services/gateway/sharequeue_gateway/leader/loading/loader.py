@@ -264,7 +264,7 @@ class Loader:
         now_ms = self._clock.now_ms()
         loaded.share_partition.config = config
         led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
-        led.stored_start, led.floor, _ = begun
+        led.stored_start, led.floor, _, *led.told_ahead = begun
         led.version, led.store = -1 if state.version is None else state.version, state.store
         if locks.missed or stored_start(state) is None:
             self._lock_timers.write(lock_entries.whole(led, now_ms))

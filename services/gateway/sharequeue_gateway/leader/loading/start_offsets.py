@@ -71,7 +71,7 @@ class StartOffsets:
                 ):
                     beginnings.append(Beginning(key, state.state_epoch or 0, start, chosen=False))
                 else:
-                    begun[key] = Begun(start, row.floor, row.log_end_offset)
+                    begun[key] = Begun(start, row.floor, row.log_end_offset, row.ready, row.delayed)
             for key, start_offset in (await self._chosen(unresolved, config)).items():
                 beginnings.append(Beginning(key, states[key].state_epoch or 0, start_offset, chosen=True))
             new = await self._readers.begin(beginnings, config.hold_ms)

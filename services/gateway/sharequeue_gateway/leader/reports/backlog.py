@@ -41,8 +41,14 @@ RECORDS: Final = Family(
 OLDEST: Final = Family(
     "sharequeue_group_oldest_record_seconds",
     "gauge",
-    "Age of the oldest record of a group's backlog by its timestamp, for the 1,000 partitions with the largest backlogs. "
-    "One gateway reports it for all groups.",
+    "Age of a group's oldest record that waits for a worker, neither held nor delayed, by its timestamp, for the 1,000 "
+    "partitions with the largest backlogs. One gateway reports it for all groups, up to 25 s late.",
+    PAIR,
+)
+OLDEST_DELAYED: Final = Family(
+    "sharequeue_group_oldest_delayed_record_seconds",
+    "gauge",
+    "The same of the group's oldest record whose delay has not ended.",
     PAIR,
 )
 LOG_BYTES: Final = Family(
@@ -57,7 +63,7 @@ OPEN: Final = Family(
     "a restart; up to 15 s late. One gateway reports it for all groups.",
     PAIR,
 )
-FAMILIES: Final = (RECORDS, OLDEST, LOG_BYTES, OPEN)
+FAMILIES: Final = (RECORDS, OLDEST, OLDEST_DELAYED, LOG_BYTES, OPEN)
 
 
 class BacklogLook:
@@ -81,7 +87,7 @@ class BacklogLook:
         self._interval_s = interval_ms / 1000
         self._most_pairs = most_pairs
         self._backlogs: Backlogs | None = None
-        self._oldest_ms: dict[tuple[str, str], int] = {}
+        self._oldest_ms: dict[tuple[str, str, bool], int] = {}
         self._log_bytes = 0
         self._open = OpenCounts([], 0, 0)
 
@@ -125,12 +131,13 @@ class BacklogLook:
         if seen.pairs > len(seen.largest):
             others = seen.records - sum(backlog.records for backlog in seen.largest)
             yield RECORDS.line(others, (OTHER, OTHER))
-        yield OLDEST.head
         now_ms = self._clock.now_ms()
-        for names, backlog in named:
-            timestamp_ms = self._oldest_ms.get((backlog.group_id, backlog.topic_id))
-            if timestamp_ms is not None:
-                yield OLDEST.line(max(0, now_ms - timestamp_ms) / 1000, names)
+        for family, delayed in ((OLDEST, False), (OLDEST_DELAYED, True)):
+            yield family.head
+            for names, backlog in named:
+                timestamp_ms = self._oldest_ms.get((backlog.group_id, backlog.topic_id, delayed))
+                if timestamp_ms is not None:
+                    yield family.line(max(0, now_ms - timestamp_ms) / 1000, names)
         yield from self._open_dead_letters()
         yield LOG_BYTES.head
         yield LOG_BYTES.line(self._log_bytes)

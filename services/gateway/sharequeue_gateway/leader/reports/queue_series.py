@@ -30,8 +30,8 @@ DEAD_LETTERS: Final = Family(
 MEMBERS: Final = Family(
     "sharequeue_group_fetching_members",
     "gauge",
-    "Members that fetched at this gateway in the last minute, joined or not. A member without a `member_id` is not "
-    "counted.",
+    "Members that fetched, acknowledged or renewed at this gateway in the last minute, or read a stream, joined or not. "
+    "A member without a `member_id` is not counted.",
     ("group",),
 )
 DROPPED: Final = Family(

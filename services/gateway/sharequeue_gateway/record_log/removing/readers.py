@@ -34,7 +34,7 @@ class Reader(NamedTuple):
     """The row of one group. `hold_ms`: how long the group holds the partition after its last use; 0: never, -1: always.
 
     `stale`: `active_at`, the time of its last use, is to be written again. `log_end_offset`: of the partition; -1 if
-    it is deleted.
+    it is deleted. `ready`, `delayed`: as in a Floor.
     """
 
     state_epoch: int
@@ -42,6 +42,8 @@ class Reader(NamedTuple):
     hold_ms: int
     stale: bool
     log_end_offset: int = -1
+    ready: int | None = None
+    delayed: int | None = None
 
 
 class GroupHold(NamedTuple):
@@ -73,12 +75,14 @@ class Beginning(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A share-partition that may hand out records. `floor`: as its row has it. `log_end_offset`: -1 if the partition is
-    deleted."""
+    """A share-partition that may hand out records. `floor`, `ready`, `delayed`: as its row has them.
+    `log_end_offset`: -1 if the partition is deleted."""
 
     start_offset: int
     floor: int
     log_end_offset: int = -1
+    ready: int | None = None
+    delayed: int | None = None
 
 
 async def begin(connection: Any, beginnings: Sequence[Beginning], hold_ms: int) -> dict[SharePartitionKey, Begun]:
@@ -108,7 +112,7 @@ async def reserve(connection: Any, floors: Sequence[Floor], hold_ms: int) -> lis
         await store.lock(connection, places)
         bounds = await store.bounds(connection, places)
         clamped, from_start = [], []
-        for key, state_epoch, target in floors:
+        for key, state_epoch, target, *_ in floors:
             found = bounds.get((key.topic_id, key.partition))
             start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
             clamped.append(Floor(key, state_epoch, min(max(target, start), end)))
@@ -132,7 +136,7 @@ class Readers:
             f"""SELECT r.topic_id, r.partition, r.state_epoch, r.floor, r.hold_ms,
                  r.active_at < now() - least($4, CASE WHEN r.hold_ms > 0 THEN r.hold_ms / 4 ELSE $4 END) * interval '1 ms',
                  coalesce((SELECT CASE WHEN p.deleted THEN -1 ELSE {store.END} END FROM log.partitions p
-                   WHERE p.topic_id = r.topic_id AND p.partition = r.partition), 0)
+                   WHERE p.topic_id = r.topic_id AND p.partition = r.partition), 0), r.ready, r.delayed
                FROM log.readers r JOIN unnest($2::uuid[], $3::int[]) AS t(topic_id, partition)
                  ON r.topic_id = t.topic_id AND r.partition = t.partition
                WHERE r.group_id = $1""",

@@ -12,11 +12,14 @@ from sharequeue_gateway.record_log.store import Connection
 
 
 class Floor(NamedTuple):
-    """How far a group has durably finished a partition, as its state with this `state_epoch` says."""
+    """How far a group has durably finished a partition, as its state with this `state_epoch` says. `ready`, `delayed`:
+    see `Window.ahead`; only `raise_floors` stores them."""
 
     key: SharePartitionKey
     state_epoch: int
     floor: int
+    ready: int | None = None
+    delayed: int | None = None
 
 
 def columns(floors: Sequence[Floor]) -> list[list[Any]]:
@@ -43,7 +46,8 @@ async def enter(connection: Connection, floors: Sequence[Floor], hold_ms: int) -
            ON CONFLICT (topic_id, partition, group_id) DO UPDATE SET
              floor = CASE WHEN r.state_epoch < excluded.state_epoch THEN excluded.floor
                WHEN r.state_epoch = excluded.state_epoch THEN least(r.floor, excluded.floor) ELSE r.floor END,
-             state_epoch = greatest(r.state_epoch, excluded.state_epoch), hold_ms = excluded.hold_ms, active_at = now()
+             state_epoch = greatest(r.state_epoch, excluded.state_epoch), hold_ms = excluded.hold_ms, active_at = now(),
+             ready = NULL, delayed = NULL
            RETURNING group_id, topic_id, partition, floor""",
         *columns(floors),
         hold_ms,
@@ -61,17 +65,21 @@ async def raise_floors(connection: Connection, floors: Sequence[Floor]) -> set[S
     """
     rows = await connection.fetch(
         """WITH free AS MATERIALIZED (
-             SELECT r.ctid AS place, said.state_epoch, said.floor
-             FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[])
-               AS said(topic_id, partition, group_id, state_epoch, floor)
+             SELECT r.ctid AS place, said.state_epoch, said.floor, said.ready, said.delayed
+             FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[])
+               AS said(topic_id, partition, group_id, state_epoch, floor, ready, delayed)
              JOIN log.readers r
                ON r.topic_id = said.topic_id AND r.partition = said.partition AND r.group_id = said.group_id
              FOR NO KEY UPDATE OF r SKIP LOCKED)
            UPDATE log.readers r SET active_at = now(),
-             floor = CASE WHEN r.state_epoch = free.state_epoch THEN greatest(r.floor, free.floor) ELSE r.floor END
+             floor = CASE WHEN r.state_epoch = free.state_epoch THEN greatest(r.floor, free.floor) ELSE r.floor END,
+             ready = CASE WHEN r.state_epoch = free.state_epoch THEN free.ready END,
+             delayed = CASE WHEN r.state_epoch = free.state_epoch THEN free.delayed END
            FROM free WHERE r.ctid = free.place
            RETURNING r.group_id, r.topic_id, r.partition""",
         *columns(floors),
+        [floor.ready for floor in floors],
+        [floor.delayed for floor in floors],
     )
     return {SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows}
 
@@ -152,7 +160,7 @@ async def reserve(connection: Connection, floors: Sequence[Floor], hold_ms: int)
              AS t(topic_id, partition, group_id, state_epoch, floor) ORDER BY topic_id, partition, group_id
            ON CONFLICT (topic_id, partition, group_id) DO UPDATE SET
              floor = least(r.floor, excluded.floor), state_epoch = excluded.state_epoch, hold_ms = excluded.hold_ms,
-             active_at = now()
+             active_at = now(), ready = NULL, delayed = NULL
            WHERE r.state_epoch <= excluded.state_epoch""",
         *columns(floors),
         hold_ms,
