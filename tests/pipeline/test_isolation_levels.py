@@ -10,7 +10,7 @@ from tests.pipeline.test_source import numbers, settled
 
 
 def begin(gateway: Gateway) -> str:
-    return str(gateway.http.post("/v1/transactions", json={}).json()["transaction_id"])
+    return str(gateway.http.post("/v1/transactions", json={"timeout_ms": 600_000}).json()["transaction_id"])
 
 
 def send(gateway: Gateway, topic: str, transaction: str | None, *values: int) -> None:
