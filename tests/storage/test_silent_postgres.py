@@ -150,13 +150,12 @@ async def test_an_append_that_cannot_be_looked_up_in_time_is_unknown(module_data
         async with admin.transaction():
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
             with deadline(log, DEADLINE_S):
-                single = asyncio.create_task(failed_in_time(append(log, topic, ["a"])))
-                await waiting_for_a_lock(admin, "sharequeue-gateway-append")
                 several = asyncio.create_task(
                     failed_in_time(log.appender.append([batch_of(topic, "b", 1), batch_of(topic, "c", 2)]))
                 )
                 await waiting_for_a_lock(admin, "sharequeue-gateway-log")
                 proxy.lose_answers = True
+                single = asyncio.create_task(failed_in_time(append(log, topic, ["a"])))
                 for task in (single, several):
                     assert isinstance(await task, RequestTimedOut)
         proxy.lose_answers = False
