@@ -69,7 +69,7 @@ class SharePartition(PendingRecords):
     | event | when |
     | --- | --- |
     | `loaded` | this gateway begins to lead it |
-    | `can_acquire`, `acquisition` | a fetch |
+    | `Acquisition(machine, …).acquire` (acquisition.py) | a fetch |
     | `acknowledge`, `release_member` | a member settles records, or leaves |
     | `hold`, `resolve` | a transaction settles records; it has ended |
     | `complete_write` | the outcome of a state write is known |
