@@ -80,9 +80,14 @@ class RoutedAcknowledger:
         renew: bool,
         seen: bool = True,
     ) -> None:
-        """Acknowledge the indexes `left` at their leaders. Repeat those that moved, as LEADER_MOVED says."""
+        """Acknowledge the indexes `left` at their leaders. Repeat those that moved, as LEADER_MOVED says.
+
+        A repeat finds its records finished if the try without an answer was durable: it was applied.
+        """
         tries = Tries(LEADER_MOVED)
+        doubted: set[int] = set()
         while left:
+            doubted.update(index for index in left if results[index].status == "unknown")
             split = await self._split(group_id, acknowledgements, left, renew)
             work = [
                 self._at(node, group_id, member_id, acknowledgements, results, indexes, atomic, renew, seen)
@@ -92,6 +97,9 @@ class RoutedAcknowledger:
                 await asyncio.gather(*work)
             else:
                 await work[0]
+            for index in doubted:
+                if results[index].status == "ignored" and not _renews(acknowledgements[index]):
+                    results[index] = APPLIED
             left = [index for index in left if _try_again(acknowledgements[index], results[index])]
             if not left:
                 return
