@@ -6,6 +6,7 @@ up the type. Only refused requests pay for that.
 
 import difflib
 import functools
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -24,7 +25,10 @@ MOST_SAID: Final = 1000
 MOST_QUOTED: Final = 100
 """An answer quotes no more characters of the caller's text."""
 
-_LONE_SURROGATE: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
+MOST_LOOKED_AT: Final = 1000
+"""Places of a body that look like half of a surrogate pair, and may be text."""
+
+_LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
 _PLACE: Final = re.compile(r"(?:\.\w+|\[\d+\]|\[\.\.\.\])*`")
 _MEMBER: Final = "[...]"
@@ -63,11 +67,19 @@ def unreadable(fault: msgspec.DecodeError, body: bytes, kind: Any) -> InvalidReq
         return no_body(kind)
     cause = str(fault).removeprefix("JSON is malformed: ")
     if cause == "Input data was truncated":  # msgspec says that of a lone surrogate, too
-        lone = _LONE_SURROGATE.search(body)
-        cause = (
-            f"half of a surrogate pair ({lone[1].decode()}) at byte {lone.start(1)}" if lone else "it ends too early"
-        )
+        lone = _lone_surrogate(body)
+        cause = f"half of a surrogate pair ({lone[0].decode()}) at byte {lone.start()}" if lone else "it ends too early"
     return InvalidRequest(f"the body is not JSON: {cause}", status=400)
+
+
+def _lone_surrogate(body: bytes) -> re.Match[bytes] | None:
+    for found in itertools.islice(_LONE_SURROGATE.finditer(body), MOST_LOOKED_AT):
+        backslashes = found.start()
+        while backslashes and body[backslashes - 1] == ord("\\"):
+            backslashes -= 1
+        if (found.start() - backslashes) % 2 == 0:  # else the last of them is text
+            return found
+    return None
 
 
 def unfit_body(fault: msgspec.ValidationError, kind: Any, within: str = "") -> ApiError:
