@@ -103,10 +103,11 @@ class TransactionsApi:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
         call.raw = b""  # a large request is not kept until it is durable
-        for entry in request.acknowledgements:
-            self._members.seen[entry.group_id, entry.member_id] = self._members.now_s
         wanted = [Wanted(entry.group_id, entry.member_id, entry.acknowledgements) for entry in request.acknowledgements]
-        return _ended(await self._commits.commit(transaction_id, wanted, request.note, request.parts))
+        ended = _ended(await self._commits.commit(transaction_id, wanted, request.note, request.parts))
+        for entry in wanted:
+            self._members.seen[entry.group_id, entry.member_id] = self._members.now_s
+        return ended
 
     async def abort(self, call: Call) -> EndedTransaction:
         return await self._end(call, ABORT)

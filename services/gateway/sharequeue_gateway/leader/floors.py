@@ -101,7 +101,9 @@ class Floors:
             left, self._led.left = self._led.left, {}
             moved = await self._moved()
             try:
-                found = await self._readers.raise_floors([*left.values(), *moved.values()])
+                again = {floor.key for floor in moved.values()}  # unloaded, and loaded again
+                gone = [floor for key, floor in left.items() if key not in again]
+                found = await self._readers.raise_floors([*gone, *moved.values()])
                 missing = self._note(moved, found)
                 if missing:
                     await self._enter_again(missing)

@@ -8,7 +8,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.removing.readers_store import Floor
+from sharequeue_gateway.record_log.removing.readers_store import KEPT, Floor
 
 Leds = dict[LedSharePartition, None]
 K = TypeVar("K")
@@ -77,10 +77,10 @@ class LedIndex:
             metrics.PENDING_LOADED.inc(len(led.machine.holds))
 
     def note_left(self, led: LedSharePartition) -> None:
-        """It is unloaded: keep how far its group has finished it, for the next raise of floors."""
-        ahead = [*led.machine.ahead()]
-        if led.stored_start > led.floor or ahead != led.told_ahead:
-            self.left[led.key] = Floor(led.key, led.machine.state_epoch, led.stored_start, *ahead)
+        """It is unloaded: keep how far its group has finished it, for the next raise of floors. What is ahead of the
+        floor is for the next leader to say."""
+        if led.stored_start > led.floor:
+            self.left[led.key] = Floor(led.key, led.machine.state_epoch, led.stored_start, KEPT, KEPT)
 
     def remove(self, led: LedSharePartition) -> bool:
         """Returns: whether it was there."""

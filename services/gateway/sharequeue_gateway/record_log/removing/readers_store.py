@@ -10,6 +10,9 @@ from typing import Any, Final, NamedTuple
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.store import Connection
 
+KEPT: Final = -1
+"""In place of `ready` or `delayed`: what the row has stays."""
+
 
 class Floor(NamedTuple):
     """How far a group has durably finished a partition, as its state with this `state_epoch` says. `ready`, `delayed`:
@@ -64,7 +67,7 @@ async def raise_floors(connection: Connection, floors: Sequence[Floor]) -> set[S
     Returns: the rows that exist and were not left out.
     """
     rows = await connection.fetch(
-        """WITH free AS MATERIALIZED (
+        f"""WITH free AS MATERIALIZED (
              SELECT r.ctid AS place, said.state_epoch, said.floor, said.ready, said.delayed
              FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[])
                AS said(topic_id, partition, group_id, state_epoch, floor, ready, delayed)
@@ -73,8 +76,10 @@ async def raise_floors(connection: Connection, floors: Sequence[Floor]) -> set[S
              FOR NO KEY UPDATE OF r SKIP LOCKED)
            UPDATE log.readers r SET active_at = now(),
              floor = CASE WHEN r.state_epoch = free.state_epoch THEN greatest(r.floor, free.floor) ELSE r.floor END,
-             ready = CASE WHEN r.state_epoch = free.state_epoch THEN free.ready END,
-             delayed = CASE WHEN r.state_epoch = free.state_epoch THEN free.delayed END
+             ready = CASE WHEN r.state_epoch = free.state_epoch AND free.ready IS DISTINCT FROM {KEPT}
+               THEN free.ready ELSE r.ready END,
+             delayed = CASE WHEN r.state_epoch = free.state_epoch AND free.delayed IS DISTINCT FROM {KEPT}
+               THEN free.delayed ELSE r.delayed END
            FROM free WHERE r.ctid = free.place
            RETURNING r.group_id, r.topic_id, r.partition""",
         *columns(floors),
