@@ -1,12 +1,22 @@
 """Kafka's defaults and bounds of settings, over HTTP: what a gateway with `kafka_defaults` answers."""
 
+import asyncio
+import json
+import time
+
 import pytest
 from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range
 
 from sharequeue.client import ShareConsumer
+from sharequeue.client.consuming.acknowledging import Acknowledging
+from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.client.consuming.outcomes import Outcome
+from sharequeue.client.consuming.renewing import Renewing
+from sharequeue.http.calling.caller import Client
+from sharequeue.protocol.codec import decoder_of
+from sharequeue.protocol.messages.records import FetchedBatch
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.client_calls import in_event_loop
@@ -92,6 +102,23 @@ async def test_the_client_closes_without_it(own_gateway: Gateway, stack: Stack, 
     async with ShareConsumer(stack.url, group, [group]) as consumer:
         assert (await anext(consumer)).offset == 0
     assert own_gateway.acquire(group, group) == ["0-1×2"]
+
+
+@in_event_loop
+async def test_a_consumer_that_hangs_gives_back_without_it(own_gateway: Gateway, stack: Stack, group: str) -> None:
+    own_gateway.produce_batches(group, 2)
+    (fetched,) = own_gateway.fetch(group, group, member="m", lock_duration_ms=60_000)["batches"]
+    delivery = Delivery(decoder_of(FetchedBatch).decode(json.dumps(fetched)))
+    client = Client(stack.url)
+    renewing = Renewing(Acknowledging(client, group, "m", 30.0), {delivery: None}, 0.0, enabled=True)
+    renewing.held(delivery, time.monotonic(), urgent=True)
+    acquired: list[str] = []
+    async with asyncio.timeout(50):  # before the lock ends
+        while not acquired:
+            acquired = await asyncio.to_thread(own_gateway.acquire, group, group)
+    await renewing.close()
+    await client.close()
+    assert acquired == ["0-1×2"]
 
 
 def test_a_spark_query_releases_without_it(own_gateway: Gateway, stack: Stack, group: str) -> None:

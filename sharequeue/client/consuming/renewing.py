@@ -10,7 +10,7 @@ import math
 import time
 from typing import Final
 
-from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowledging
+from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowledging, Results
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, never_begun_runs
 from sharequeue.client.consuming.outcomes import RENEW
 from sharequeue.protocol import apis
@@ -24,6 +24,18 @@ log = logging.getLogger(__name__)
 TOGETHER_S: Final = 0.2
 """One call renews all locks that are due within this time."""
 NEVER: Final = math.inf
+GIVE_BACK_S: Final = 5.0
+"""The deadline of each call that gives records back."""
+
+
+class _GivenBack(Results[OutcomeRun]):
+    """The results of giving records back. The locks of those that are refused end by themselves."""
+
+    def applied(self, run: OutcomeRun) -> None:
+        """Nothing is left to do."""
+
+    def refused(self, run: OutcomeRun, code: str, detail: str, *, retriable: bool) -> None:
+        log.warning("cannot give back %s: %s", run.delivery.topic, detail)
 
 
 class Renewing:
@@ -104,11 +116,10 @@ class Renewing:
         given = never_begun_runs(self._held)
         for run in given:
             run.delivery.lost.update(range(run.first_offset, run.last_offset + 1))
-        for start in range(0, len(given), MAX_ACKNOWLEDGEMENTS):
-            try:
-                await self._acknowledging.call(given[start : start + MAX_ACKNOWLEDGEMENTS])
-            except ApiError as error:
-                log.warning("cannot give records back: %s", error.detail)
+        try:
+            await self._acknowledging.send(given, _GivenBack(), GIVE_BACK_S)
+        except ApiError as error:
+            log.warning("cannot give records back: %s", error.detail)
 
     async def _may_renew(self) -> bool:
         """Whether the group allows renewing; the client asks once."""
