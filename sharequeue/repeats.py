@@ -29,11 +29,12 @@ class Rule(NamedTuple):
 
 
 CALL: Final = Rule("a call, a fetch of a client, opening a stream", FIRST_PAUSE_S, LONGEST_PAUSE_S)
-LEADER_MOVED: Final = Rule("an acknowledgement, or a look at what is held, whose leader moved", 0.1, patience_s=8.0)
+LEADER_MOVED: Final = Rule("an acknowledgement whose leader moved", 0.1, patience_s=8.0)
 FETCH_MOVED: Final = Rule("a fetch whose new leader is looked for; longer if the fetch waits", 0.1, patience_s=1.0)
 REPEATED_FETCH: Final = Rule("a repeat of a fetch: the earlier one's leaders must answer first", 0.1, patience_s=5.0)
 WOKEN_IN_VAIN: Final = Rule("a look of a fetch that is woken for records which it does not get", 0.01, 0.25)
-STREAM: Final = Rule("a fetch of a stream that failed, or a look that showed nothing new", 0.02, 1.0)
+STREAM: Final = Rule("a fetch of a stream that failed, or ended at once with nothing", 0.02, 1.0)
+STREAM_HOLDS: Final = Rule("a look of a stream at what it holds that failed, or showed nothing new", 0.02, 0.5)
 STATE_WRITE: Final = Rule("a state write that its share coordinator does not take now", 0.1)
 STATE_PROBE: Final = Rule("asking a failing share coordinator whether it takes state writes", 1.0)
 EPOCH: Final = Rule("asking for a leader epoch after a lost state write; loads wait for it", 0.5, patience_s=10.0)

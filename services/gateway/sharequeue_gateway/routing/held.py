@@ -7,7 +7,7 @@ from msgspec import structs
 
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.leaders import HeldOffsets, HeldRequest
-from sharequeue.repeats import LEADER_MOVED
+from sharequeue.repeats import STREAM_HOLDS
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
@@ -61,7 +61,7 @@ class RoutedHeld:
                 await self._routing.gateways.held(node, group_id, request)
             except ApiError:
                 self._routing.cluster.look_again()
-                await asyncio.sleep(LEADER_MOVED.pause_s)
+                await asyncio.sleep(STREAM_HOLDS.most_s)  # the other leaders may wake it before
             waiting.wake()
 
         tasks = [asyncio.create_task(wait_at(node, there)) for node, there in others.items()]

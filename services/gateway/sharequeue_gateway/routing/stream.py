@@ -17,7 +17,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable
 from sharequeue.protocol.messages.leaders import TakeStreamResponse
 from sharequeue.protocol.types import MAX_INT64, MAX_WAIT_MS, AcquireMode
-from sharequeue.repeats import LEADER_MOVED, STREAM
+from sharequeue.repeats import STREAM, STREAM_HOLDS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
@@ -255,11 +255,13 @@ class Stream:
             if ranges:
                 remembered[position] = ranges
         everything = [OffsetsOf(topic, index, 0, MAX_INT64) for topic, index in self._partitions()]
+        pause_s = 0.0
         while True:
             held = await shared.held.look(self.group_id, self.member_id, everything)
             if not self._serves(waiting) or not any(fault.error.error.retriable for fault in held.faults):
                 break
-            await waiting.wait(LEADER_MOVED.pause_s)  # a leader died with the stream's gateway: the next one knows
+            pause_s = STREAM_HOLDS.after(pause_s)
+            await waiting.wait(pause_s)  # a leader died with the stream's gateway: the next one knows
         self.whole = self._serves(waiting)
         self.window = StreamWindow.restored(self.window.size, after, at_least, remembered, _ranges_of(held))
         return after
@@ -301,6 +303,7 @@ class Stream:
         """Wait until the window has room, or the connection ends."""
         if self.window.looks():
             await self._learn()
+        pause_s = 0.0
         while not self.window.room and not waiting.over:
             self._shared.members.seen[self.group_id, self.member_id] = self._shared.members.now_s
             ranges = self._offsets(self.window.all_ranges())
@@ -308,7 +311,8 @@ class Stream:
             await self._shared.held.until_less(waiting, self.group_id, self.member_id, ranges, MAX_WAIT_MS / 1000)
             if not await self._learn() and not waiting.over:
                 waiting.woken = False
-                await waiting.wait(LEADER_MOVED.pause_s)
+                pause_s = STREAM_HOLDS.after(pause_s)
+                await waiting.wait(pause_s)
 
     # New records
 
