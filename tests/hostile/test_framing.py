@@ -92,9 +92,19 @@ REFUSED = {
     "a space before a colon": (head("GET /headers", "Name : x"), 400),
     "a bare line feed in a header": (head("GET /headers", "Name: a\nb: c"), 400),
     "a NUL in a header": (head("GET /headers", "Name: a\0b"), 400),
-    "a target that is neither path nor URL": (head("GET headers"), 400),
-    "an asterisk for a target": (head("OPTIONS *"), 400),
-    "a target with bytes beyond ASCII": (b"GET /\xc3\xa4 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+}
+BAD_TARGETS = {
+    "neither path nor URL": b"headers",
+    "an asterisk": b"*",
+    "bytes beyond ASCII": b"/\xc3\xa4",
+    "bytes beyond ASCII in an http URL": b"http://localhost/headers?x=\xc3\xa4",
+    "a fragment": b"/headers?x=a#b",
+    "a fragment of a path": b"/headers#b",
+    "a fragment of an http URL": b"http://localhost/headers#b",
+    "a space": b"/headers?x=a b",
+    "a tab": b"/headers?x=a\tb",
+    "a NUL": b"/headers?x=a\0b",
+    "a control character": b"/headers?x=a\x7fb",
 }
 
 
@@ -111,6 +121,17 @@ def test_malformed_requests_are_refused_and_end_the_connection(
     assert answer.headers["content-type"] == "application/problem+json"
     assert raw.rest() == b""
     assert server.received == []
+
+
+@pytest.mark.parametrize("target", BAD_TARGETS.values(), ids=BAD_TARGETS.keys())
+def test_a_target_that_http_does_not_allow_is_refused_by_one_rule(raw: Raw, target: bytes) -> None:
+    raw.send(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)
+    answer = raw.answer()
+    assert (answer.status, answer.headers["connection"]) == (400, "close")
+    assert json.loads(answer.body)["detail"] == (
+        "the target of the request must be a path or an http URL, of visible ASCII characters other than #; "
+        "percent-encode all others"
+    )
 
 
 def test_a_malformed_chunk_in_the_middle_of_a_body_is_refused(raw: Raw, server: EdgeServer) -> None:

@@ -19,7 +19,7 @@ def without_host(target: bytes, headers: Headers) -> tuple[bytes, list[tuple[byt
     """
     found = ABSOLUTE_TARGET.fullmatch(target)
     if found is None:
-        raise InvalidRequest("the target of the request is neither a path nor an http URL", status=400)
+        raise bad_target()
     host, path = found.groups()
     path = path if path.startswith(b"/") else b"/" + path
     return path, [(name, host if name == b"host" else value) for name, value in headers]
@@ -40,6 +40,11 @@ def without_offer(method: bytes, target: bytes, version: str, headers: Headers) 
 
 def size_of(target: bytes, headers: Headers) -> int:
     return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
+
+
+def bad_target() -> InvalidRequest:
+    detail = "the target of the request must be a path or an http URL, of visible ASCII characters other than #"
+    return InvalidRequest(f"{detail}; percent-encode all others", status=400)
 
 
 def line_too_long(limits: HttpLimits) -> InvalidRequest:

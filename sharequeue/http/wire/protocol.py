@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from httptools import HttpParserError, HttpParserInvalidURLError, HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -39,6 +39,7 @@ from sharequeue.http.wire.asgi_adapter import serve_asgi
 from sharequeue.http.wire.connection import MOST_QUEUED, Connection
 from sharequeue.http.wire.edge import Edge
 from sharequeue.http.wire.head import (
+    bad_target,
     head_too_large,
     line_too_long,
     size_of,
@@ -166,6 +167,9 @@ class HttpProtocol(Connection):
 
     def _malformed(self, fault: HttpParserError) -> None:
         refusal, self._refusal = self._refusal, None
+        spaced = "Expected HTTP/" in str(fault)  # a space ended the target
+        if refusal is None and (spaced or isinstance(fault, HttpParserInvalidURLError)):
+            refusal = bad_target()
         self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}", status=400))
 
     # The callbacks of httptools
@@ -299,8 +303,8 @@ def check_head(
     if codings and (list(codings) != [b"chunked"] or version == "1.0"):
         detail = "the only Transfer-Encoding that this service takes is chunked, in HTTP/1.1"
         raise InvalidRequest(detail, status=501)
-    if target.startswith(b"/") and not target.isascii():
-        raise InvalidRequest("the target of the request has bytes that are not ASCII; percent-encode them", status=400)
+    if b"#" in target:  # httptools refuses all other characters that a target may not have
+        raise bad_target()
 
 
 class Workers:
