@@ -1,7 +1,8 @@
 """Async code for callers that are not async: an event loop in a thread of its own.
 
-A program that ends without `close` flushes its producers, for a few seconds: first when its main thread has ended and
-names can still be resolved, then when all threads have. A line on stderr says how many records may be lost.
+A program that ends without `close` flushes its producers, all together, for a few seconds: first when its main thread
+has ended and names can still be resolved, then when all threads have. A line on stderr for each producer says how many
+of its records may be lost.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from sharequeue.client.errors import IllegalState
 T = TypeVar("T")
 A = TypeVar("A", bound=AbstractAsyncContextManager[Any])
 AT_EXIT_S: Final = 3.0
+"""The time of each of the two flushes, for all producers together."""
 
 
 class LoopThread:
@@ -125,21 +127,23 @@ class OwnThread(OnThread[A]):
         finally:
             self._thread.stop()
 
-    def _flush_at_exit(self, *, last: bool) -> None:
+    def _flush_at_exit(self) -> "concurrent.futures.Future[str] | None":
+        """Begin to flush. Returns: what may be lost at its end; None: there is nothing to flush."""
         flush = getattr(self._inner, "_flush_at_exit", None)
         if flush is None or self._thread.stopped or self._thread.forked:
-            return
-        lost = self._thread.wait_for(lambda: flush(AT_EXIT_S))
-        if last and lost and sys.stderr is not None:
-            print(f"sharequeue: the program ended without `close`, and {lost}", file=sys.stderr)
+            return None
+        return self._thread.later(flush(AT_EXIT_S))
 
 
 _OPEN: Final["weakref.WeakSet[OwnThread[Any]]"] = weakref.WeakSet()
 
 
 def _flush_all(*, last: bool) -> None:
-    for each in list(_OPEN):
-        each._flush_at_exit(last=last)
+    begun = [flush for each in list(_OPEN) if (flush := each._flush_at_exit()) is not None]
+    for flush in begun:
+        lost = flush.result()
+        if last and lost and sys.stderr is not None:
+            print(f"sharequeue: the program ended without `close`, and {lost}", file=sys.stderr)
 
 
 getattr(threading, "_register_atexit", atexit.register)(_flush_all, last=False)

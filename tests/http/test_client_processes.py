@@ -5,10 +5,13 @@ import multiprocessing
 import socket
 import subprocess
 import sys
+import threading
+from typing import Self
 
 import pytest
 
-from sharequeue.client import IllegalState, Producer, ShareConsumer, sync
+from sharequeue.client import IllegalState, Producer, ShareConsumer, loop_thread, sync
+from sharequeue.client.loop_thread import OwnThread
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
 
@@ -51,6 +54,39 @@ def test_a_program_says_how_many_records_may_be_lost() -> None:
         "sharequeue: the program ended without `close`, and 100 of its records may not be appended: "
         f"{url} has not answered\n"
     )
+
+
+class Flushes:
+    """Something with records to flush: it succeeds when as many others flush beside it as the barrier says."""
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        self._barrier = barrier
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def _flush_at_exit(self, seconds: float) -> str:
+        try:
+            await asyncio.to_thread(self._barrier.wait, seconds)
+        except threading.BrokenBarrierError:
+            return "it was alone"
+        return ""
+
+
+def test_producers_that_a_program_leaves_are_flushed_together(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise each one in doubt would hold the end of the program for some seconds more."""
+    barrier = threading.Barrier(5)
+    left = {OwnThread(lambda: Flushes(barrier)) for _ in range(5)}
+    monkeypatch.setattr(loop_thread, "_OPEN", left)
+    monkeypatch.setattr(loop_thread, "AT_EXIT_S", 10)
+    loop_thread._flush_all(last=True)
+    assert capsys.readouterr().err == ""
+    for each in left:
+        each.__exit__(None, None, None)
 
 
 def _send(producer: sync.Producer, said: "multiprocessing.queues.Queue[str]") -> None:
