@@ -1,10 +1,12 @@
 """Deliveries that were never begun, over HTTP: given back by a client, by one that closes, by one that hung up."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from msgspec import Raw
 
-from sharequeue.client import AcknowledgementError, ShareConsumer
+from sharequeue.client import AcknowledgementError, ShareConsumer, ValueUndecodable
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json
 from tests.http.client_calls import in_event_loop, produce, until
@@ -48,15 +50,16 @@ async def test_a_consumer_that_closes_gives_back_what_it_never_handed_out(
 
 
 @in_event_loop
+@pytest.mark.parametrize("renew", [True, False], ids=["renews", "does not renew"])
 @pytest.mark.parametrize("reads", ["loop", "value"])
 async def test_a_program_that_fails_has_begun_what_its_loop_reached(
-    stack: Stack, gateway: Gateway, name: str, reads: str
+    stack: Stack, gateway: Gateway, name: str, reads: str, renew: bool
 ) -> None:
     """Its loop reached the third record, or it read the value of that one: the two behind it are no attempt."""
     await produce(stack, name, *range(5))
 
     async def work() -> None:
-        async with ShareConsumer(stack.url, name, [name]) as consumer:
+        async with ShareConsumer(stack.url, name, [name], renew=renew) as consumer:
             records = await consumer.poll()
             if reads == "value":
                 records[2].value / 0
@@ -66,6 +69,63 @@ async def test_a_program_that_fails_has_begun_what_its_loop_reached(
     with pytest.raises(ZeroDivisionError):
         await work()
     assert counts(gateway.fetch(name, name)) == [(0, 2, 2, 2), (3, 4, 2, 1)]
+
+
+STRANGE = Raw(b"1e400")
+"""JSON that Python cannot decode."""
+
+
+@in_event_loop
+@pytest.mark.parametrize("acknowledgement", ["implicit", "explicit", "deferred"])
+async def test_a_value_that_cannot_be_decoded_is_the_only_attempt(
+    stack: Stack, gateway: Gateway, name: str, acknowledgement: Any
+) -> None:
+    """A program that reads all values before it works on any of them: those in front are not to blame."""
+    await produce(stack, name, 0, 1, 2, 3, STRANGE, 5)
+    polls, size = (3, 2) if acknowledgement == "deferred" else (1, 6)
+
+    async def work() -> None:
+        async with ShareConsumer(
+            stack.url, name, [name], acknowledgement=acknowledgement, max_records=size
+        ) as consumer:
+            polled = [await consumer.poll() for _ in range(polls)]
+            [record.value for records in polled for record in records]
+
+    for attempt in (1, 2):
+        with pytest.raises(ValueUndecodable, match="offset 4"):
+            await work()
+        (found,) = gateway.in_flight(name)
+        places = [(batch["first_offset"], batch["last_offset"], batch["attempt"]) for batch in found["batches"]]
+        assert [place for place in places if place[2]] == [(4, 4, attempt)]
+
+
+@in_event_loop
+async def test_a_loop_over_the_consumer_has_accepted_what_is_before_a_value_that_cannot_be_decoded(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    await produce(stack, name, 0, 1, STRANGE, 3)
+
+    async def work() -> None:
+        async with ShareConsumer(stack.url, name, [name]) as consumer:
+            async for record in consumer:
+                assert record.value == record.offset
+
+    with pytest.raises(ValueUndecodable, match="offset 2"):
+        await work()
+    assert counts(gateway.fetch(name, name)) == [(2, 2, 2, 2), (3, 3, 2, 1)]
+
+
+@in_event_loop
+async def test_a_program_that_goes_on_after_a_value_that_cannot_be_decoded_has_begun_the_rest(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    await produce(stack, name, 0, STRANGE, 2, 3)
+    async with ShareConsumer(stack.url, name, [name]) as consumer:
+        records = await consumer.poll()
+        with pytest.raises(ValueUndecodable):
+            records[1].value  # noqa: B018 - reading it is what fails
+        assert records[2].value == 2
+    assert counts(gateway.fetch(name, name)) == [(0, 2, 2, 2), (3, 3, 2, 1)]
 
 
 @in_event_loop

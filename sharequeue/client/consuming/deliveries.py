@@ -78,6 +78,7 @@ class Record:
         try:
             return _decode(self.json or b"null")
         except (RecursionError, ValueError, msgspec.DecodeError) as fault:
+            self.delivery.undecodable = self.offset
             deep = isinstance(fault, RecursionError)
             kind, why = (ValueTooDeep, "it nests too deeply") if deep else (ValueUndecodable, fault)
             place = f"{self.topic}-{self.partition} offset {self.offset}"
@@ -128,7 +129,8 @@ class Delivery:
     `undecided`: offsets of records without an outcome. `chosen`: outcomes that were chosen and not sent yet.
     `in_flight`: how many acknowledgements were sent, or wait to be sent, and have no result. `in_transactions`: offsets
     that a transaction settles when it commits; until then they are held. `group`, `member_id`: who holds it.
-    `begun_to`: the last offset that the program began to work on; -1: none.
+    `begun_to`: the last offset that the program began to work on; -1: none. `undecodable`: the last offset whose value
+    could not be decoded; -1: none.
     """
 
     __slots__ = (
@@ -152,6 +154,7 @@ class Delivery:
         "topic",
         "topic_id",
         "undecided",
+        "undecodable",
     )
 
     def __init__(self, batch: FetchedBatch, group: str = "", member_id: str = "") -> None:
@@ -168,7 +171,7 @@ class Delivery:
         self.deadline = 0.0
         self.renew_at = 0.0
         self.in_flight = 0
-        self.begun_to = -1
+        self.begun_to = self.undecodable = -1
         self.records = {message.offset: Record(message, self) for message in batch.records or ()}
         self.undecided = set(self.records)
         self.chosen: dict[int, Outcome] = {}
@@ -270,7 +273,13 @@ def never_begun_runs(held: dict[Delivery, None]) -> list["OutcomeRun"]:
 
 def releases(held: dict[Delivery, None]) -> list["OutcomeRun"]:
     """Acknowledgements for everything that is held. Records without an outcome are released, as no attempt if the
-    program did not begin with them."""
+    program did not begin with them. If the value of the last one that it began cannot be decoded, that one alone is an
+    attempt."""
+    last = next((delivery for delivery in reversed(held) if delivery.begun_to >= 0), None)
+    if last is not None and last.undecodable == last.begun_to and last.undecodable in last.undecided:
+        last.choose(last.undecodable, GIVEN_BACK)
+        for delivery in held:
+            delivery.choose_all(NEVER_BEGUN)
     for delivery, offset in list(never_begun(held)):
         delivery.choose(offset, NEVER_BEGUN)
     taken = []
