@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+import asyncpg
+
 from sharequeue.log import fields
 from sharequeue.postgres_connection import UnfitStore
 from sharequeue.protocol.errors import StorageError
@@ -28,8 +30,8 @@ LOG_PAUSE_S: Final = 5.0
 SOME_BYTES: Final = "(SELECT string_agg(sha512(n::text::bytea), '') FROM generate_series(1, 256) n)"
 """SQL: 16 KiB that cannot be compressed."""
 
-UNSAFE: Final = """
-SELECT concat_ws(', ', CASE current_setting('fsync') WHEN 'off' THEN 'fsync=off' END,
+SETTINGS: Final = """
+SELECT current_setting('transaction_read_only') = 'on', concat_ws(', ', CASE current_setting('fsync') WHEN 'off' THEN 'fsync=off' END,
   CASE current_setting('full_page_writes') WHEN 'off' THEN 'full_page_writes=off' END)
 """
 
@@ -75,7 +77,7 @@ class PostgresHealth:
         return StorageError(f"{what}: {meaning.sentence}", definite=meaning.definite if definite is None else definite)
 
     async def check(self) -> None:
-        """Raises: StorageError: PostgreSQL does not answer, or refused a write and still does."""
+        """Raises: StorageError: PostgreSQL does not answer, is read-only, or refused a write and still does."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 if self._connection is None or self._connection.is_closed():
@@ -98,7 +100,10 @@ class PostgresHealth:
 
     async def _ask(self, connection: Any) -> None:
         with terminated_at(connection, asyncio.get_running_loop().time() + ANSWER_S):
-            self._see_unsafe(await connection.fetchval(UNSAFE))
+            read_only, unsafe = await connection.fetchrow(SETTINGS)
+            self._see_unsafe(unsafe)
+            if read_only:
+                raise asyncpg.ReadOnlySQLTransactionError("transaction_read_only is on")
             if self._unwritable is None:
                 return
             transaction = connection.transaction()

@@ -161,6 +161,19 @@ async def test_a_server_that_may_lose_writes_is_named(postgres: Postgres, caplog
     await health.close()
 
 
+async def test_a_read_only_server_is_named_before_it_refuses_a_write(database_url: str) -> None:
+    """Otherwise a gateway says that a call works which the next one will not do."""
+    async with role_with(database_url, {"default_transaction_read_only": "on"}) as url:
+        health = PostgresHealth(partial(postgres_connection.connect, url, "test", {}), "SELECT 1")
+        async with asyncio.timeout(60):
+            while True:
+                with pytest.raises(StorageError) as told:
+                    await health.check()
+                if "read-only" in told.value.detail:
+                    break
+        await health.close()
+
+
 async def _checked(health: PostgresHealth) -> None:
     """A busy machine may miss the deadline of a check."""
     while True:
