@@ -1,6 +1,8 @@
 """A leader finds records that another gateway appended: at once, and in whole answers over holes of its memory."""
 
+import secrets
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -56,3 +58,43 @@ def test_records_appended_at_another_gateway_are_found_by_the_next_fetch(
             client, max_wait_ms = ((leader, 0), (other, 0), (leader, 1))[turn % 3]
             answer = fetch(client, name, topics=[name], max_wait_ms=max_wait_ms)
             assert places(answer) == {(0, turn)}, f"turn {turn}"
+
+
+PARTITIONS = 6
+EACH = 10
+
+
+def produce_everywhere(client: httpx.Client, topic: str) -> None:
+    """12 kB, evenly over the partitions."""
+    for partition in range(PARTITIONS):
+        records = [{"value": secrets.token_hex(75), "partition": partition} for _ in range(EACH)]
+        assert client.post(f"/v1/topics/{topic}/records", json={"records": records}).status_code == 200
+
+
+@pytest.mark.parametrize("limits", [{"min_bytes": 11_000}, {"min_bytes": 1_000_000, "max_records": 55}])
+def test_min_bytes_counts_what_all_leaders_have(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, limits: dict[str, int]
+) -> None:
+    """No leader alone has enough. Each counted for itself, so the fetch waited to its end: longer than the other one,
+    which waits for twice the records, and for half of the time."""
+    topic_id = cluster.make_spread_topic(clients[0], name, PARTITIONS)
+    leaders = [cluster.leader_of(name, topic_id, partition) for partition in range(PARTITIONS)]
+    produce_everywhere(clients[0], name)
+    with ThreadPoolExecutor() as threads:
+        waits = {"topics": [name], "max_wait_ms": LONG_MS // 2, "min_bytes": 23_000}
+        other = threads.submit(fetch, clients[2], f"{name}-other", **waits)
+        answer = fetch(clients[1], name, topics=[name], max_wait_ms=LONG_MS, **limits)
+        assert not other.done()
+        produce_everywhere(clients[0], name)  # so the other one ends
+    assert len({leaders[partition].name for partition, _ in places(answer)}) > 1
+    assert len(places(answer)) == min(PARTITIONS * EACH, limits.get("max_records", 500))
+
+
+def test_less_than_min_bytes_of_all_leaders_comes_when_the_wait_ends(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    cluster.make_spread_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 1)
+    answer = fetch(clients[1], name, topics=[name], max_wait_ms=500, min_bytes=100_000)
+    assert len(places(answer)) == PARTITIONS

@@ -26,6 +26,9 @@ acknowledgements, without a fault among them."""
 ENDED: Final = "sharequeue-ended"
 """Header of a leader's answer to a fetch that it ended because the group's state is being replaced."""
 
+TOO_FEW: Final = "sharequeue-too-few"
+"""Header of a leader's answer without records: the bytes and records there, which are less than `min_bytes`."""
+
 
 class LeaderFetchRequest(Request):
     """A part of a client's fetch that another gateway leads; the fields are those of the client's request."""

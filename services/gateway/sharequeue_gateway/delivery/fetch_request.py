@@ -27,6 +27,11 @@ class FetchLimits(msgspec.Struct, frozen=True):
     look_at_ends: bool = True
     """Read the log ends before an empty answer: another gateway may have appended just now."""
 
+    @property
+    def bytes_wanted(self) -> int:
+        """The bytes that a fetch waits for: `max_bytes` are enough."""
+        return min(self.min_bytes, self.max_bytes)
+
 
 class Asked(msgspec.Struct, frozen=True):
     """One fetch of a member.

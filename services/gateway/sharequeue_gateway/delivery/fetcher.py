@@ -186,7 +186,7 @@ class Fetcher:
         known_faults = len(faults)
         counts_bytes = limits.min_bytes > 1 and not last
         if counts_bytes:
-            there = await self._with_min_bytes(there, asked, faults, now_ms)
+            there = await self._with_min_bytes(waiting, there, asked, faults, now_ms)
             now_ms = self._clock.now_ms()
         for start in range(0, len(there), LOOKED_AT_ONCE):
             if start:
@@ -206,10 +206,15 @@ class Fetcher:
         return []
 
     async def _with_min_bytes(
-        self, leds: Sequence[LedSharePartition], asked: Asked, faults: list[PartitionFault], now_ms: int
+        self,
+        waiting: WaitingFetch,
+        leds: Sequence[LedSharePartition],
+        asked: Asked,
+        faults: list[PartitionFault],
+        now_ms: int,
     ) -> list[LedSharePartition]:
-        """The share-partitions that may have records; an empty list if they have less than `min_bytes` or that is
-        unknown."""
+        """The share-partitions that may have records; an empty list if they have less than `min_bytes`, which
+        `waiting` notes, or that is unknown."""
         there: list[LedSharePartition] = []
         for start in range(0, len(leds), LOOKED_AT_ONCE):
             if start:
@@ -219,7 +224,8 @@ class Fetcher:
             if len(takeable) > ASKED_ALONE and not await self._learn_ends(takeable, faults):
                 return []
             there += [led for led in takeable if may_acquire(led, self._record_log, now_ms)]
-        return there if there and await self._reader.min_bytes_there(there, asked.limits) else []
+        waiting.too_few = await self._reader.too_few(there, asked.limits)
+        return [] if waiting.too_few else there
 
     async def _follow_log_starts(self, leds: Sequence[LedSharePartition], now_ms: int) -> list[LedSharePartition]:
         """Move share-partitions to their log starts, which they may have missed. Returns: those that have room now."""

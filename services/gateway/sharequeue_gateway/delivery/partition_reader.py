@@ -41,9 +41,9 @@ class PartitionReader:
         self._record_log = record_log
         self._clock = clock
 
-    async def min_bytes_there(self, taken: Sequence[LedSharePartition], limits: FetchLimits) -> bool:
-        """Whether the bytes present, acquirable or not, reach min_bytes, or the records max_records."""
-        bytes_left, records_left = min(limits.min_bytes, limits.max_bytes), limits.max_records
+    async def too_few(self, taken: Sequence[LedSharePartition], limits: FetchLimits) -> tuple[int, ...]:
+        """Count the bytes and records present, acquirable or not. Returns: (): they reach min_bytes or max_records."""
+        wanted = bytes_left, records_left = limits.bytes_wanted, limits.max_records
         slices = Slices()
         for led in taken:
             if slices.over():
@@ -55,18 +55,18 @@ class PartitionReader:
                         led.key.topic_id, led.key.partition, offset, bytes_left, records_left, committed
                     ) or await self._read_database(led, offset, bytes_left, records_left)
                 except ApiError:
-                    return True
+                    return ()
                 if read.batches:
                     bytes_left -= sum(batch.size for batch in read.batches)
                     records_left -= read.batches[-1].last_offset + 1 - offset
                     offset = read.batches[-1].last_offset + 1
                     if bytes_left <= 0 or records_left <= 0:
-                        return True
+                        return ()
                 if not read.batches or offset >= read.end_offset:
                     break
             else:
-                return True
-        return False
+                return ()
+        return wanted[0] - bytes_left, wanted[1] - records_left
 
     async def acquire(
         self,

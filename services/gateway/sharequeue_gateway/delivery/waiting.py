@@ -113,12 +113,24 @@ class Wakings:
 
 class WaitingFetch:
     """One fetch under way. `woken`: an event has happened since its last look. `member_id`: who gets the records.
+    `too_few`: the bytes and records that its last look counted, if they were less than `min_bytes`.
     `topics`: the names of those of which it wants all partitions, also later ones.
 
     Before the first wait, `gone` checks the connection. From then on a disconnect wakes the fetch.
     """
 
-    __slots__ = ("_client", "_served", "_sleeper", "_wakings", "_watches", "life", "member_id", "topics", "woken")
+    __slots__ = (
+        "_client",
+        "_served",
+        "_sleeper",
+        "_wakings",
+        "_watches",
+        "life",
+        "member_id",
+        "too_few",
+        "topics",
+        "woken",
+    )
 
     def __init__(self, client: Client, wakings: Wakings) -> None:
         self._client = client
@@ -129,6 +141,7 @@ class WaitingFetch:
         self.member_id = ""
         self.topics: Collection[str] = ()
         self.life = Life.OPEN
+        self.too_few: tuple[int, ...] = ()
         self.woken = False
 
     @property

@@ -241,7 +241,8 @@ class RoutedFetch:
         wait: bool,
         last: bool,
     ) -> Fetched | RelayedAnswer:
-        """Ask every leader once, in order, until the limits are used up.
+        """Ask every leader once, in order, until the limits are used up. If each alone has less than `min_bytes`, and
+        together they have enough, ask all again.
 
         Args:
             wait: there is one leader, which may wait until the deadline. last: after the deadline any number of bytes
@@ -250,11 +251,15 @@ class RoutedFetch:
         min_bytes = min(asked.limits.min_bytes, 1) if last else asked.limits.min_bytes
         look_at_ends = wait or last or not self._remaining_ms(asked)  # leaders call a fetch that waits
         found = Fetched()
+        there = [0, 0]
         for node, partitions in leaders.items():
             records_left = asked.limits.max_records - found.records()
             bytes_left = asked.limits.max_bytes - found.size()
             if waiting.over or (found.has_records and (records_left <= 0 or bytes_left <= 0)):
                 break
+            if found.has_records:
+                min_bytes = 1
+            waiting.too_few = ()
             if node == self._routing.cluster.me:
                 limits = structs.replace(
                     asked.limits,
@@ -267,27 +272,31 @@ class RoutedFetch:
                 here = structs.replace(asked, limits=limits, now_ms=self._clock.now_ms())
                 acquired, faults = await self._fetcher.fetch(waiting, here, partitions)
                 found = structs.replace(found, acquired=acquired, faults=[*found.faults, *faults])
-                continue
-            request = LeaderFetchRequest(
-                member_id=asked.member_id,
-                topic_partitions=by_topic(partitions),
-                max_records=records_left,
-                max_bytes=bytes_left,
-                min_bytes=min_bytes,
-                max_wait_ms=self._remaining_ms(asked) if wait else 0,
-                batch_size=asked.limits.batch_size,
-                acquire_mode=asked.limits.acquire_mode,
-                lock_duration_ms=asked.limits.lock_duration_ms,
-                fetch_id=asked.fetch_id,
-                with_records=asked.with_records,
-                acknowledgements=list(asked.acknowledgements),
-                atomic=asked.atomic,
-                look_at_ends=look_at_ends,
-            )
-            answered = await self._ask(waiting, asked, node, partitions, request, found, relay=wait)
-            if isinstance(answered, RelayedAnswer):
-                return answered
-            found = answered
+            else:
+                request = LeaderFetchRequest(
+                    member_id=asked.member_id,
+                    topic_partitions=by_topic(partitions),
+                    max_records=records_left,
+                    max_bytes=bytes_left,
+                    min_bytes=min_bytes,
+                    max_wait_ms=self._remaining_ms(asked) if wait else 0,
+                    batch_size=asked.limits.batch_size,
+                    acquire_mode=asked.limits.acquire_mode,
+                    lock_duration_ms=asked.limits.lock_duration_ms,
+                    fetch_id=asked.fetch_id,
+                    with_records=asked.with_records,
+                    acknowledgements=list(asked.acknowledgements),
+                    atomic=asked.atomic,
+                    look_at_ends=look_at_ends,
+                )
+                answered = await self._ask(waiting, asked, node, partitions, request, found, relay=wait)
+                if isinstance(answered, RelayedAnswer):
+                    return answered
+                found = answered
+            there = [before + more for before, more in zip(there, waiting.too_few or (0, 0), strict=True)]
+        enough = there[0] >= asked.limits.bytes_wanted or there[1] >= asked.limits.max_records
+        if there[0] and enough and not found.has_records and not waiting.over:  # together, so no leader waits for more
+            return await self._look(waiting, asked, leaders, wait=False, last=True)
         return found
 
     async def _ask(
@@ -321,6 +330,7 @@ class RoutedFetch:
                 late = RequestTimedOut("the fetch ended before its acknowledgements were answered")
                 return structs.replace(found, results=[_unknown(late)] * len(request.acknowledgements))
             return found  # the client is gone: the leader loses its caller, and gives the records back
+        waiting.too_few = answer.too_few
         if answer.ended:
             waiting.on(Event.GROUP_RESET)
         if relay and answer.all_well:

@@ -19,6 +19,7 @@ from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightRe
 from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
     ENDED,
+    TOO_FEW,
     AwaitRecordsRequest,
     HeldRequest,
     HeldSharePartition,
@@ -71,11 +72,13 @@ def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class LeaderAnswer(NamedTuple):
-    """The answer of a leader. `all_well`: it fits a client unchanged. `ended`: the group was reset or deleted."""
+    """The answer of a leader. `all_well`: it fits a client unchanged. `ended`: the group was reset or deleted.
+    `too_few`: the bytes and records there, if they are less than `min_bytes`."""
 
     body: bytes
     all_well: bool
     ended: bool = False
+    too_few: tuple[int, ...] = ()
 
 
 class GatewayClient:
@@ -110,7 +113,8 @@ class GatewayClient:
             deadline_s=request.max_wait_ms / 1000 + ANSWER_S,
             retry=False,
         )
-        return LeaderAnswer(body, ALL_WELL in headers, ENDED in headers)
+        too_few = tuple(map(int, headers.get(TOO_FEW, "").split()))
+        return LeaderAnswer(body, ALL_WELL in headers, ENDED in headers, too_few)
 
     async def acknowledge(self, node: Node, group_id: str, request: bytes) -> LeaderAnswer:
         """`request`: an encoded AcknowledgeRequest. Returns: an AcknowledgeResponse."""

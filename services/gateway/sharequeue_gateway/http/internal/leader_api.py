@@ -11,6 +11,7 @@ from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
     ENDED,
+    TOO_FEW,
     AwaitRecordsRequest,
     HeldForTransaction,
     HeldLock,
@@ -122,6 +123,8 @@ class LeaderApi:
         )
         if waiting.life is Life.ENDED:
             return Answer(body, headers=_ENDED)
+        if waiting.too_few and not acquired:
+            return Answer(body, headers=(JSON, (TOO_FEW.encode(), b"%d %d" % waiting.too_few)))
         return Answer(body, headers=_WELL if acquired and not faults and not failed_count else (JSON,))
 
     def _asked(self, group_id: str, request: LeaderFetchRequest, *, waits: bool) -> Asked:
