@@ -17,7 +17,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def json_line(record: Record) -> bytes:
-    """A record as one JSON object. Bytes are base64; a JSON value is printed as it was produced."""
+    """A record as one JSON object on one line. Bytes are base64; a JSON value is printed as it was produced."""
     fields: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -35,8 +35,13 @@ def json_line(record: Record) -> bytes:
     if record.json is None:
         fields["value_base64"] = base64.b64encode(record.value).decode()
     else:
-        fields["value"] = msgspec.Raw(record.json)
+        fields["value"] = msgspec.Raw(_on_one_line(record.json))
     return msgspec.json.encode(fields)
+
+
+def _on_one_line(json: bytes) -> bytes:
+    """JSON without its line ends, which are outside of its strings."""
+    return json.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def value_line(record: Record) -> bytes:
@@ -44,7 +49,7 @@ def value_line(record: Record) -> bytes:
     if record.json is None:
         return bytes(record.value)
     if not record.json.startswith(b'"'):
-        return record.json
+        return _on_one_line(record.json)
     try:
         return cast(str, record.value).encode()
     except ValueError:  # half a surrogate pair

@@ -65,7 +65,8 @@ def world(gateway: Gateway, name: str) -> Sequence[str]:
     gateway.settle(name, name, 5, 5, "release", reason="third", member=MEMBER)
     gateway.letters(f"dlq.{name}", 2)
     joined = {"member_id": "joined", "member_epoch": 0, "subscribed_topic_names": [name]}
-    ask(gateway.http, "POST", f"/v1/share-groups/{name}/heartbeat", joined)
+    for group in (name, f"{name}-other"):
+        ask(gateway.http, "POST", f"/v1/share-groups/{group}/heartbeat", joined)
     return ids
 
 
@@ -96,13 +97,29 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
         assert [word for word in words if word not in table] == [], command
         answer = good(gateway.http.get(path))
         answer.pop("next_page_token", None)
-        assert without_ages(json.loads(run(*command, "--json").stdout)) == without_ages(answer), command
+        (line,) = run(*command, "--json").stdout.splitlines()
+        assert without_ages(json.loads(line)) == without_ages(answer), command
+    described = run("groups", "describe", name, f"{name}-other", "--members", "--json").stdout.splitlines()
+    assert [json.loads(line)["group_id"] for line in described] == [name, f"{name}-other"]
     matched = good(gateway.http.post(f"{group}/dead-letters/redrive", json={"dry_run": True}))["matched"]
     assert json.loads(run("groups", "redrive", name, "--dry-run", "--json").stdout) == {"matched": matched}
     assert matched == 2
     counted = ("activity", "--group", name)
     wait_until(lambda: json.loads(run(*counted, "--json").stdout)["activity"])
     assert name in run(*counted).stdout.decode()
+
+
+@pytest.mark.parametrize("options", [["--json"], []], ids=["whole records", "values"])
+def test_a_value_of_many_lines_is_printed_on_one(run: Run, gateway: Gateway, name: str, options: list[str]) -> None:
+    """It stays byte for byte in the log. A program that reads lines saw half a JSON value."""
+    values = [{"a": [1, "two\nlines"]}, "next"]
+    records = ",".join(json.dumps({"value": value}, indent=2).replace("\n", "\r\n") for value in values)
+    headers = {"Content-Type": "application/json"}
+    good(gateway.http.post(f"/v1/topics/{name}/records", content=f'{{"records":[{records}]}}', headers=headers))
+    for command in (["topics", "read", name], ["consume", name, "-g", name, "--max-records", "2"]):
+        first, second = run(*command, *options).stdout.splitlines()
+        assert json.loads(first) == values[0] if not options else json.loads(first)["value"] == values[0]
+        assert second == b"next" if not options else json.loads(second)["value"] == "next"
 
 
 def test_every_record_is_read_as_the_api_answers_it(run: Run, gateway: Gateway, name: str) -> None:
