@@ -42,9 +42,7 @@ class Paths:
         return sorted(method for method, match in found.items() if len(match.parameters) == fewest)
 
     def find(self, method: bytes, sent: bytes) -> Found | None:
-        """The endpoint of a request, or None. `sent`: the path as it was sent."""
-        if not sent.startswith(b"/") or not sent.isascii() or b"#" in sent:
-            return None
+        """The endpoint of a request, or None. `sent`: the path as it was sent; the wire has checked its bytes."""
         segments, path = split_path(sent.decode())
         branch = self._methods.get(method.decode())
         values = []
