@@ -1,105 +1,197 @@
 """`make bench`: sharequeue beside PGMQ and Redis Streams, in one run, on one machine and the same PostgreSQL.
 
-The queues take turns in each round, so a slow moment of the machine does not hit one of them alone.
+The queues take turns in each round, so a slow moment of the machine does not hit one of them alone. Before and after
+each measurement the program looks whether the machine is idle, and how much time its host gave to other machines. A
+round that was disturbed is named and printed, but does not count. If less than two thirds of a row's rounds are clean,
+the run does not count: exit code 1.
 """
 
+import asyncio
 import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 import click
 import msgspec
 import uvloop
-from rich.console import Console
-from rich.table import Table
 
-from bench.queues import Pgmq, RedisStreams, ShareQueue, new_name
-from bench.workloads import Connect, Queue, end_to_end, one_by_one, preload
+from bench.processes import Machine
+from bench.queues import Pgmq, PythonClient, RedisStreams, ShareQueue, new_name
+from bench.workloads import (
+    Connect,
+    Queue,
+    Values,
+    constant_values,
+    end_to_end,
+    one_by_one,
+    paced,
+    preload,
+    random_values,
+    wake_up,
+)
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import temporary_stack
 
-VALUES = {"100 B": "v" * 98, "1 KiB": "v" * 1022}
-WORKLOADS = ("W1", "W2", "W2+", "W3", "W4")
-Open = Callable[[str], Awaitable[Queue]]
+VALUES: Final = {"100 B": random_values(98), "1 KiB": random_values(1022), "constant": constant_values(98)}
+WORKLOADS: Final = ("W1", "W2", "W2+", "W3", "W4", "N8", "N32", "paced", "wake-up")
+KEYED: Final = ("W1", "W3", "N8", "N32")
+"""The workloads that are measured with an Idempotency-Key too."""
+ONCE: Final = {"1 KiB": ("W1", "W2", "W2+", "W3"), "constant": ("W2",)}
+"""Sizes that are not measured in each workload."""
+CLEAN: Final = 2 / 3
+BUSY: Final = 0.15
+"""Share of the machine that something else may use."""
+STOLEN: Final = 0.03
+LOOK_S: Final = 0.3
+SHARE_QUEUE: Final = "sharequeue"
+PYTHON_CLIENT: Final = "Python client"
 
 
-class Peer:
+class Peer(NamedTuple):
     """A product to measure. `open_queue` makes the queue of a name, and connects to it."""
 
-    def __init__(self, name: str, open_queue: Open) -> None:
-        self.name = name
-        self._open = open_queue
+    name: str
+    open_queue: Callable[[str], Awaitable[Queue]]
+    workloads: Sequence[str] = WORKLOADS
 
     def fresh(self) -> Connect:
         """A function that opens connections to one new queue."""
         queue = new_name()
-        return lambda: self._open(queue)
+        return lambda: self.open_queue(queue)
 
 
-async def workload(peer: Peer, name: str, value: str, scale: float, backlog: int) -> dict[str, float]:
-    """One run of one workload. Returns: records per second by column."""
+class Measured(NamedTuple):
+    """One measurement of a row: records per second, or milliseconds where the row's name ends so."""
+
+    value: float
+    disturbed: str
+    """What disturbed it; empty: nothing did."""
+
+
+Rows = dict[str, dict[str, list[Measured]]]
+"""Measurements by row, then by peer: one for each round."""
+
+
+async def workload(peer: Peer, name: str, values: Values, scale: float, backlog: int) -> dict[str, float]:
+    """One run of one workload. Returns: records per second, or milliseconds, by row."""
     connect = peer.fresh()
-    if name == "W1":
-        rates = await one_by_one(connect, value, round(1000 * scale))
-        return {"W1 send": rates.sends_per_second, "W1 receive+ack": rates.receives_per_second}
-    await end_to_end(connect, value, 500, batch=100)  # a warm-up, which also makes the queue
+    if name in ("W1", "N8", "N32"):
+        clients = {"W1": 1, "N8": 8, "N32": 32}[name]
+        records = round((1000 if clients == 1 else 4000) * scale)
+        if clients > 1:
+            await one_by_one(connect, values, 200, clients)
+        rates = await one_by_one(connect, values, records, clients)
+        return {f"{name} send": rates.sends_per_second, f"{name} receive+ack": rates.receives_per_second}
+    await end_to_end(connect, values, 500, batch=100)  # a warm-up, which also makes the queue
+    if name in ("paced", "wake-up"):
+        run = paced if name == "paced" else wake_up
+        times = await run(connect, values, round((2000 if name == "paced" else 300) * scale))
+        return {f"{name} p50, ms": statistics.median(times), f"{name} p99, ms": statistics.quantiles(times, n=100)[98]}
     if name == "W4":
-        await preload(connect, value, backlog)
+        await preload(connect, values, backlog)
     if name == "W3":
-        rate = await end_to_end(connect, value, round(20_000 * scale), batch=10, producers=4, consumers=8)
+        rate = await end_to_end(connect, values, round(20_000 * scale), batch=10, producers=4, consumers=8)
     else:
-        rate = await end_to_end(connect, value, round(60_000 * scale), batch=100, together=name == "W2+")
+        rate = await end_to_end(connect, values, round(60_000 * scale), batch=100, together=name == "W2+")
     return {name: rate}
 
 
-async def durable_inserts(url: str, seconds: float = 2.0) -> float:
+async def others() -> float:
+    """The share of the machine that is used while this program does nothing."""
+    before = Machine()
+    await asyncio.sleep(LOOK_S)
+    return Machine().since(before)[0]
+
+
+async def durable_inserts(connection: Any, seconds: float = 2.0) -> float:
     """Commits per second of single-row INSERTs on one connection: the bound that disk and database set."""
-    connection = await asyncpg.connect(url)
     await connection.execute("CREATE TABLE IF NOT EXISTS bench_inserts (id bigserial PRIMARY KEY, value text)")
     insert = await connection.prepare("INSERT INTO bench_inserts (value) VALUES ($1)")
     started = time.perf_counter()
     count = 0
     while time.perf_counter() - started < seconds:
-        await insert.fetch(VALUES["100 B"])
+        await insert.fetch("v" * 98)
         count += 1
-    await connection.close()
     return count / (time.perf_counter() - started)
+
+
+async def warm_wal(connection: Any) -> None:
+    """Have PostgreSQL make WAL files now that it would else make while something is measured."""
+    await connection.execute(
+        "CREATE TABLE bench_wal AS SELECT repeat(md5(i::text), 32) FROM generate_series(1, 400000) i"
+    )
+    await connection.execute("DROP TABLE bench_wal")
+    await connection.execute("CHECKPOINT")
 
 
 async def measure(
     peers: Sequence[Peer], workloads: Sequence[str], sizes: Sequence[str], rounds: int, scale: float, backlog: int
-) -> dict[str, dict[str, list[float]]]:
-    """Run all rounds, with the peers in turn. Returns: rates by peer and column."""
-    rates: dict[str, dict[str, list[float]]] = {peer.name: {} for peer in peers}
+) -> Rows:
+    """Run all rounds, with the peers in turn."""
+    rows: Rows = {}
     for number in range(rounds):
         for size in sizes:
             for name in workloads:
                 for peer in peers:
-                    for column, rate in (await workload(peer, name, VALUES[size], scale, backlog)).items():
-                        rates[peer.name].setdefault(f"{column} {size}", []).append(rate)
-                        Console(stderr=True).print(f"round {number + 1}: {peer.name} {column} {size}: {rate:,.0f}/s")
-    return rates
+                    if name not in peer.workloads or name not in ONCE.get(size, WORKLOADS):
+                        continue
+                    busy, before = await others(), Machine()
+                    found = await workload(peer, name, VALUES[size], scale, backlog)
+                    stolen = Machine().since(before)[1]
+                    busy = max(busy, await others())
+                    noise = [f"others used {busy:.0%}"] if busy > BUSY else []
+                    noise += [f"the host took {stolen:.0%}"] if stolen > STOLEN else []
+                    disturbed = ", ".join(noise)
+                    for what, value in found.items():
+                        row = f"{what} {size}"
+                        rows.setdefault(row, {}).setdefault(peer.name, []).append(Measured(value, disturbed))
+                        note = f" (disturbed: {disturbed})" if disturbed else ""
+                        click.echo(f"round {number + 1}: {row}: {peer.name} {value:,.1f}{note}", err=True)
+    return rows
 
 
-def show(rates: dict[str, dict[str, list[float]]]) -> None:
-    """Medians as a table: a row per workload, a column per queue."""
-    table = Table(title="records per second, median")
-    table.add_column("workload")
-    for name in rates:
-        table.add_column(name, justify="right")
-    for column in next(iter(rates.values())):
-        table.add_row(column, *(f"{statistics.median(found[column]):,.0f}" for found in rates.values()))
-    Console().print(table)
+def show(rows: Rows) -> bool:
+    """Print medians of the clean rounds as a Markdown table, with the first peer's ratio to each other.
+
+    Returns: whether the run counts.
+    """
+    names = list(dict.fromkeys(name for found in rows.values() for name in found))
+    counts = True
+    click.echo(f"| row | {' | '.join(names)} | clean rounds |")
+    click.echo(f"| --- | {'---: | ' * len(names)}--- |")
+    for row, found in rows.items():
+        rounds = list(zip(*found.values(), strict=True))
+        clean = [not any(one.disturbed for one in measured) for measured in rounds]
+        enough = sum(clean) >= CLEAN * len(clean)
+        counts &= enough
+        medians = {
+            name: statistics.median(
+                one.value for one, kept in zip(found[name], clean, strict=True) if kept or not any(clean)
+            )
+            for name in found
+        }
+        ours = medians.get(SHARE_QUEUE)
+        cells = []
+        for name in names:
+            if name not in medians:
+                cells.append("")
+            elif ours is None or name == SHARE_QUEUE:
+                cells.append(f"{medians[name]:,.1f}" if ", ms" in row else f"{medians[name]:,.0f}")
+            else:
+                ratio = medians[name] / ours if name.startswith((SHARE_QUEUE, PYTHON_CLIENT)) else ours / medians[name]
+                cells.append(f"{medians[name]:,.{1 if ', ms' in row else 0}f} ({ratio:.2f})")
+        click.echo(f"| {row} | {' | '.join(cells)} | {sum(clean)} of {len(clean)}{'' if enough else ': too few'} |")
+    return counts
 
 
 @click.command()
 @click.option("--pgmq", type=click.Path(exists=True, path_type=Path), help="install script of PGMQ (the SQL-only one)")
-@click.option("--rounds", default=3, show_default=True)
+@click.option("--rounds", default=5, show_default=True)
 @click.option("--scale", default=1.0, show_default=True, help="fraction of the records of a full run")
 @click.option("--backlog", default=1_000_000, show_default=True, help="records of the backlog in W4")
 @click.option("--workload", "workloads", multiple=True, type=click.Choice(WORKLOADS))
@@ -116,7 +208,10 @@ def main(
     only: tuple[str, ...],
     output: Path | None,
 ) -> None:
-    """Measure sharequeue beside Redis Streams and PGMQ, and print records per second."""
+    """Measure sharequeue beside Redis Streams and PGMQ, and print records per second.
+
+    In brackets: the ratio of sharequeue to the other queue, or of another way to use sharequeue to the plain one.
+    """
     with tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory:
         data_dir = Path(directory)
         streams = Redis(data_dir / "streams", append_fsync="always")
@@ -125,43 +220,49 @@ def main(
             streams_url = streams.start()
             script = None if pgmq is None else pgmq.read_text()
 
-            async def run() -> dict[str, Any]:
+            async def run() -> tuple[float, Rows]:
                 assert stack.postgres is not None
-                peers = await _peers(stack.url, streams_url, stack.postgres.url, script)
-                inserts = await durable_inserts(stack.postgres.url)
-                Console(stderr=True).print(f"durable single INSERT: {inserts:,.0f}/s on one connection")
-                rates = await measure(
-                    [peer for peer in peers if not only or peer.name in only],
-                    workloads or WORKLOADS,
-                    sizes or tuple(VALUES),
-                    rounds,
-                    scale,
-                    backlog,
+                async with database(stack.postgres.url) as connection:
+                    if script is not None:
+                        await connection.execute(script)
+                    await warm_wal(connection)
+                    inserts = await durable_inserts(connection)
+                click.echo(f"durable single INSERT: {inserts:,.0f}/s on one connection", err=True)
+                peers = peers_of(stack.url, streams_url, stack.postgres.url if pgmq else None)
+                chosen = [peer for peer in peers if not only or peer.name in only]
+                return inserts, await measure(
+                    chosen, workloads or WORKLOADS, sizes or tuple(VALUES), rounds, scale, backlog
                 )
-                return {"durable_inserts_per_second": inserts, "records_per_second": rates}
 
-            result = uvloop.run(run())
-            show(result["records_per_second"])
+            inserts, rows = uvloop.run(run())
+            counts = show(rows)
             if output is not None:
+                result = {"durable_inserts_per_second": inserts, "rows": rows}
                 output.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    if not counts:
+        raise SystemExit("bench: fewer than two thirds of the rounds of a row are clean; this run does not count")
 
 
-async def _peers(url: str, streams_url: str, database_url: str, pgmq_script: str | None) -> list[Peer]:
-    async def share_queue(name: str) -> Queue:
-        return await ShareQueue.connect(url, name)
-
-    async def redis_streams(name: str) -> Queue:
-        return await RedisStreams.connect(streams_url, name)
-
-    async def pgmq_queue(name: str) -> Queue:
-        return await Pgmq.connect(database_url, name)
-
-    peers = [Peer(ShareQueue.name, share_queue), Peer(RedisStreams.name, redis_streams)]
-    if pgmq_script is not None:
-        connection = await asyncpg.connect(database_url)
-        await connection.execute(pgmq_script)
+@contextlib.asynccontextmanager
+async def database(url: str) -> AsyncIterator[Any]:
+    """A connection to PostgreSQL."""
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
         await connection.close()
-        peers.append(Peer(Pgmq.name, pgmq_queue))
+
+
+def peers_of(url: str, streams_url: str, pgmq_url: str | None) -> list[Peer]:
+    """All queues of a run, sharequeue first."""
+    peers = [
+        Peer(SHARE_QUEUE, lambda name: ShareQueue.connect(url, name)),
+        Peer(f"{SHARE_QUEUE}, keyed", lambda name: ShareQueue.connect(url, name, keyed=True), KEYED),
+        Peer(PYTHON_CLIENT, lambda name: PythonClient.connect(url, name), ("W1", "W2", "W3")),
+        Peer("Redis Streams", lambda name: RedisStreams.connect(streams_url, name)),
+    ]
+    if pgmq_url is not None:
+        peers.append(Peer("PGMQ", lambda name: Pgmq.connect(pgmq_url, name)))
     return peers
 
 

@@ -1,137 +1,103 @@
-"""`python -m bench.gateways`: one hot partition with four groups, through one gateway and through two.
+"""`python -m bench.gateways`: deliveries through one gateway, two and three, from one hot partition and eight topics.
 
-Each of two gateways leads two groups, and clients spread evenly over both. So half of all fetches and acknowledgements
-are passed on, unless the clients call the leader that answers name. The program also prints the CPU of a call that its
-gateway serves, and of a call that is passed on, over both gateways.
+Four producers and twelve consumers of one group, batches of 10, spread evenly over the gateways. *Following* clients
+call the leader that answers name; the others stay where they are, and their gateway passes calls on. The stacks run
+side by side and take turns. The last two columns are the CPU of all gateways, and of PostgreSQL, for a delivery.
 """
 
-import asyncio
+import contextlib
 import statistics
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 import uvloop
-from rich.console import Console
-from rich.table import Table
-from sharequeue_gateway.cluster.generation import Generation, Node
 
-from bench.processes import cpu_seconds
+from bench.processes import cpu_seconds, family_cpu_seconds
 from bench.queues import ShareQueue, new_name
-from bench.workloads import PRELOAD_AT_ONCE
-from sharequeue.http.calling.caller import Client
-from sharequeue.protocol import apis
-from sharequeue.protocol.messages.topics import CreateTopicRequest, Topic
-from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack.stack import ServiceProcess, temporary_stack
+from bench.workloads import Connect, Values, end_to_end, random_values
+from sharequeue.stack.stack import Stack, temporary_stack
 
-GROUPS: Final = 4
-VALUE: Final = "v" * 98
-BATCH: Final = 100
+GATEWAYS: Final = (1, 2, 3)
+PRODUCERS: Final = 4
+CONSUMERS: Final = 12
+BATCH: Final = 10
+TOPICS: Final = {"one partition": 1, "eight topics": 8}
 
 
-async def make_topic(url: str, records: int) -> Topic:
-    """Create a topic of one partition with this many records."""
-    name = new_name()
-    client = Client(url)
-    topic: Topic = await client.call(apis.CREATE_TOPIC, CreateTopicRequest(name=name))
-    await client.close()
-    queue = ShareQueue(url, name)
-    for _ in range(records // PRELOAD_AT_ONCE):
-        await queue.produce([VALUE] * PRELOAD_AT_ONCE)
-    await queue.close()
-    return topic
+class Run(NamedTuple):
+    rate: float
+    gateways_us: float
+    postgres_us: float
 
 
-def named_groups(topic: Topic, gateways: list[ServiceProcess]) -> dict[str, ServiceProcess]:
-    """Group ids and their leaders: each gateway leads the same number."""
-    generation = Generation(1, tuple(Node(f"gateway-{place}", "") for place in range(len(gateways))))
-    groups: dict[str, ServiceProcess] = {}
-    number = 0
-    while len(groups) < GROUPS:
-        group = f"{topic.name}-{number}"
-        leader = generation.leader_of(SharePartitionKey(group, topic.topic_id, 0)).node_id
-        gateway = gateways[int(leader.removeprefix("gateway-"))]
-        if list(groups.values()).count(gateway) < GROUPS // len(gateways):
-            groups[group] = gateway
-        number += 1
-    return groups
+def connections(stack: Stack, topics: list[str], *, follow: bool) -> Connect:
+    """Connect clients in turn to the gateways, and to the topics."""
+    numbers = iter(range(1 << 30))
+
+    async def connect() -> ShareQueue:
+        number = next(numbers)
+        topic = topics[number % len(topics)]
+        await (await ShareQueue.connect(stack.url, topic)).close()
+        return ShareQueue(stack.urls[number % len(stack.urls)], topic, follow=follow)
+
+    return connect
 
 
-async def consume(url: str, topic: str, group: str, records: int, *, follow: bool = False) -> None:
-    queue = ShareQueue(url, topic, group, follow=follow)
-    done = 0
-    while done < records:
-        count, token = await queue.fetch(BATCH)
-        await queue.acknowledge(token)
-        done += count
-    await queue.close()
-
-
-async def throughput(gateways: list[ServiceProcess], records: int, *, follow: bool = False) -> float:
-    """Records per second that four groups fetch and acknowledge, two consumers each."""
-    topic = await make_topic(gateways[0].url, records)
-    groups = named_groups(topic, gateways)
-    started = time.perf_counter()
-    await asyncio.gather(
-        *(
-            consume(gateways[place % len(gateways)].url, topic.name, group, records // 2 - BATCH, follow=follow)
-            for group in groups
-            for place in range(2)
-        )
+async def deliveries(stack: Stack, topics: int, values: Values, records: int, *, follow: bool) -> Run:
+    """Deliver so many records, new ones all the time, and acknowledge them."""
+    assert stack.postgres is not None
+    pids = [service.pid for service in stack.services if service.name.startswith("gateway")]
+    connect = connections(stack, [new_name() for _ in range(topics)], follow=follow)
+    await end_to_end(connect, values, 1000, batch=BATCH, producers=max(PRODUCERS, topics), consumers=CONSUMERS)
+    gateways, postgres = sum(map(cpu_seconds, pids)), family_cpu_seconds(stack.postgres.pid)
+    rate = await end_to_end(
+        connect, values, records, batch=BATCH, producers=max(PRODUCERS, topics), consumers=max(CONSUMERS, topics)
     )
-    return GROUPS * (records - 2 * BATCH) / (time.perf_counter() - started)
+    gateways = sum(map(cpu_seconds, pids)) - gateways
+    postgres = family_cpu_seconds(stack.postgres.pid) - postgres
+    return Run(rate, 1e6 * gateways / records, 1e6 * postgres / records)
 
 
-async def cpu_per_cycle(gateways: list[ServiceProcess], records: int) -> dict[str, float]:
-    """CPU of all gateways in ms for a fetch and an acknowledgement of 100 records, served at once and passed on."""
-    topic = await make_topic(gateways[0].url, records)
-    groups = named_groups(topic, gateways)
-    costs = {}
-    for what, through in (("served there", 0), ("passed on", 1)):
-        group = next(name for name, leader in groups.items() if leader is gateways[0])
-        del groups[group]
-        before = sum(cpu_seconds(gateway.pid) for gateway in gateways)
-        await consume(gateways[through].url, topic.name, group, records)
-        costs[what] = 1000 * (sum(cpu_seconds(gateway.pid) for gateway in gateways) - before) / (records / BATCH)
-    return costs
+@contextlib.contextmanager
+def stacks() -> Iterator[dict[int, Stack]]:
+    """Start a stack for each number of gateways."""
+    with contextlib.ExitStack() as open_stacks:
+        yield {
+            count: open_stacks.enter_context(
+                temporary_stack(
+                    Path(open_stacks.enter_context(tempfile.TemporaryDirectory(prefix="sharequeue-bench-"))),
+                    gateways=count,
+                )
+            )
+            for count in GATEWAYS
+        }
 
 
 @click.command()
-@click.option("--rounds", default=3, show_default=True)
-@click.option("--records", default=40_000, show_default=True, help="in the partition; each group reads them all")
+@click.option("--rounds", default=5, show_default=True)
+@click.option("--records", default=20_000, show_default=True, help="of one run")
 def main(rounds: int, records: int) -> None:
-    """Measure one hot partition through one gateway and through two, and print medians."""
-    rates: dict[int, list[float]] = {1: [], 2: []}
-    followed: list[float] = []
-    costs: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for count, measured in rates.items():
-            with (
-                tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory,
-                temporary_stack(Path(directory), gateways=count) as stack,
-            ):
-                gateways = [service for service in stack.services if service.name.startswith("gateway")]
-                measured.append(uvloop.run(throughput(gateways, records)))
-                if count > 1:
-                    followed.append(uvloop.run(throughput(gateways, records, follow=True)))
-                    for what, cost in uvloop.run(cpu_per_cycle(gateways, records)).items():
-                        costs.setdefault(what, []).append(cost)
-    table = Table(title="one partition, four groups, eight consumers, batches of 100: medians")
-    table.add_column("measured")
-    table.add_column("", justify="right")
-    one, two = (statistics.median(rates[count]) for count in (1, 2))
-    table.add_row("one gateway, records/s", f"{one:,.0f}")
-    table.add_row("two gateways, records/s", f"{two:,.0f}")
-    table.add_row("ratio", f"{two / one:.2f}")
-    following = statistics.median(followed)
-    table.add_row("two gateways, clients call the leader, records/s", f"{following:,.0f}")
-    table.add_row("ratio", f"{following / one:.2f}")
-    for what, found in costs.items():
-        table.add_row(f"gateways' CPU for fetch and acknowledge, {what}, ms", f"{statistics.median(found):.2f}")
-    Console().print(table)
+    """Measure one hot partition and eight topics through one to three gateways, and print medians."""
+    values = random_values(98)
+    found: dict[tuple[str, int, bool], list[Run]] = {}
+    with stacks() as running:
+        for number in range(rounds):
+            for what, topics in TOPICS.items():
+                for count, stack in running.items():
+                    for follow in (False, True)[: 1 if count == 1 else 2]:
+                        run = uvloop.run(deliveries(stack, topics, values, records, follow=follow))
+                        found.setdefault((what, count, follow), []).append(run)
+                        click.echo(f"round {number + 1}: {what}, {count}, {follow=}: {run.rate:,.0f}/s", err=True)
+    click.echo("| | gateways | deliveries/s | of one gateway | gateways, µs | PostgreSQL, µs |")
+    click.echo("| --- | --- | ---: | ---: | ---: | ---: |")
+    for (what, count, follow), runs in found.items():
+        rate, gateways_us, postgres_us = (statistics.median(column) for column in zip(*runs, strict=True))
+        one = statistics.median(run.rate for run in found[what, 1, False])
+        name = f"{count}, following" if follow else str(count)
+        click.echo(f"| {what} | {name} | {rate:,.0f} | {rate / one:.2f} | {gateways_us:.0f} | {postgres_us:.0f} |")
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 from bench.processes import thread_cpu_seconds
 from bench.queues import ShareQueue, new_name
-from bench.workloads import end_to_end
+from bench.workloads import end_to_end, random_values
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import UpdateShareGroupConfigRequest
 from sharequeue.stack.stack import Stack
 
-VALUE: Final = "v" * 98
+VALUES: Final = random_values(98)
 KINDS: Final = {"without": "read_uncommitted", "control": "read_uncommitted", "with": "read_committed"}
 ORDERS: Final = tuple(itertools.permutations(KINDS))
 WARM: Final = 1
@@ -101,8 +101,8 @@ async def cycle(stack: Stack, name: str, topic: str, scale: float) -> Run:
     used = thread_cpu_seconds(pid)
     if name == "W3":
         records = round(3_000 * scale)
-        rate = await end_to_end(connect, VALUE, records, batch=10, producers=4, consumers=8)
+        rate = await end_to_end(connect, VALUES, records, batch=10, producers=4, consumers=8)
     else:
         records = round(10_000 * scale)
-        rate = await end_to_end(connect, VALUE, records, batch=100)
+        rate = await end_to_end(connect, VALUES, records, batch=100)
     return Run(rate, 1e6 * (thread_cpu_seconds(pid) - used) / records)

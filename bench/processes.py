@@ -1,4 +1,4 @@
-"""CPU time and memory of processes, from Linux's /proc."""
+"""CPU time and memory of processes, and what else a machine does, from Linux's /proc."""
 
 import os
 from pathlib import Path
@@ -42,3 +42,18 @@ def peak_resident_bytes(pid: int) -> int:
     """The largest resident memory of a process since `reset_peak`."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+class Machine:
+    """What all processors of this machine have done so far; `since` compares two looks."""
+
+    def __init__(self) -> None:
+        fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        self._all = sum(fields)
+        self._idle = fields[3] + fields[4]
+        self._stolen = fields[7]
+
+    def since(self, earlier: "Machine") -> tuple[float, float]:
+        """Returns: the shares of all processors' time that was used, and that the host gave to other machines."""
+        time = max(1, self._all - earlier._all)
+        return 1 - (self._idle - earlier._idle) / time, (self._stolen - earlier._stolen) / time

@@ -11,6 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from sharequeue.client import Producer, Record, ShareConsumer
 from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import TopicAlreadyExists
@@ -35,7 +36,7 @@ def new_name() -> str:
     return f"bench_{next(_names)}"
 
 
-class Record(msgspec.Struct):
+class FetchedRecord(msgspec.Struct):
     value: str
 
 
@@ -45,7 +46,7 @@ class Batch(msgspec.Struct):
     first_offset: int
     last_offset: int
     delivery_count: int
-    records: list[Record]
+    records: list[FetchedRecord]
 
 
 class Fetched(msgspec.Struct):
@@ -77,29 +78,31 @@ def accepted(batches: Sequence[Batch]) -> list[Acknowledgement]:
 class ShareQueue:
     """sharequeue over HTTP: fetch and acknowledge, or both in one call.
 
-    `follow`: call the leading gateway, once an answer has named it.
+    `follow`: call the leading gateway, once an answer has named it. `keyed`: each produce has an Idempotency-Key.
     """
 
-    name = "sharequeue"
-
-    def __init__(self, url: str, topic: str, group: str | None = None, *, follow: bool = False) -> None:
+    def __init__(
+        self, url: str, topic: str, group: str | None = None, *, follow: bool = False, keyed: bool = False
+    ) -> None:
         self._client = Client(url, deadline_s=60)
         self._follow = follow
+        self._keys = (f"{new_name()}-{number}" for number in itertools.count()) if keyed else None
         self._topic = {"topic": topic}
         self._group = {"group": group or topic}
         self._topics = [topic]
         self._member_id = new_name()
 
     @classmethod
-    async def connect(cls, url: str, topic: str) -> "ShareQueue":
-        queue = cls(url, topic)
+    async def connect(cls, url: str, topic: str, *, keyed: bool = False) -> "ShareQueue":
+        queue = cls(url, topic, keyed=keyed)
         with contextlib.suppress(TopicAlreadyExists):
             await queue._client.call(apis.CREATE_TOPIC, CreateTopicRequest(name=topic))
         return queue
 
     async def produce(self, values: list[str]) -> None:
-        request = msgspec.json.encode({"records": [Record(value) for value in values]})
-        await self._client.call(apis.PRODUCE_RECORDS, request, path=self._topic)
+        request = msgspec.json.encode({"records": [FetchedRecord(value) for value in values]})
+        headers = {"Idempotency-Key": next(self._keys)} if self._keys else None
+        await self._client.call(apis.PRODUCE_RECORDS, request, path=self._topic, headers=headers)
 
     async def fetch(self, max_records: int, done: list[Batch] | None = None) -> tuple[int, list[Batch]]:
         request = FetchRequest(
@@ -129,10 +132,50 @@ class ShareQueue:
         await self._client.close()
 
 
+class PythonClient:
+    """sharequeue through its own Python client: `Producer` and an explicit `ShareConsumer`, with their defaults."""
+
+    def __init__(self, url: str, topic: str) -> None:
+        self._url = url
+        self._topic = topic
+        self._producer = Producer(url)
+        self._consumer: ShareConsumer | None = None
+
+    @classmethod
+    async def connect(cls, url: str, topic: str) -> "PythonClient":
+        await (await ShareQueue.connect(url, topic)).close()
+        return cls(url, topic)
+
+    async def produce(self, values: list[str]) -> None:
+        if len(values) == 1:
+            await self._producer.send(self._topic, values[0])
+        else:
+            await self._producer.send_many(self._topic, values)
+
+    async def fetch(self, max_records: int, done: list[Record] | None = None) -> tuple[int, list[Record]]:
+        if self._consumer is None:
+            self._consumer = ShareConsumer(
+                self._url, self._topic, [self._topic], acknowledgement="explicit", max_records=max_records
+            )
+        for record in done or ():
+            self._consumer.acknowledge(record)
+        records = await self._consumer.poll(WAIT_MS)
+        return len([record.value for record in records]), records
+
+    async def acknowledge(self, token: list[Record]) -> None:
+        assert self._consumer is not None, "fetch comes first"
+        for record in token:
+            self._consumer.acknowledge(record)
+        await self._consumer.commit()
+
+    async def close(self) -> None:
+        await self._producer.close()
+        if self._consumer is not None:
+            await self._consumer.close()
+
+
 class Pgmq:
     """PGMQ over asyncpg: send_batch, read, delete."""
-
-    name = "PGMQ"
 
     def __init__(self, connection: Any, queue: str) -> None:
         self._connection = connection
@@ -172,7 +215,6 @@ class Pgmq:
 class RedisStreams:
     """Redis Streams: XADD pipelined, XREADGROUP, XACK and XDEL in one pipeline."""
 
-    name = "Redis Streams"
     GROUP: Final = "group"
 
     def __init__(self, redis: Any, stream: str) -> None:

@@ -25,7 +25,7 @@ import click
 import msgspec
 import uvloop
 
-from bench.levels import VALUE, Compared, Ratio, levels
+from bench.levels import VALUES, Compared, Ratio, levels
 from bench.queues import new_name
 from bench.settling import ACKNOWLEDGEMENTS, settle_many, steps
 from bench.settling import RECORDS as STEP
@@ -125,7 +125,7 @@ async def produces(url: str, rounds: int) -> tuple[float, float]:
     """Milliseconds for REQUESTS × RECORDS records, the medians: without a transaction, and in one."""
     client = Transactional(url)
     await client.create(1)
-    request = body([VALUE] * RECORDS)
+    request = body(VALUES(RECORDS))
 
     async def without() -> None:
         for _ in range(REQUESTS):
@@ -186,7 +186,7 @@ async def commits(url: str, rounds: int, partitions: int) -> Commits:
     await client.create(partitions)
     appends: list[tuple[float, float]] = []
     tasks = [asyncio.create_task(append_for_ever(url, appends)) for _ in range(APPENDERS)]
-    request = body([VALUE] * partitions, partitions)
+    request = body(VALUES(partitions), partitions)
     alone: list[float] = []
     beside: list[float] = []
     commit_times = []
@@ -218,7 +218,7 @@ async def append_for_ever(url: str, appends: list[tuple[float, float]]) -> None:
     """Note when each append began and ended."""
     client = Transactional(url)
     await client.create(1)
-    request = body([VALUE])
+    request = body(VALUES(1))
     try:
         while True:
             began = time.perf_counter()

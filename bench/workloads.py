@@ -1,15 +1,44 @@
 """The workloads, the same for every queue. The timed records are produced, fetched and durably acknowledged.
 
 W1 one by one · W2 one producer and one consumer in batches of 100 · W3 four producers and eight consumers in batches
-of 10 · W4 is W2 behind a backlog. W2+ is W2 with each acknowledgement in one round trip with the next fetch.
+of 10 · W4 is W2 behind a backlog. W2+ is W2 with each acknowledgement in one round trip with the next fetch. N8 and
+N32 are W1 with 8 and 32 clients at once. `paced` and `wake_up` measure times, not rates.
 """
 
 import asyncio
+import random
+import string
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple, Protocol
 
-PRELOAD_AT_ONCE = 1000
+PRELOAD_AT_ONCE: Final = 1000
+PACE_S: Final = 0.002
+REST_S: Final = 0.01
+"""Until a fetch surely waits."""
+_LETTERS: Final = string.ascii_letters + string.digits
+
+Values = Callable[[int], list[str]]
+"""Makes so many values."""
+
+
+def random_values(length: int) -> Values:
+    """Make values that nothing compresses: slices of one long random text, from another place for each record."""
+    rng = random.Random(length)
+    text = "".join(rng.choices(_LETTERS, k=1 << 22))
+    places = len(text) - length
+
+    def values(count: int) -> list[str]:
+        return [text[place : place + length] for place in (int(rng.random() * places) for _ in range(count))]
+
+    return values
+
+
+def constant_values(length: int) -> Values:
+    """Make values that are all the same: a log that compresses stores next to nothing."""
+    return lambda count: ["v" * length] * count
 
 
 class Queue(Protocol):
@@ -33,33 +62,55 @@ class Queue(Protocol):
 Connect = Callable[[], Awaitable[Queue]]
 
 
+@asynccontextmanager
+async def connected(connect: Connect, count: int) -> AsyncIterator[list[Queue]]:
+    """Open so many connections to one queue."""
+    queues = [await connect() for _ in range(count)]
+    try:
+        yield queues
+    finally:
+        for queue in queues:
+            await queue.close()
+
+
 class OneByOne(NamedTuple):
     sends_per_second: float
     receives_per_second: float
 
 
-async def one_by_one(connect: Connect, value: str, records: int) -> OneByOne:
-    """W1: each call waits for the one before."""
-    queue = await connect()
-    try:
-        started = time.perf_counter()
-        for _ in range(records):
-            await queue.produce([value])
-        sent = time.perf_counter()
-        received = 0
+async def one_by_one(connect: Connect, values: Values, records: int, clients: int = 1) -> OneByOne:
+    """W1, N8, N32: each call of a client waits for the one before. First all send, then all receive."""
+    received = 0
+
+    async def send(queue: Queue, texts: Iterable[str]) -> None:
+        for text in texts:
+            await queue.produce([text])
+
+    async def receive(queue: Queue) -> None:
+        nonlocal received
         while received < records:
             count, token = await queue.fetch(1)
-            await queue.acknowledge(token)
+            if count:
+                await queue.acknowledge(token)
             received += count
+
+    async with connected(connect, clients) as queues:
+        texts = iter(values(records))
+        started = time.perf_counter()
+        await asyncio.gather(*(send(queue, texts) for queue in queues))
+        sent = time.perf_counter()
+        receiving = [asyncio.create_task(receive(queue)) for queue in queues]
+        await asyncio.wait(receiving, return_when=asyncio.FIRST_COMPLETED)
         done = time.perf_counter()
-    finally:
-        await queue.close()
-    return OneByOne(records / (sent - started), records / (done - sent))
+        for task in receiving:
+            task.cancel()
+        await asyncio.gather(*receiving, return_exceptions=True)
+    return OneByOne(records / (sent - started), received / (done - sent))
 
 
 async def end_to_end(
     connect: Connect,
-    value: str,
+    values: Values,
     records: int,
     *,
     batch: int,
@@ -71,15 +122,13 @@ async def end_to_end(
 
     `together`: each acknowledgement is part of the next fetch.
     """
-    queues = [await connect() for _ in range(producers + consumers)]
     produced = acknowledged = 0
-    values = [value] * batch
 
     async def produce(queue: Queue) -> None:
         nonlocal produced
         while produced < records:
             produced += batch
-            await queue.produce(values)
+            await queue.produce(values(batch))
 
     async def consume(queue: Queue) -> None:
         nonlocal acknowledged
@@ -93,7 +142,7 @@ async def end_to_end(
                 acknowledged += held
                 held, token = 0, None
 
-    try:
+    async with connected(connect, producers + consumers) as queues:
         started = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for queue in queues[:producers]:
@@ -104,16 +153,53 @@ async def end_to_end(
             done = acknowledged
             for task in consuming:
                 task.cancel()
-    finally:
-        for queue in queues:
-            await queue.close()
     return done / seconds
 
 
-async def preload(connect: Connect, value: str, records: int) -> None:
+async def paced(connect: Connect, values: Values, records: int) -> list[float]:
+    """Send a record each 2 ms. Returns: milliseconds from the time when a record was due to its acknowledgement."""
+    times: list[float] = []
+    due: deque[float] = deque()
+
+    async def receive(queue: Queue) -> None:
+        while len(times) < records:
+            count, token = await queue.fetch(10)
+            if count:
+                await queue.acknowledge(token)
+            now = time.perf_counter()
+            times.extend(1000 * (now - due.popleft()) for _ in range(count))
+
+    async with connected(connect, 2) as (producer, consumer):
+        receiving = asyncio.create_task(receive(consumer))
+        began = time.perf_counter()
+        for number, text in enumerate(values(records)):
+            due.append(began + number * PACE_S)
+            await asyncio.sleep(max(0.0, due[-1] - time.perf_counter()))
+            await producer.produce([text])
+        await receiving
+    return times
+
+
+async def wake_up(connect: Connect, values: Values, records: int) -> list[float]:
+    """Produce for a fetch that waits. Returns: milliseconds from the call that sent a record to the record in hand."""
+    times = []
+    async with connected(connect, 2) as (producer, consumer):
+        for text in values(records):
+            waiting = asyncio.create_task(consumer.fetch(1))
+            await asyncio.sleep(REST_S)
+            began = time.perf_counter()
+            sending = asyncio.create_task(producer.produce([text]))
+            count, token = await waiting
+            while not count:
+                count, token = await consumer.fetch(1)
+            times.append(1000 * (time.perf_counter() - began))
+            await sending
+            await consumer.acknowledge(token)
+    return times
+
+
+async def preload(connect: Connect, values: Values, records: int) -> None:
     """The backlog of W4."""
-    queue = await connect()
-    values = [value] * PRELOAD_AT_ONCE
-    for _ in range(records // PRELOAD_AT_ONCE):
-        await queue.produce(values)
-    await queue.close()
+    async with connected(connect, 1) as (queue,):
+        for _ in range(records // PRELOAD_AT_ONCE):
+            await queue.produce(values(PRELOAD_AT_ONCE))
