@@ -2,7 +2,8 @@
 
     python -m bench            throughput beside Redis Streams and PGMQ (`make bench`); workloads.py, queues.py
     python -m bench.hostile    the largest requests of one client: CPU, stalls, memory (`make hostile`)
-    python -m bench.gateways   one hot partition through one gateway and through two
+    python -m bench.gateways   one hot partition, and eight topics, through one to three gateways
+    python -m bench.kafka      W2 beside Kafka's own share consumer; needs Java with Maven
     python -m bench.groups     10,000 groups of ten share-partitions
     python -m bench.state      10,000 delayed records beside none: CPU, WAL, time, memory and load, and their bars
     python -m bench.floors     2,000 groups that read 50 partitions: a sweep of the log, raises of floors

@@ -3,7 +3,7 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -102,6 +102,10 @@ class Kafka:
     def create_topic(self, name: str, partitions: int) -> None:
         self._do("topic", topic=name, partitions=partitions)
 
+    def configure(self, group: str, config: Mapping[str, str]) -> None:
+        """Set what a group has of settings."""
+        self._do("configure", group=group, config=config)
+
     def begin_script(self, number: int, partitions: int) -> None:
         self._do("forget")
         self._script, self._partitions = f"script-{number}", partitions
@@ -109,7 +113,7 @@ class Kafka:
 
     def start(self, group: str, reset: str) -> None:
         config = {"share.auto.offset.reset": reset, "share.record.lock.duration.ms": "60000"}
-        self._do("configure", group=self._group(group), config=config)
+        self.configure(self._group(group), config)
         for member in range(MEMBERS):
             self._do("join", group=self._group(group), member=f"{group}-{member}", topic=self._script)
 
@@ -142,7 +146,7 @@ class Kafka:
         self._do("replace", producer=producer)
 
     def set_level(self, group: str, level: Level) -> None:
-        self._do("configure", group=self._group(group), config={"share.isolation.level": level})
+        self.configure(self._group(group), {"share.isolation.level": level})
 
     def delete(self, partition: int, before_offset: int) -> None:
         self._do("delete_records", topic=self._script, partition=partition, before=before_offset)

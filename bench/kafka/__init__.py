@@ -1,0 +1,1 @@
+"""sharequeue beside Kafka's own share groups; needs Java 17 with Maven."""
