@@ -101,4 +101,5 @@ def test_readiness_counts_refused_writes_and_a_server_that_refuses_all_gets_few_
         assert produce(client).status_code == 503
     opened, seconds = postgres.ask(sessions) - before, time.monotonic() - began_s
     print(f"{opened} connections in {seconds:.1f} s")
-    assert opened <= 4 * CONNECTIONS * (seconds + 1), "those of all services, each at most once a second"
+    late_s = 5  # PostgreSQL counts a session when it ends, so those of before may be counted within
+    assert opened <= 4 * CONNECTIONS * (seconds + late_s), "those of all services, each at most once a second"
