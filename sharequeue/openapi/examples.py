@@ -132,6 +132,7 @@ STORY: Final = (
         },
     ),
     Example("settings", apis.GET_SHARE_GROUP_CONFIG, "All settings in force", path=BILLING),
+    Example("service-settings", apis.GET_SHARE_GROUP_SERVICE_CONFIG, "Nothing is clamped", path=BILLING),
     Example(
         "fetch",
         apis.FETCH_RECORDS,

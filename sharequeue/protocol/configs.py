@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sharequeue.protocol.errors import InvalidConfig
+from sharequeue.protocol.errors import InvalidConfig, InvalidRequest
 from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import (
     MAX_DELAY_MS,
@@ -32,13 +32,17 @@ ERROR_HEADER: Final = "__dlq.errors."
 """Before the names of a dead letter's own headers, which say what became of its record."""
 SOURCE_HEADER: Final = "__dlq.source.header."
 """Before the names of the source record's headers, in the headers of its dead letter."""
+SESSION: Final = "share.session.timeout.ms"
+HEARTBEAT: Final = "share.heartbeat.interval.ms"
+LOCK_DURATION: Final = "share.record.lock.duration.ms"
 LONGEST_HOLD_MS: Final = 100 * 365 * 24 * HOUR_MS  # PostgreSQL subtracts it from a time
 
 
 class Config(NamedTuple):
     """One setting. `kind` is int, bool, choice or text; bounds are inclusive; Kafka's own stand where they differ.
 
-    `doc`: what it means, as docs/configuration.md has it. `form`: of a text, in words.
+    `doc`: what it means, as docs/configuration.md has it. `form`: of a text, in words. `service_wide`: the operator may
+    set its default and its bounds, see `service_configs`.
     """
 
     name: str
@@ -53,6 +57,7 @@ class Config(NamedTuple):
     kafka_maximum: int | None = None
     check: Callable[[str], str | None] | None = None
     form: str = ""
+    service_wide: bool = False
 
     def default_for(self, kafka_defaults: bool) -> str:
         return self.kafka_default if kafka_defaults and self.kafka_default is not None else self.default
@@ -66,6 +71,8 @@ class Config(NamedTuple):
         )
 
 
+Configs = Mapping[str, Config]
+"""Settings by name, with the defaults and bounds in force."""
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
 _DURATION: Final = re.compile(
     r"P(?=.)(?:(?P<days>\d{1,18})D)?"
@@ -122,11 +129,11 @@ def _dead_letter_topic_fault(text: str) -> str | None:
     return f"must name a topic: {fault}" if fault else None
 
 
-GROUP_CONFIGS: Final[Mapping[str, Config]] = {
+GROUP_CONFIGS: Final[Configs] = {
     config.name: config
     for config in (
         Config(
-            "share.session.timeout.ms",
+            SESSION,
             "int",
             "45000",
             "A member that sends no heartbeat for this time leaves the group. It must be above the heartbeat interval.",
@@ -134,9 +141,10 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             HOUR_MS,
             kafka_minimum=45_000,
             kafka_maximum=60_000,
+            service_wide=True,
         ),
         Config(
-            "share.heartbeat.interval.ms",
+            HEARTBEAT,
             "int",
             "5000",
             "How often a member is asked to send a heartbeat.",
@@ -144,9 +152,10 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             60_000,
             kafka_minimum=5000,
             kafka_maximum=15_000,
+            service_wide=True,
         ),
         Config(
-            "share.record.lock.duration.ms",
+            LOCK_DURATION,
             "int",
             "30000",
             "How long a fetched record stays locked, unless its fetch says otherwise (`lock_duration_ms`).",
@@ -154,6 +163,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             MAX_LOCK_DURATION_MS,
             kafka_minimum=15_000,
             kafka_maximum=60_000,
+            service_wide=True,
         ),
         Config(
             "share.delivery.count.limit",
@@ -165,6 +175,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             100,
             kafka_minimum=2,
             kafka_maximum=10,
+            service_wide=True,
         ),
         Config(
             "share.partition.max.record.locks",
@@ -175,6 +186,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
             1_000_000,
             kafka_minimum=100,
             kafka_maximum=4000,
+            service_wide=True,
         ),
         Config(
             "share.partition.max.delayed.records",
@@ -291,7 +303,7 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = {
     )
 }
 
-TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
+TOPIC_CONFIGS: Final[Configs] = {
     config.name: config
     for config in (
         Config(
@@ -370,14 +382,19 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = {
 }
 
 
-def _known(configs: Mapping[str, Config], name: str) -> Config:
+def service_name(name: str, which: str = "") -> str:
+    """The service-wide setting that has the default of a group's setting, or its bound: `which` is min or max."""
+    return f"group.share.{which}.{name.removeprefix('share.')}".replace("..", ".")
+
+
+def _known(configs: Configs, name: str) -> Config:
     config = configs.get(name)
     if config is None:
         raise InvalidConfig(f"there is no setting {quoted(name)!r}; known are {', '.join(sorted(configs))}")
     return config
 
 
-def validate(configs: Mapping[str, Config], name: str, value: str, kafka_defaults: bool) -> str:
+def validate(configs: Configs, name: str, value: str, kafka_defaults: bool) -> str:
     """Check one value against its setting and return it as it is stored.
 
     Raises: InvalidConfig: unknown name, wrong type or out of bounds.
@@ -389,7 +406,9 @@ def validate(configs: Mapping[str, Config], name: str, value: str, kafka_default
         number = int(value)
         low, high = config.bounds(kafka_defaults)
         if not low <= number <= high:
-            raise InvalidConfig(f"{name} must be in the range {low} to {high} inclusive, not {number}")
+            which, bound = ("min", low) if number < low else ("max", high)
+            of = f"; {service_name(name, which)} is {bound}" if config.service_wide else ""
+            raise InvalidConfig(f"{name} must be in the range {low} to {high} inclusive, not {number}{of}")
         return str(number)
     if config.kind == "bool" and value not in ("true", "false"):
         raise InvalidConfig(f"{name} must be true or false, not {quoted(value)!r}")
@@ -402,7 +421,7 @@ def validate(configs: Mapping[str, Config], name: str, value: str, kafka_default
 
 
 def changed_config(
-    configs: Mapping[str, Config],
+    configs: Configs,
     stored: Mapping[str, str],
     changes: Mapping[str, str],
     reset: Sequence[str],
@@ -419,22 +438,25 @@ def changed_config(
 
 
 def changed_group_config(
-    stored: Mapping[str, str], changes: Mapping[str, str], reset: Sequence[str], kafka_defaults: bool
+    stored: Mapping[str, str],
+    changes: Mapping[str, str],
+    reset: Sequence[str],
+    kafka_defaults: bool,
+    configs: Configs = GROUP_CONFIGS,
 ) -> dict[str, str]:
     """As `changed_config`, of a group: a session lasts longer than the heartbeat interval."""
-    config = changed_config(GROUP_CONFIGS, stored, changes, reset, kafka_defaults)
-    in_force = effective(GROUP_CONFIGS, config, kafka_defaults)
-    if int(in_force["share.session.timeout.ms"]) <= int(in_force["share.heartbeat.interval.ms"]):
+    config = changed_config(configs, stored, changes, reset, kafka_defaults)
+    in_force = effective(configs, config, kafka_defaults)
+    if {SESSION, HEARTBEAT} & {*changes, *reset} and int(in_force[SESSION]) <= int(in_force[HEARTBEAT]):
         raise InvalidConfig("share.session.timeout.ms must be greater than share.heartbeat.interval.ms")
     return config
 
 
-def lock_duration_fault(lock_duration_ms: int, kafka_defaults: bool) -> str | None:
-    """The reason why a lock cannot have this length, or None if it can. The bounds are those of the group setting."""
-    low, high = GROUP_CONFIGS["share.record.lock.duration.ms"].bounds(kafka_defaults)
-    if low <= lock_duration_ms <= high:
-        return None
-    return f"lock_duration_ms must be in the range {low} to {high} inclusive, not {lock_duration_ms}"
+def check_lock_duration(lock_duration_ms: int, bounds: tuple[int, int]) -> None:
+    """Raises: InvalidRequest: a lock cannot have this length. `bounds`: of the group setting."""
+    low, high = bounds
+    if not low <= lock_duration_ms <= high:
+        raise InvalidRequest(f"lock_duration_ms must be in the range {low} to {high} inclusive, not {lock_duration_ms}")
 
 
 def dead_letter_topic_name(group_id: str) -> str:
@@ -488,7 +510,7 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
         return self.dead_letter_topic_name != ""
 
 
-def effective(configs: Mapping[str, Config], stored: Mapping[str, str], kafka_defaults: bool) -> dict[str, str]:
+def effective(configs: Configs, stored: Mapping[str, str], kafka_defaults: bool) -> dict[str, str]:
     """Every setting's value in force, as text: the stored one clamped to the bounds, or the default."""
     values = {}
     for config in configs.values():
@@ -500,11 +522,13 @@ def effective(configs: Mapping[str, Config], stored: Mapping[str, str], kafka_de
     return values
 
 
-def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False) -> ShareGroupConfig:
+def share_group_config(
+    group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False, configs: Configs = GROUP_CONFIGS
+) -> ShareGroupConfig:
     """The settings of a group in force. The default dead-letter topic is named after the group: `dlq.<group>`."""
-    values = group_config_values(group_id, stored, kafka_defaults)
+    values = group_config_values(group_id, stored, kafka_defaults, configs)
     return ShareGroupConfig(
-        record_lock_duration_ms=int(values["share.record.lock.duration.ms"]),
+        record_lock_duration_ms=int(values[LOCK_DURATION]),
         delivery_count_limit=int(values["share.delivery.count.limit"]),
         partition_max_record_locks=int(values["share.partition.max.record.locks"]),
         partition_max_delayed_records=int(values["share.partition.max.delayed.records"]),
@@ -514,8 +538,8 @@ def share_group_config(group_id: str, stored: Mapping[str, str], kafka_defaults:
         renew_acknowledge_enable=values["share.renew.acknowledge.enable"] == "true",
         dead_letter_topic_name=values["errors.deadletterqueue.topic.name"],
         dead_letter_copy_record=values["errors.deadletterqueue.copy.record.enable"] == "true",
-        session_timeout_ms=int(values["share.session.timeout.ms"]),
-        heartbeat_interval_ms=int(values["share.heartbeat.interval.ms"]),
+        session_timeout_ms=int(values[SESSION]),
+        heartbeat_interval_ms=int(values[HEARTBEAT]),
         assignment_interval_ms=int(values["share.assignment.interval.ms"]),
         hold_ms=hold_ms(values),
         retry_backoff_ms=retry_waits(values["share.retry.backoff.ms"]),
@@ -534,9 +558,15 @@ def hold_ms(values: Mapping[str, str]) -> int:
     return idle_ms if idle_ms < 0 else max(idle_ms, SHORTEST_HOLD_MS)
 
 
-def group_config_values(group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False) -> dict[str, str]:
-    """The settings of a group in force, as text."""
-    values = effective(GROUP_CONFIGS, stored, kafka_defaults)
+def group_config_values(
+    group_id: str, stored: Mapping[str, str], kafka_defaults: bool = False, configs: Configs = GROUP_CONFIGS
+) -> dict[str, str]:
+    """The settings of a group in force, as text. A heartbeat interval that is not below the session, because a default
+    or a bound has changed, counts as a third of the session."""
+    values = effective(configs, stored, kafka_defaults)
+    session_ms = int(values[SESSION])
+    if int(values[HEARTBEAT]) >= session_ms:
+        values[HEARTBEAT] = str(max(session_ms // 3, configs[HEARTBEAT].bounds(kafka_defaults)[0]))
     if "errors.deadletterqueue.topic.name" not in stored and not kafka_defaults:
         values["errors.deadletterqueue.topic.name"] = dead_letter_topic_name(group_id)
     return values

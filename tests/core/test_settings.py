@@ -92,3 +92,16 @@ def test_a_url_that_no_gateway_can_use_is_refused(url: str, reason: str) -> None
         assert started(gateway, redis_url=fine).redis_url == fine
     with pytest.raises(ValueError, match=f"^{gateway.PREFIX}REDIS_URL: {reason}"):
         started(gateway, redis_url=url)
+
+
+def test_service_wide_settings_of_groups_that_contradict_each_other_stop_the_start() -> None:
+    settings = started(coordinator, group_share_max_record_lock_duration_ms="40000")
+    assert settings.service_config()["group.share.max.record.lock.duration.ms"] == 40_000
+    with pytest.raises(
+        SettingsError,
+        match=r"^SHAREQUEUE_COORDINATOR_GROUP_SHARE_…: group\.share\.record\.lock\.duration\.ms \(30000\) must not be "
+        r"above group\.share\.max\.record\.lock\.duration\.ms \(20000\)$",
+    ):
+        started(coordinator, group_share_max_record_lock_duration_ms="20000")
+    with pytest.raises(SettingsError, match=r"^SHAREQUEUE_COORDINATOR_GROUP_SHARE_DELIVERY_COUNT_LIMIT: "):
+        started(coordinator, group_share_delivery_count_limit="many")

@@ -412,6 +412,7 @@ def test_every_answer_of_a_tour_fits_its_schema(
     )
     call(apis.UPDATE_SHARE_GROUP_CONFIG, 422, **group, body={"config": {"share.delivery.count.limit": "0"}})
     call(apis.GET_SHARE_GROUP_CONFIG, 200, **group)
+    call(apis.GET_SHARE_GROUP_SERVICE_CONFIG, 200, **group)
     call(apis.LIST_SHARE_GROUP_OFFSETS, 404, group=f"{name}-no")
     stream = {"topic": name, "member_id": "m1", "window": 1}
     assert "text/event-stream" in call(apis.STREAM_RECORDS, 406, **group, query=stream)["detail"]

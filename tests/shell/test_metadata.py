@@ -87,7 +87,11 @@ async def know(coordinator: CoordinatorWire, metadata: Metadata, topic: Topic) -
 
 async def know_config(coordinator: CoordinatorWire, metadata: Metadata) -> None:
     """Have the settings of group g looked up, so that they are known."""
-    await asyncio.gather(metadata.learn_config("g"), coordinator.answer(apis.GET_SHARE_GROUP_CONFIG, {}))
+    await asyncio.gather(metadata.learn_config("g"), coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, stored({})))
+
+
+def stored(config: dict[str, str]) -> InitializeSharePartitionsResponse:
+    return InitializeSharePartitionsResponse(config=config, topics=[])
 
 
 # Changes that cannot be applied at first
@@ -117,7 +121,7 @@ def test_changes_that_failed_half_way_are_applied_again() -> None:
         assert await coordinator.change(changes) == 5
         coordinator.away = False
         applied, _ = await asyncio.gather(
-            coordinator.change(changes), coordinator.answer(apis.GET_SHARE_GROUP_CONFIG, {LIMIT: "4"})
+            coordinator.change(changes), coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, stored({LIMIT: "4"}))
         )
         assert applied == 7
         topic, config = metadata.by_name.get("orders"), metadata.config("g")
@@ -235,23 +239,56 @@ def test_settings_that_change_during_their_lookup_are_looked_up_again(
         if initialize:
             asking = asyncio.create_task(metadata.initialize("g", {"id-1": [0]}))
             answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
-            old: Any = InitializeSharePartitionsResponse(config={LIMIT: "3"}, topics=[])
+            old = stored({LIMIT: "3"})
         else:
             asking = asyncio.create_task(metadata.learn_config("g"))
-            answer = await coordinator.expect(apis.GET_SHARE_GROUP_CONFIG)
-            old = {LIMIT: "3"}
+            answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
+            old = stored({LIMIT: "3"})
         assert await coordinator.change(changes_of(6, **changed)) == 6
         answer.set_result(old)
-        answer = await coordinator.expect(apis.GET_SHARE_GROUP_CONFIG)
+        answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         assert await coordinator.change(changes_of(7, **changed)) == 7
-        answer.set_result({LIMIT: "4"})
-        await coordinator.answer(apis.GET_SHARE_GROUP_CONFIG, {LIMIT: "5"})
+        answer.set_result(stored({LIMIT: "4"}))
+        await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, stored({LIMIT: "5"}))
         await asking
         config = metadata.config("g")
         assert config is not None
         assert config.delivery_count_limit == 5
 
     run(work)
+
+
+MAX_LOCK, MAX_LIMIT = "group.share.max.record.lock.duration.ms", "group.share.max.delivery.count.limit"
+
+
+def test_service_wide_settings_that_change_are_in_force_for_all_groups() -> None:
+    """A group coordinator was started again with other ones. A lookup that fails is repeated with the next answer."""
+
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+        await asyncio.gather(
+            metadata.learn_config("g"), coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, stored({LIMIT: "9"}))
+        )
+        assert metadata.configs["g"].delivery_count_limit == 9
+        changes = changes_of(6, service={MAX_LIMIT: 7, MAX_LOCK: 40_000})
+        coordinator.away = True
+        await coordinator.change(changes)
+        coordinator.away = False
+        await asyncio.gather(
+            coordinator.change(changes), coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, stored({LIMIT: "9"}))
+        )
+        assert metadata.configs["g"].delivery_count_limit == 7
+        assert metadata.lock_bounds == (1000, 40_000)
+
+    run(work)
+
+
+def test_service_wide_settings_come_with_a_lookup_before_the_feed() -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+        answer = InitializeSharePartitionsResponse(config={LIMIT: "9"}, topics=[], service={MAX_LIMIT: 7})
+        await asyncio.gather(metadata.learn_config("g"), coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, answer))
+        assert metadata.configs["g"].delivery_count_limit == 7
+
+    run(work, follow=False)
 
 
 def test_an_unknown_partition_is_looked_up() -> None:
@@ -324,9 +361,9 @@ def test_a_settings_change_succeeds_though_the_later_lookup_fails(log_away: bool
 def test_a_lookup_is_kept_when_only_other_groups_and_topics_change() -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         asking = asyncio.create_task(metadata.learn_config("g"))
-        answer = await coordinator.expect(apis.GET_SHARE_GROUP_CONFIG)
+        answer = await coordinator.expect(apis.INITIALIZE_SHARE_PARTITIONS)
         assert await coordinator.change(changes_of(6, group_ids=["h"], deleted_topic_ids=["id-1"])) == 6
-        answer.set_result({LIMIT: "3"})
+        answer.set_result(stored({LIMIT: "3"}))
         assert (await asking).delivery_count_limit == 3
 
     run(work)

@@ -13,6 +13,7 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol.service_configs import service_config
 from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.time_line import TimeLine
@@ -47,6 +48,7 @@ async def instance(database_url: str, node_id: str, **bounds: int) -> AsyncItera
     coordinator = GroupCoordinator(
         Database(pool, ownership, TimeLine(), PostgresHealth(connect, TRY_WRITE)),
         client,
+        service=service_config({}, kafka_defaults=False),
         cluster_token="",
         kafka_defaults=False,
         max_partitions=100,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -37,6 +38,7 @@ class GroupCoordinator:
         database: Database,
         share_coordinators: ShareStateClient,
         *,
+        service: Mapping[str, int],
         cluster_token: str,
         kafka_defaults: bool,
         max_partitions: int,
@@ -71,6 +73,7 @@ class GroupCoordinator:
             database,
             self.metadata,
             clock,
+            service=service,
             kafka_defaults=kafka_defaults,
             max_size=group_max_size,
             initialize_retry_interval_ms=initialize_retry_interval_ms,

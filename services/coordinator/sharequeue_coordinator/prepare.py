@@ -57,6 +57,7 @@ async def prepare(settings: Settings) -> Service:
     coordinator = GroupCoordinator(
         database,
         share_coordinators,
+        service=settings.service_config(),
         cluster_token=settings.cluster_token,
         kafka_defaults=settings.kafka_defaults,
         max_partitions=settings.max_partitions_per_topic,

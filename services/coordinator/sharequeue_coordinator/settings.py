@@ -5,7 +5,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from sharequeue.ownership.settings import CoordinatorSettings
-from sharequeue.service.settings import LeaseMs, Port, Positive
+from sharequeue.protocol.service_configs import service_config
+from sharequeue.service.settings import LeaseMs, Port, Positive, SettingsError
 
 PREFIX = "SHAREQUEUE_COORDINATOR_"
 
@@ -37,3 +38,46 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     group.share.initialize.retry.interval.ms."""
     gateway_lease_ms: LeaseMs = 3000
     """A gateway that is silent for this time leads no share-partitions until it reports again."""
+    group_share_session_timeout_ms: int | None = None
+    """The `share.session.timeout.ms` of a group that has none of its own."""
+    group_share_min_session_timeout_ms: int | None = None
+    """The least `share.session.timeout.ms` that a group may have."""
+    group_share_max_session_timeout_ms: int | None = None
+    """The highest `share.session.timeout.ms` that a group may have."""
+    group_share_heartbeat_interval_ms: int | None = None
+    """The `share.heartbeat.interval.ms` of a group that has none of its own."""
+    group_share_min_heartbeat_interval_ms: int | None = None
+    """The least `share.heartbeat.interval.ms` that a group may have."""
+    group_share_max_heartbeat_interval_ms: int | None = None
+    """The highest `share.heartbeat.interval.ms` that a group may have."""
+    group_share_record_lock_duration_ms: int | None = None
+    """The `share.record.lock.duration.ms` of a group that has none of its own."""
+    group_share_min_record_lock_duration_ms: int | None = None
+    """The least `share.record.lock.duration.ms` that a group may have."""
+    group_share_max_record_lock_duration_ms: int | None = None
+    """The highest `share.record.lock.duration.ms` that a group may have."""
+    group_share_delivery_count_limit: int | None = None
+    """The `share.delivery.count.limit` of a group that has none of its own."""
+    group_share_min_delivery_count_limit: int | None = None
+    """The least `share.delivery.count.limit` that a group may have."""
+    group_share_max_delivery_count_limit: int | None = None
+    """The highest `share.delivery.count.limit` that a group may have."""
+    group_share_partition_max_record_locks: int | None = None
+    """The `share.partition.max.record.locks` of a group that has none of its own."""
+    group_share_min_partition_max_record_locks: int | None = None
+    """The least `share.partition.max.record.locks` that a group may have."""
+    group_share_max_partition_max_record_locks: int | None = None
+    """The highest `share.partition.max.record.locks` that a group may have."""
+
+    def service_config(self) -> dict[str, int]:
+        """The settings whose names begin with `group_share_`, by Kafka's names. Raises: ValueError."""
+        names = [name for name in self.__struct_fields__ if name.startswith("group_share_")]
+        return service_config({name.replace("_", "."): getattr(self, name) for name in names}, self.kafka_defaults)
+
+    def check(self, prefix: str) -> None:
+        """Raises: SettingsError: settings that contradict each other."""
+        super().check(prefix)
+        try:
+            self.service_config()
+        except ValueError as fault:
+            raise SettingsError(f"{prefix}GROUP_SHARE_…: {fault}") from None

@@ -40,20 +40,32 @@ from sharequeue.protocol.messages.groups import InUseQuery
     help="e.g. share.record.lock.duration.ms=60000; repeatable",
 )
 @click.option("--reset", multiple=True, metavar="NAME", help="set back to the default; repeatable")
+@click.option("--service", is_flag=True, help="show the service-wide settings, and what they clamp, alone")
 @json_option
 @url_option
 @run
-async def config(group: str, changes: tuple[str, ...], reset: tuple[str, ...], as_json: bool, url: str) -> None:
+async def config(
+    group: str, changes: tuple[str, ...], reset: tuple[str, ...], service: bool, as_json: bool, url: str
+) -> None:
     """Change settings of GROUP, if --set or --reset is given, and show all. The group need not exist yet."""
+    answer = b"{}"
     if changes or reset:
         request = {"config": key_values(changes, "--set"), "reset": list(reset)}
         answer = await ask(url, apis.UPDATE_SHARE_GROUP_CONFIG, request, group=group)
-    else:
+    elif not service:
         answer = await ask(url, apis.GET_SHARE_GROUP_CONFIG, group=group)
-    if as_json:
+    if as_json and not service:
         echo_json(answer)
         return
-    show_table(("setting", "value"), sorted(decode(answer, apis.GET_SHARE_GROUP_CONFIG).items()))
+    of_service = await ask(url, apis.GET_SHARE_GROUP_SERVICE_CONFIG, group=group)
+    if as_json:
+        echo_json(of_service)
+        return
+    found = decode(of_service, apis.GET_SHARE_GROUP_SERVICE_CONFIG)
+    own = {} if service else decode(answer, apis.GET_SHARE_GROUP_CONFIG)
+    show_table(("setting", "value"), [*sorted(own.items()), *sorted(found.service.items())])
+    for name, value in found.clamped.items():
+        say(f"{name} is stored as {value.stored} and counts as {value.used}, because of {value.bound}")
 
 
 @click.command("delete-offsets")

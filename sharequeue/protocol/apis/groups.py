@@ -17,6 +17,7 @@ from sharequeue.protocol.messages.groups import (
     ShareGroupHeartbeatRequest,
     ShareGroupList,
     ShareGroupOffsets,
+    ShareGroupServiceConfig,
     UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
@@ -43,6 +44,17 @@ UPDATE_SHARE_GROUP_CONFIG = Api(
     response=ShareGroupConfigResponse,
     tag="Groups",
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
+    idempotent=True,
+)
+GET_SHARE_GROUP_SERVICE_CONFIG = Api(
+    "getShareGroupServiceConfig",
+    "GET",
+    "/v1/share-groups/{group}/config/service",
+    "Get the service-wide settings of groups, and which of a group's own they clamp.",
+    description="The operator sets them at the group coordinators. getShareGroupConfig has what is in force.",
+    response=ShareGroupServiceConfig,
+    tag="Groups",
+    errors=GROUP_ERRORS,
     idempotent=True,
 )
 LIST_SHARE_GROUP_OFFSETS = Api(

@@ -146,11 +146,12 @@ class MetadataChangesResponse(Response):
     """The changes: topics that were created or altered, ids of deleted topics, groups whose settings changed.
 
     `reset`: the changes since then are no longer known, so the gateway must drop its cache.
-    `generation`: the number of the gateways' generation.
+    `generation`: the number of the gateways' generation. `service`: the service-wide settings of groups.
     """
 
     version: int
     generation: int = 0
+    service: dict[str, int] = {}
     topics: list[Topic] = []
     deleted_topic_ids: list[str] = []
     group_ids: list[str] = []
@@ -163,7 +164,8 @@ class TopicIdPartitions(Struct, kw_only=True):
 
 
 class InitializeSharePartitionsRequest(Request):
-    """Make sure that these share-partitions are initialised. A group that does not exist is created."""
+    """Make sure that these share-partitions are initialised. The first ones create the group. Without topics the call
+    asks for the settings alone."""
 
     group_id: str
     topics: list[TopicIdPartitions]
@@ -181,10 +183,11 @@ class InitializedTopic(Struct, kw_only=True):
 
 
 class InitializeSharePartitionsResponse(Response):
-    """`config`: the stored settings of the group, which a leader needs."""
+    """`config`: the stored settings of the group, which a leader needs. `service`: those of the service."""
 
     config: dict[str, str]
     topics: list[InitializedTopic]
+    service: dict[str, int] = {}
 
 
 class GroupPartitionSummary(Struct, kw_only=True):

@@ -241,6 +241,27 @@ ShareGroupConfigResponse = Annotated[
 ]
 
 
+class Clamped(Response):
+    """A value of a group that lies outside the bounds in force, and what counts in its place."""
+
+    stored: AnyInt64
+    """The value that the group was given."""
+    used: AnyInt64
+    """The value in force."""
+    bound: str
+    """The name of the setting that keeps the stored value from being used."""
+
+
+class ShareGroupServiceConfig(Response):
+    """The service-wide settings of groups, and what they make of this group's."""
+
+    service: dict[str, AnyInt64]
+    """The settings of the group coordinator that begin with `group.share.`, by name: defaults of what a group says
+    nothing about, and bounds of what it says."""
+    clamped: dict[str, Clamped] = {}
+    """Settings of the group by name whose stored value lies outside the bounds now. Absent without any."""
+
+
 class UpdateShareGroupConfigRequest(Request):
     """The settings that change, and those that go back to their defaults."""
 

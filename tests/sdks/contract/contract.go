@@ -209,6 +209,9 @@ var calls = map[string]called{
 	"getShareGroupConfig": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
 		return c.GetShareGroupConfigWithResponse(ctx, g.text("group"))
 	},
+	"getShareGroupServiceConfig": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.GetShareGroupServiceConfigWithResponse(ctx, g.text("group"))
+	},
 	"updateShareGroupConfig": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
 		return c.UpdateShareGroupConfigWithResponse(ctx, g.text("group"), as[api.UpdateShareGroupConfigRequest](g.body))
 	},

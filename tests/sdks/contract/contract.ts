@@ -108,6 +108,7 @@ const CALLS: Record<string, (client: Gateway, given: Given) => Promise<Answered>
   describeShareGroup: (client, given) => client.GET("/v1/share-groups/{group}", given),
   deleteShareGroup: (client, given) => client.DELETE("/v1/share-groups/{group}", given),
   getShareGroupConfig: (client, given) => client.GET("/v1/share-groups/{group}/config", given),
+  getShareGroupServiceConfig: (client, given) => client.GET("/v1/share-groups/{group}/config/service", given),
   updateShareGroupConfig: (client, given) => client.PATCH("/v1/share-groups/{group}/config", given),
   listShareGroupOffsets: (client, given) => client.GET("/v1/share-groups/{group}/offsets", given),
   resetShareGroupOffsets: (client, given) => client.POST("/v1/share-groups/{group}/offsets/reset", given),

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from sharequeue.protocol.configs import changed_group_config, group_config_values
+from sharequeue.protocol.messages.groups import ShareGroupServiceConfig
+from sharequeue.protocol.service_configs import clamped
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.registry import GroupRegistry
@@ -14,6 +16,8 @@ class GroupConfigs:
     """The settings of a group may be set before the group exists."""
 
     def __init__(self, database: Database, metadata: Metadata, groups: GroupRegistry, *, kafka_defaults: bool) -> None:
+        self.service = groups.service
+        self._known = groups.configs
         self._database = database
         self._metadata = metadata
         self._groups = groups
@@ -28,16 +32,22 @@ class GroupConfigs:
     async def in_force(self, group_id: str) -> dict[str, str]:
         """All settings. Raises: as `Database.fence`."""
         self._database.fence(group_id)
-        return group_config_values(group_id, await self.stored(group_id), self._kafka_defaults)
+        return group_config_values(group_id, await self.stored(group_id), self._kafka_defaults, self._known)
+
+    async def service_config(self, group_id: str) -> ShareGroupServiceConfig:
+        """Raises: as `Database.fence`."""
+        self._database.fence(group_id)
+        found = clamped(await self.stored(group_id), self._kafka_defaults, self._known)
+        return ShareGroupServiceConfig(service=dict(self.service), clamped=found)
 
     async def update(self, group_id: str, changes: Mapping[str, str], reset: Sequence[str]) -> dict[str, str]:
         """Check all changes, store them, return the settings in force. Raises: InvalidConfig."""
         async with self._lock:
             fence = self._database.fence(group_id)
             stored = await self.stored(group_id)
-            config = changed_group_config(stored, changes, reset, self._kafka_defaults)
+            config = changed_group_config(stored, changes, reset, self._kafka_defaults, self._known)
             if config != stored:
                 await self._database.query(store.save_group_config, fence, group_id, config)
                 await self._groups.configure(group_id, config)
                 await self._metadata.catch_up()
-        return group_config_values(group_id, config, self._kafka_defaults)
+        return group_config_values(group_id, config, self._kafka_defaults, self._known)

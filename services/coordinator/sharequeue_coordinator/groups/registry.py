@@ -11,6 +11,7 @@ from sharequeue import background
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import share_group_config
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, GroupIdNotFound, NotCoordinator, StorageError
+from sharequeue.protocol.service_configs import group_configs
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.groups import store
@@ -33,6 +34,7 @@ class GroupRegistry:
         metadata: Metadata,
         clock: Clock,
         *,
+        service: Mapping[str, int],
         kafka_defaults: bool,
         max_size: int,
         initialize_retry_interval_ms: int,
@@ -43,6 +45,9 @@ class GroupRegistry:
         self._query = database.query
         self._metadata = metadata
         self._clock = clock
+        self.service = service
+        self.configs = group_configs(service)
+        """The settings of groups, with the defaults and bounds of the service."""
         self._kafka_defaults = kafka_defaults
         self._max_size = max_size
         self._initialize_retry_interval_ms = initialize_retry_interval_ms
@@ -105,7 +110,7 @@ class GroupRegistry:
         return OwnedGroup(group_id, fence, stored.revision, machine, settings)
 
     def _settings(self, group_id: str, config: Mapping[str, str]) -> GroupSettings:
-        values = share_group_config(group_id, config, self._kafka_defaults)
+        values = share_group_config(group_id, config, self._kafka_defaults, self.configs)
         return GroupSettings(
             max_size=self._max_size,
             session_timeout_ms=values.session_timeout_ms,

@@ -27,6 +27,7 @@ from sharequeue.protocol.messages.groups import (
     ShareGroupList,
     ShareGroupListing,
     ShareGroupMember,
+    ShareGroupServiceConfig,
     UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.operations import Empty
@@ -63,6 +64,7 @@ class GroupsApi:
             (apis.DELETE_SHARE_GROUP_OFFSETS, self.delete_offsets),
             (apis.ALTER_SHARE_GROUP_OFFSETS, self.alter_offsets),
             (apis.GET_SHARE_GROUP_CONFIG, self.get_config),
+            (apis.GET_SHARE_GROUP_SERVICE_CONFIG, self.get_service_config),
             (apis.UPDATE_SHARE_GROUP_CONFIG, self.update_config),
         ]
 
@@ -190,6 +192,9 @@ class GroupsApi:
 
     async def get_config(self, call: Call) -> dict[str, str]:
         return await self._configs.in_force(checked_group_id(call.path["group"]))
+
+    async def get_service_config(self, call: Call) -> ShareGroupServiceConfig:
+        return await self._configs.service_config(checked_group_id(call.path["group"]))
 
     async def update_config(self, call: Call) -> dict[str, str]:
         request: UpdateShareGroupConfigRequest = call.request

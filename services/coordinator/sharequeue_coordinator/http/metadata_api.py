@@ -59,15 +59,16 @@ class MetadataApi:
         await feed.wait(query.since, min(query.max_wait_ms, MAX_WAIT_MS) / 1000)
         await self._metadata.lead()
         changed = feed.after(query.since)
-        generation = self._gateways.generation.number
+        generation, service = self._gateways.generation.number, dict(self._configs.service)
         if changed is None:
-            return MetadataChangesResponse(version=feed.version, generation=generation, reset=True)
+            return MetadataChangesResponse(version=feed.version, generation=generation, service=service, reset=True)
         topic_ids, group_ids = changed
         known = self._metadata.known((), topic_ids)
         gone = set(topic_ids) - {topic.topic_id for topic in known}
         return MetadataChangesResponse(
             version=feed.version,
             generation=generation,
+            service=service,
             topics=known,
             deleted_topic_ids=sorted(gone),
             group_ids=group_ids,
@@ -95,7 +96,7 @@ class MetadataApi:
         asked = {topic.topic_id: topic.partitions for topic in request.topics}
         initialized = await self._initializer.initialize(request.group_id, asked)
         config = await self._configs.stored(request.group_id)
-        return InitializeSharePartitionsResponse(config=config, topics=initialized)
+        return InitializeSharePartitionsResponse(config=config, service=dict(self._configs.service), topics=initialized)
 
     async def group_summary(self, call: Call) -> GroupSummaryResponse:
         return await self._summaries.summary(checked_group_id(call.path["group"]), call.request)

@@ -16,7 +16,7 @@ import msgspec
 from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.configs import DEAD_LETTER_PREFIX, ShareGroupConfig, share_group_config
+from sharequeue.protocol.configs import DEAD_LETTER_PREFIX, LOCK_DURATION, ShareGroupConfig, share_group_config
 from sharequeue.protocol.errors import (
     ApiError,
     InvalidTopic,
@@ -35,6 +35,7 @@ from sharequeue.protocol.messages.cluster import (
     TopicIdPartitions,
 )
 from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery, TopicList
+from sharequeue.protocol.service_configs import group_configs, service_config
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, topic_name_fault
 from sharequeue.repeats import FEED
@@ -43,7 +44,6 @@ from sharequeue_gateway import metrics
 log = logging.getLogger(__name__)
 
 FEED_WAIT_MS = 20_000
-DEFAULT_LOCK_DURATION_MS = 30_000
 AWAY_DEADLINE_S = 1.0
 
 ANEW: Final = MAX_INT32
@@ -135,6 +135,9 @@ class Metadata:
         self._sure: dict[str, KnownTopic] = {}
         self.sure: Final[Mapping[str, KnownTopic]] = self._sure
         """Known topics by name, without those that may be gone."""
+        self._service: Mapping[str, int] | None = None
+        """The service-wide settings of groups, as the feed has them; None before its first answer."""
+        self._use_service({})
         self._version = -1
         self._heard_at = 0.0
         self._awaiting: dict[Changed, None] = {}
@@ -319,7 +322,7 @@ class Metadata:
     def lock_duration_ms(self, group_id: str) -> int:
         """How long new locks of a group last. While its settings are not known, the default."""
         config = self._configs.get(group_id)
-        return DEFAULT_LOCK_DURATION_MS if config is None else config.record_lock_duration_ms
+        return self._default_lock_ms if config is None else config.record_lock_duration_ms
 
     async def initialize(
         self, group_id: str, partitions_by_topic_id: Mapping[str, list[int]]
@@ -339,24 +342,39 @@ class Metadata:
         if group_id in changed:
             await self.learn_config(group_id)
         else:
-            self._configs[group_id] = share_group_config(group_id, response.config, self.kafka_defaults)
+            self._configs[group_id] = self._config_in(response, group_id)
         return response
+
+    def _use_service(self, service: Mapping[str, int]) -> None:
+        """These service-wide settings are in force: defaults of the groups, and bounds of what they and fetches say."""
+        self._group_configs = group_configs({**service_config({}, self.kafka_defaults), **service})
+        lock = self._group_configs[LOCK_DURATION]
+        self.lock_bounds = lock.minimum, lock.maximum
+        self._default_lock_ms = int(lock.default)
+
+    def _config_in(self, response: InitializeSharePartitionsResponse, group_id: str) -> ShareGroupConfig:
+        if self._service is None:
+            self._use_service(response.service)
+        return share_group_config(group_id, response.config, self.kafka_defaults, self._group_configs)
 
     async def config_of(self, group_id: str) -> ShareGroupConfig:
         """The settings of a group that this gateway may never have met. Asks if it has not, and keeps nothing."""
         if (known := self._configs.get(group_id)) is not None:
             return known
-        values = await self._call(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
-        return share_group_config(group_id, values, self.kafka_defaults)
+        return await self._ask_for_config(group_id)
 
     async def learn_config(self, group_id: str) -> ShareGroupConfig:
         """Ask for a group's settings."""
         while True:
             with self._noting_changes() as changed:
-                values = await self._call(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
+                config = await self._ask_for_config(group_id)
             if group_id not in changed:
-                config = self._configs[group_id] = share_group_config(group_id, values, self.kafka_defaults)
+                self._configs[group_id] = config
                 return config
+
+    async def _ask_for_config(self, group_id: str) -> ShareGroupConfig:
+        request = InitializeSharePartitionsRequest(group_id=group_id, topics=[])
+        return self._config_in(await self._call(apis.INITIALIZE_SHARE_PARTITIONS, request, key=group_id), group_id)
 
     async def group_changed(self, group_id: str) -> None:
         """The settings of a group changed: ask for them, and report them."""
@@ -417,6 +435,10 @@ class Metadata:
 
     async def _apply(self, changes: MetadataChangesResponse) -> None:
         """Apply changes. The version is set last, so changes whose application fails half-way are applied again."""
+        if changes.service != self._service:  # a group coordinator was started with other settings
+            self._service = changes.service
+            self._use_service(changes.service)
+            self._version = -1
         if self._version < 0:  # the feed did not report the changes before this answer
             changes = MetadataChangesResponse(version=changes.version, reset=True)
         for changed in self._awaiting:

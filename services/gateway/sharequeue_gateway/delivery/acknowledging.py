@@ -12,7 +12,7 @@ import msgspec
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import mistakes
-from sharequeue.protocol.configs import lock_duration_fault
+from sharequeue.protocol.configs import check_lock_duration
 from sharequeue.protocol.errors import (
     ApiError,
     InvalidRecordState,
@@ -88,7 +88,7 @@ def check(
     """Check the form of one acknowledgement.
 
     Args:
-        renew: whether it may be a renewal. kafka_defaults: whether Kafka's bounds are in force. seen: see
+        renew: whether it may be a renewal. kafka_defaults: whether each delivery is an attempt. seen: see
             AcknowledgementBatch.
     Raises: InvalidRequest (42): the form is invalid; the detail says why.
     """
@@ -143,10 +143,6 @@ def _check_options(acknowledgement: Acknowledgement, types: Sequence[Acknowledge
             raise InvalidRequest('"begun":false needs the type release')
         if kafka_defaults:
             raise InvalidRequest('"begun":false is not Kafka\'s: this gateway runs with kafka_defaults; leave it out')
-    if acknowledgement.lock_duration_ms is not None and AcknowledgeType.RENEW in types:
-        fault = lock_duration_fault(acknowledgement.lock_duration_ms, kafka_defaults)
-        if fault is not None:
-            raise InvalidRequest(fault)
 
 
 def check_atomic(batches: Iterable[AcknowledgementBatch]) -> None:
@@ -252,6 +248,8 @@ async def check_all(
         name, partition, topic_id = acknowledgement.topic, acknowledgement.partition, acknowledgement.topic_id
         try:
             batch = check(acknowledgement, renew, metadata.kafka_defaults and seen, seen)
+            if batch.lock_duration_ms is not None:
+                check_lock_duration(batch.lock_duration_ms, metadata.lock_bounds)
             at = partitions.get((name, partition))
             if at is None or (topic_id is not None and topic_id != at.topic.topic_id):
                 topic = metadata.by_name.get(name)

@@ -85,6 +85,7 @@ class GatewayApis(NamedTuple):
             (apis.REPLACE_RECORD_BATCHES, self.compaction.replace_batches),
             (apis.DELETE_TOPIC_RECORDS, self.topics.delete_topic_records),
             (apis.GET_SHARE_GROUP_CONFIG, self.groups.get_config),
+            (apis.GET_SHARE_GROUP_SERVICE_CONFIG, self.groups.get_service_config),
             (apis.UPDATE_SHARE_GROUP_CONFIG, self.groups.update_config),
             (apis.LIST_SHARE_GROUP_OFFSETS, self.groups.offsets),
             (apis.LIST_IN_FLIGHT_RECORDS, self.in_flight.in_flight),

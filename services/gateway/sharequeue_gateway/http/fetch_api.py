@@ -14,7 +14,7 @@ from msgspec import structs
 from sharequeue.clock import Clock
 from sharequeue.http.answer import Answer
 from sharequeue.http.application.endpoint import Call
-from sharequeue.protocol.configs import lock_duration_fault
+from sharequeue.protocol.configs import check_lock_duration
 from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId, checked_group_id
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
@@ -73,9 +73,7 @@ class FetchApi:
         if request.is_renew_ack:
             _check_renew(request)
         if request.lock_duration_ms is not None:
-            fault = lock_duration_fault(request.lock_duration_ms, self._metadata.kafka_defaults)
-            if fault is not None:
-                raise InvalidRequest(fault)
+            check_lock_duration(request.lock_duration_ms, self._metadata.lock_bounds)
         if request.member_id is None:
             request.member_id = str(uuid.uuid4())
         else:

@@ -35,7 +35,7 @@ _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 
 
 class GroupsApi:
-    """The handlers of getShareGroupConfig, updateShareGroupConfig and listShareGroupOffsets."""
+    """The handlers of the calls of settings, and of listShareGroupOffsets."""
 
     def __init__(
         self,
@@ -58,6 +58,11 @@ class GroupsApi:
         return Answer(
             await self._coordinator.exchange(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
         )
+
+    async def get_service_config(self, call: Call) -> Answer:
+        group_id = checked_group_id(call.path["group"])
+        api = apis.GET_SHARE_GROUP_SERVICE_CONFIG
+        return Answer(await self._coordinator.exchange(api, key=group_id, path={"group": group_id}))
 
     async def update_config(self, call: Call) -> Answer:
         group_id = checked_group_id(call.path["group"])
