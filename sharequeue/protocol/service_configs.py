@@ -19,6 +19,7 @@ from sharequeue.protocol.configs import (
 )
 from sharequeue.protocol.messages.groups import Clamped
 
+EMPTY_RETENTION: Final = "group.share.empty.retention.ms"
 SHARED: Final = tuple(config for config in GROUP_CONFIGS.values() if config.service_wide)
 
 

@@ -217,7 +217,7 @@ async def test_settings_that_change_during_a_groups_load_apply(database_url: str
         await coordinator.members.heartbeat("g", Heartbeat("m", 0, None, frozenset({"t"}), "", ""))
         groups.drop(await groups.find("g"))
         async with other.transaction():
-            await other.execute("LOCK TABLE groups.share_groups")
+            await other.execute("LOCK TABLE groups.share_group_topics")
             reading = asyncio.create_task(groups.find("g"))
             waits = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                        AND wait_event_type = 'Lock' AND application_name NOT LIKE 'sharequeue%'"""

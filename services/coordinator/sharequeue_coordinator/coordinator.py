@@ -9,10 +9,12 @@ from sharequeue.clock import Clock
 from sharequeue.log import fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.service_configs import EMPTY_RETENTION
 from sharequeue.repeats import DELETION
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.admin import GroupAdmin
 from sharequeue_coordinator.groups.configs import GroupConfigs
+from sharequeue_coordinator.groups.empty_groups import EmptyGroups
 from sharequeue_coordinator.groups.gateway_calls import GatewayCalls
 from sharequeue_coordinator.groups.initializer import Initializer
 from sharequeue_coordinator.groups.member_sessions import MemberSessions
@@ -92,6 +94,8 @@ class GroupCoordinator:
             states,
             GatewayCalls(self.metadata.live_gateways, cluster_token=cluster_token),
         )
+
+        self.empty_groups = EmptyGroups(database, self.group_admin, service.get(EMPTY_RETENTION, -1))
 
     def _forget_topic(self, topic_id: str) -> None:
         self.groups.forget_topic(topic_id)

@@ -89,5 +89,6 @@ async def prepare(settings: Settings) -> Service:
         coordinator.follow,
         coordinator.metadata.gateways.watch_leases,
         coordinator.sessions.watch,
+        coordinator.empty_groups.watch,
     )
     return Service(app, loops, stop=stop, close=close)

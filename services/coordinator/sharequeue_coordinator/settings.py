@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from sharequeue.ownership.settings import CoordinatorSettings
+from sharequeue.protocol.configs import LONGEST_HOLD_MS
 from sharequeue.protocol.service_configs import service_config
 from sharequeue.service.settings import LeaseMs, Port, Positive, SettingsError
 
@@ -68,6 +69,9 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     """The least `share.partition.max.record.locks` that a group may have."""
     group_share_max_partition_max_record_locks: int | None = None
     """The highest `share.partition.max.record.locks` that a group may have."""
+    group_share_empty_retention_ms: Annotated[int, Meta(ge=-1, le=LONGEST_HOLD_MS)] = -1
+    """How long a group stays that has no members and is not used; then it is deleted
+    [with its settings](configuration.md#empty-groups). −1: always."""
 
     def service_config(self) -> dict[str, int]:
         """The settings whose names begin with `group_share_`, by Kafka's names. Raises: ValueError."""

@@ -428,7 +428,14 @@ def _apis(
     coordinator, metadata, routing = base.coordinator, base.metadata, base.routing
     fetcher, sessions, streams = delivering.fetcher, delivering.sessions, delivering.streams
     group_use = GroupUse(
-        metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, base.lock_timers
+        metadata,
+        leading.leader,
+        fetcher.fetches,
+        delivering.members,
+        sessions,
+        streams,
+        base.lock_timers,
+        leading.readers,
     )
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)

@@ -223,11 +223,13 @@ class GroupTopicsRequest(Request):
 
 
 class GroupUsageResponse(Response):
-    """How a group uses a gateway. `held_records`: those with a live acquisition lock."""
+    """How a group uses a gateway. `held_records`: those with a live acquisition lock. `unused_ms`: for how long no
+    gateway was used by it, at least; below 0: it may be in use."""
 
     share_sessions: int
     waiting_fetches: int
     held_records: int
+    unused_ms: int
 
 
 class ReleaseMemberResponse(Response):

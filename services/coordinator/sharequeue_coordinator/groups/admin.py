@@ -22,7 +22,7 @@ from functools import partial
 
 from sharequeue.protocol.errors import ApiError, NonEmptyGroup
 from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, InitializedTopic, TopicIdPartitions
-from sharequeue.protocol.messages.leaders import GroupTopicsRequest, UnloadGroupRequest
+from sharequeue.protocol.messages.leaders import GroupTopicsRequest, GroupUsageResponse, UnloadGroupRequest
 from sharequeue_coordinator.groups.gateway_calls import GatewayCalls
 from sharequeue_coordinator.groups.initializer import Initializer, no_partition
 from sharequeue_coordinator.groups.owned_group import OwnedGroup
@@ -57,12 +57,14 @@ class GroupAdmin:
 
     # The three calls
 
-    async def delete(self, group_id: str, *, force: bool) -> None:
+    async def delete(self, group_id: str, *, force: bool, unused_ms: int | None = None) -> None:
         """Delete a group. If this fails in between, the next call deletes the rest.
 
+        Args:
+            unused_ms: delete its settings too, and only a group that was not used for this time.
         Raises: GroupIdNotFound, NonEmptyGroup. ApiError: some state could not be deleted.
         """
-        async with self._groups.locked(group_id) as group, self._unused(group, force=force):
+        async with self._groups.locked(group_id) as group, self._unused(group, force=force, since_ms=unused_ms):
             try:
                 begun: list[Deletion] = []
 
@@ -76,7 +78,7 @@ class GroupAdmin:
                 await self._gateways.unload(group_id, UnloadGroupRequest(end=force))
             await self._remove_readers(group, begun[-1].partitions)
             with _indefinite():
-                await self._groups.decide(group, offsets.group_deleted)
+                await self._groups.decide(group, partial(offsets.group_deleted, unused_ms=unused_ms))
 
     async def delete_offsets(self, group_id: str, topic: TopicRow, *, force: bool) -> None:
         """Delete a group's offsets of a topic.
@@ -171,15 +173,18 @@ class GroupAdmin:
     # Use
 
     @asynccontextmanager
-    async def _unused(self, group: OwnedGroup, *, force: bool) -> AsyncIterator[None]:
-        """Make sure that nobody uses a group, and that no member joins before the block ends.
+    async def _unused(self, group: OwnedGroup, *, force: bool, since_ms: int | None = None) -> AsyncIterator[None]:
+        """Make sure that nobody uses a group, or has used it for `since_ms`, and that no member joins before the block
+        ends.
 
         Raises: NonEmptyGroup: it is in use, and `force` is not given.
         """
-        if group.machine.exists and not force:
+        if group.machine.exists and not force and since_ms is None:
             await self._check_unused(group)
         group.closed = True
         try:
+            if since_ms is not None and await self.unused_ms(group.group_id) < since_ms:
+                raise NonEmptyGroup(f"group {group.group_id!r} was used lately")
             if group.machine.exists and force:
                 await self._end_use(group)
             yield
@@ -191,15 +196,20 @@ class GroupAdmin:
             await self._groups.decide(group, lambda machine: machine.remove(list(machine.members), self._topics))
         await self._gateways.unload(group.group_id, UnloadGroupRequest(topic_ids=[], end=True))
 
+    async def unused_ms(self, group_id: str) -> int:
+        """For how long the group was not used, as the gateways know at least; below 0: it may be in use."""
+        return min((usage.unused_ms for usage in await self._usages(group_id)), default=-1)
+
+    async def _usages(self, group_id: str) -> list[GroupUsageResponse]:
+        has = (await self._groups.find(group_id)).machine.initialized_partitions()
+        topics = [TopicIdPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in has.items()]
+        return await self._gateways.usage(group_id, GroupTopicsRequest(topics=topics))
+
     async def _check_unused(self, group: OwnedGroup) -> None:
         """Ask the machine, then every gateway. Raises: NonEmptyGroup."""
         counts = {"members": len(group.machine.members)}
         if not group.machine.members:
-            has = (await self._groups.find(group.group_id)).machine.initialized_partitions()
-            topics = [
-                TopicIdPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in has.items()
-            ]
-            usages = await self._gateways.usage(group.group_id, GroupTopicsRequest(topics=topics))
+            usages = await self._usages(group.group_id)
             counts["open share sessions"] = sum(usage.share_sessions for usage in usages)
             counts["waiting fetches"] = sum(usage.waiting_fetches for usage in usages)
             counts["records held"] = sum(usage.held_records for usage in usages)

@@ -121,6 +121,16 @@ async def save(connection: Connection, fence: Fence, group_id: str, revision: in
             await _save_topics(connection, group_id, kept)
         if changes.deleted:
             await connection.execute("UPDATE groups.share_groups SET deleted = true WHERE group_id = $1", group_id)
+        if changes.settings_unused_ms is not None:  # the row of the group is locked, and a change of settings waits
+            await connection.execute(
+                """WITH gone AS (
+                     DELETE FROM groups.share_group_configs c USING groups.share_groups g
+                     WHERE c.group_id = $1 AND g.group_id = $1 AND g.used_at <= now() - $2 * interval '1 ms'
+                     RETURNING c.group_id)
+                   SELECT groups.note_change(NULL, group_id) FROM gone""",
+                group_id,
+                changes.settings_unused_ms,
+            )
     return True
 
 
@@ -139,7 +149,7 @@ async def _save_epochs(connection: Connection, group_id: str, revision: int, epo
            VALUES ($1, $2 + 1, $3, $4, $5, $6)
            ON CONFLICT (group_id) DO UPDATE
            SET revision = $2 + 1, group_epoch = $3, assignment_epoch = $4, assigned_at_ms = $5, metadata_hash = $6,
-             deleted = false
+             deleted = false, used_at = now()
            WHERE g.revision = $2""",
         group_id,
         revision,
@@ -256,6 +266,30 @@ async def with_members(connection: Connection) -> list[str]:
     return [row[0] for row in rows]
 
 
+async def unused_groups(connection: Connection, unused_ms: int) -> list[str]:
+    """The ids of groups without members that were not used for this time, as this table knows; at most 1,000, in no
+    order."""
+    rows = await connection.fetch(
+        """SELECT group_id FROM groups.share_groups g
+           WHERE NOT deleted AND used_at <= now() - $1 * interval '1 ms'
+             AND NOT EXISTS (SELECT 1 FROM groups.share_group_members m WHERE m.group_id = g.group_id)
+           ORDER BY random() LIMIT 1000""",
+        unused_ms,
+    )
+    return [row[0] for row in rows]
+
+
+async def note_use(connection: Connection, fence: Fence, group_id: str, unused_ms: int) -> None:
+    """The group was used so long ago, or later."""
+    await connection.execute(
+        """UPDATE groups.share_groups SET used_at = greatest(used_at, now() - $4 * interval '1 ms')
+           WHERE group_id = $3 AND groups.held($1, $2)""",
+        *fence,
+        group_id,
+        unused_ms,
+    )
+
+
 async def counts(connection: Connection) -> tuple[int, int, int]:
     """How many groups there are, how many of them have members, and how many share-partitions they had at first."""
     row = await connection.fetchrow(
@@ -295,8 +329,11 @@ async def group_config(connection: Connection, group_id: str) -> dict[str, str]:
 
 async def save_group_config(connection: Connection, fence: Fence, group_id: str, config: Mapping[str, str]) -> None:
     await connection.execute(
-        """WITH saved AS (
-             INSERT INTO groups.share_group_configs (group_id, config) SELECT $3, $4::jsonb FROM groups.held($1, $2)
+        """WITH used AS (
+             UPDATE groups.share_groups SET used_at = now() WHERE group_id = $3 RETURNING 1),
+           saved AS (
+             INSERT INTO groups.share_group_configs (group_id, config)
+             SELECT $3, $4::jsonb FROM groups.held($1, $2), (SELECT count(*) FROM used) first
              ON CONFLICT (group_id) DO UPDATE SET config = $4::jsonb RETURNING group_id)
            SELECT groups.note_change(NULL, group_id) FROM saved""",
         *fence,

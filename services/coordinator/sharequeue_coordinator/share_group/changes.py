@@ -83,7 +83,8 @@ class Changes:
 
     epochs: the group's row; writing it creates the group, or brings a deleted one back. members: by id, None removes.
     target: by member id; empty removes the row. topics: by topic id, None removes the row. deleting: all topics whose
-    state is being deleted; None leaves them as they are. deleted: only the epochs of the group stay.
+    state is being deleted; None leaves them as they are. deleted: only the epochs of the group stay, and its settings,
+    unless the group was not used and they did not change for `settings_unused_ms`.
 
     Not persisted: deadlines: end of session by member id. initializations: to be sent to the share coordinator once the
     rest is persisted.
@@ -95,6 +96,7 @@ class Changes:
     topics: Mapping[str, GroupTopic | None] = field(default_factory=dict)
     deleting: frozenset[str] | None = None
     deleted: bool = False
+    settings_unused_ms: int | None = None
     deadlines: Mapping[str, int] = field(default_factory=dict)
     initializations: tuple[Initialization, ...] = ()
 

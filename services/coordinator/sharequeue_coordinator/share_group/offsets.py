@@ -124,14 +124,14 @@ def deleted(group: ShareGroup, topic_ids: Collection[str]) -> Changes:
     return Changes(deleting=group.deleting - gone) if gone else Changes()
 
 
-def group_deleted(group: ShareGroup) -> Changes:
+def group_deleted(group: ShareGroup, unused_ms: int | None = None) -> Changes:
     """The share coordinator has deleted all state of the group. Its epochs stay;
     a new group of its name continues them.
 
     Raises: NonEmptyGroup: a member has joined since.
     """
     _check_empty(group)
-    return Changes(topics=dict.fromkeys(group.topics), deleting=frozenset(), deleted=True)
+    return Changes(topics=dict.fromkeys(group.topics), deleting=frozenset(), deleted=True, settings_unused_ms=unused_ms)
 
 
 def _check_exists(group: ShareGroup) -> None:

@@ -22,6 +22,7 @@ from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.routing.sessions import Sessions
 from sharequeue_gateway.routing.streams import Streams
 
@@ -38,7 +39,9 @@ class GroupUse:
         sessions: Sessions,
         streams: Streams,
         lock_timers: LockTimers,
+        readers: Readers,
     ) -> None:
+        self._readers = readers
         self._metadata = metadata
         self._leader = leader
         self._fetches = fetches
@@ -50,15 +53,19 @@ class GroupUse:
     async def usage(self, call: Call) -> GroupUsageResponse:
         request: GroupTopicsRequest = call.request
         group_id = call.path["group"]
+        held = sum(
+            run.size
+            for led in await self._with_locks(group_id, request.topics)
+            for run in led.machine.in_flight()
+            if run.member_id is not None
+        )
+        unused_ms = await self._readers.unused_ms(group_id)
+        sessions, waiting = self._sessions.count(group_id), len(self._fetches.by_group(group_id))
         return GroupUsageResponse(
-            share_sessions=self._sessions.count(group_id),
-            waiting_fetches=len(self._fetches.by_group(group_id)),
-            held_records=sum(
-                run.size
-                for led in await self._with_locks(group_id, request.topics)
-                for run in led.machine.in_flight()
-                if run.member_id is not None
-            ),
+            share_sessions=sessions,
+            waiting_fetches=waiting,
+            held_records=held,
+            unused_ms=-1 if sessions or waiting or held or self._members.of_group(group_id) else unused_ms,
         )
 
     async def unload(self, call: Call) -> Empty:

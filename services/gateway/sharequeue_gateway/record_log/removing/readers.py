@@ -13,7 +13,7 @@ Locks are taken in one order: the partitions' advisory locks, then rows of `log.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import MAX_INT64, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS
 from sharequeue_gateway.record_log.removing import readers_store
@@ -27,6 +27,7 @@ MOST_ENDING: Final = 1000
 STALE_MS: Final = 3_600_000
 """`active_at` of a group in use is at most about this old, or a quarter of the time for which the group holds."""
 
+_STALE_MS: Final = f"CASE WHEN hold_ms > 0 THEN least({STALE_MS}, hold_ms / 4) ELSE {STALE_MS} END"
 _EXPIRES_AT_MS: Final = "((extract(epoch FROM r.active_at) * 1000)::bigint + r.hold_ms)"
 
 
@@ -134,7 +135,7 @@ class Readers:
         rows = await self._query(
             fetch,
             f"""SELECT r.topic_id, r.partition, r.state_epoch, r.floor, r.hold_ms,
-                 r.active_at < now() - least($4, CASE WHEN r.hold_ms > 0 THEN r.hold_ms / 4 ELSE $4 END) * interval '1 ms',
+                 r.active_at < now() - {_STALE_MS} * interval '1 ms',
                  coalesce((SELECT CASE WHEN p.deleted THEN -1 ELSE {store.END} END FROM log.partitions p
                    WHERE p.topic_id = r.topic_id AND p.partition = r.partition), 0), r.ready, r.delayed
                FROM log.readers r JOIN unnest($2::uuid[], $3::int[]) AS t(topic_id, partition)
@@ -143,7 +144,6 @@ class Readers:
             group_id,
             [topic_id for topic_id, _ in places],
             [partition for _, partition in places],
-            STALE_MS,
         )
         return {(str(row[0]), row[1]): Reader(*row[2:]) for row in rows}
 
@@ -220,6 +220,17 @@ class Readers:
             group_id,
             STALE_MS,
         )
+
+    async def unused_ms(self, group_id: str) -> int:
+        """For how long the rows of a group show no use: their last time may be too old, see STALE_MS. Without rows, as
+        long as can be."""
+        rows = await self._query(
+            fetch,
+            f"""SELECT coalesce(floor(min(extract(epoch FROM now() - active_at) * 1000 - {_STALE_MS})), {MAX_INT64})::bigint
+                FROM log.readers WHERE group_id = $1""",
+            group_id,
+        )
+        return int(rows[0][0])
 
     async def holds_of(self, group_id: str) -> Mapping[TopicIdPartition, GroupHold]:
         """List what a group holds, by partition."""

@@ -1,0 +1,55 @@
+"""Deletes groups that were empty and unused for `group.share.empty.retention.ms`, with their settings.
+
+    no members, not joined, reset or configured for that time ─▶ ask every gateway ─┬─▶ used since: note when
+                                                                                    └─▶ delete, as the call does
+
+Fetches and acknowledgements need no member, so the gateways are asked: what is in use now, and when the log's readers
+were active last. The deletion asks once more when no member can join. One that ends half-way leaves the group in the
+list, so whoever owns it then goes on.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from sharequeue.log import fields
+from sharequeue.protocol.errors import ApiError
+from sharequeue_coordinator.database import Database
+from sharequeue_coordinator.groups import store
+from sharequeue_coordinator.groups.admin import GroupAdmin
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 5.0
+LOOKED_AT: Final = 20
+"""The most groups of one look."""
+
+
+class EmptyGroups:
+    """The empty groups that this instance owns."""
+
+    def __init__(self, database: Database, admin: GroupAdmin, retention_ms: int) -> None:
+        self._database = database
+        self._admin = admin
+        self._retention_ms = retention_ms
+
+    async def watch(self) -> None:
+        """Look every few seconds. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._retention_ms >= 0:
+                try:
+                    await self.look()
+                except ApiError as error:
+                    log.warning("empty groups cannot be deleted now", extra=fields(cause=error.detail))
+
+    async def look(self) -> None:
+        """Delete some groups that are due. Raises: ApiError: one of them cannot be deleted now."""
+        due = await self._database.query(store.unused_groups, self._retention_ms)
+        for group_id in [group_id for group_id in due if self._database.owns(group_id)][:LOOKED_AT]:
+            unused_ms = await self._admin.unused_ms(group_id)
+            if unused_ms < self._retention_ms:
+                await self._database.query(store.note_use, self._database.fence(group_id), group_id, unused_ms)
+            else:
+                await self._admin.delete(group_id, force=False, unused_ms=self._retention_ms)
+                log.info("deleted an empty group with its settings", extra=fields(group_id=group_id))
