@@ -4,6 +4,7 @@ A histogram of prometheus_client takes seven calls and two locks for each value,
 only the thread of the event loop counts and reads.
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -18,8 +19,16 @@ Labels = tuple[str, ...]
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 
+WINDOW_S: Final = 30.0
+
+
 class Distribution:
-    """Values by bucket. A bucket has the values up to its bound; the last one has those above all bounds."""
+    """Values by bucket. A bucket has the values up to its bound; the last one has those above all bounds.
+
+    `peak`: the highest value since it was set to 0.
+    """
+
+    peak = 0.0
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
@@ -29,18 +38,27 @@ class Distribution:
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
+        if value > self.peak:  # noqa: PLR1730  # max() takes longer, and every request counts some
+            self.peak = value
 
 
 class Histogram(Distribution, Collector):
     """One distribution that Prometheus scrapes under `name`."""
 
     labels: Labels = ()
+    _peak_before = _turned_s = 0.0
 
     def __init__(self, name: str, meaning: str, bounds: Sequence[float] = SECONDS) -> None:
         super().__init__(bounds)
         self.name = name
         self.meaning = meaning
         REGISTRY.register(self)
+
+    def highest(self) -> float:
+        """The highest value of the last 30 to 60 seconds, or since the last but one reading if that is longer."""
+        if (now_s := time.monotonic()) - self._turned_s >= WINDOW_S:
+            self._peak_before, self.peak, self._turned_s = self.peak, 0.0, now_s
+        return max(self._peak_before, self.peak)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         yield _family(self.name, self.meaning, (), [((), self)])

@@ -33,7 +33,7 @@ LOST: Final = (
     asyncpg.InternalClientError,  # asyncpg raises it when the server closes a connection that is just being taken into use
 )
 
-OWNED_SHARDS = Gauge("sharequeue_owned_shards", "Shards that this instance of a coordinator owns.")
+OWNED_SHARDS = Gauge("sharequeue_owned_shards", "Shards that this instance of a coordinator owns (num-partitions).")
 
 
 class OwnershipLost(Exception):

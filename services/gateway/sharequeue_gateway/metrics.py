@@ -18,6 +18,10 @@ RECORD_ACKNOWLEDGEMENTS = Counts[str](
 PARTITION_LOAD_SECONDS = Histogram(
     "sharequeue_partition_load_seconds", "Time to load share-partitions (PartitionLoadTimeMs)."
 )
+PARTITION_LOAD_SECONDS_MAX = Gauge(
+    "sharequeue_partition_load_seconds_max", "Longest load of the last 30 to 60 seconds (partition-load-time-max)."
+)
+PARTITION_LOAD_SECONDS_MAX.set_function(PARTITION_LOAD_SECONDS.highest)
 FETCH_RATIO = Histogram(
     "sharequeue_request_topic_partitions_fetch_ratio",
     "Percentage of the named partitions from which a fetch got records (RequestTopicPartitionsFetchRatio).",

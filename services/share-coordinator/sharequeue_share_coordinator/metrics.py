@@ -13,6 +13,10 @@ WRITE_SECONDS = Histogram(
     "Time of one commit (write-latency-avg).",
     (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
 )
+WRITE_SECONDS_MAX = Gauge(
+    "sharequeue_share_coordinator_write_seconds_max", "Longest commit of the last 30 to 60 seconds (write-latency-max)."
+)
+WRITE_SECONDS_MAX.set_function(WRITE_SECONDS.highest)
 COMMIT_ROWS = Histogram(
     "sharequeue_share_coordinator_commit_rows",
     "Rows that shared one commit.",
