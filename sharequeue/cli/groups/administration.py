@@ -6,10 +6,12 @@ import click
 
 from sharequeue.cli.groups.choosing import (
     all_groups_option,
+    each_group,
     force_option,
     group_argument,
     groups_argument,
     named_groups,
+    one_or_all_groups,
 )
 from sharequeue.cli.output import (
     ask,
@@ -69,14 +71,15 @@ async def config(
 
 
 @click.command("delete-offsets")
-@group_argument
+@one_or_all_groups
 @click.option("--topic", "topics", multiple=True, required=True, help="a topic; repeatable")
 @force_option
 @json_option
 @url_option
 @run
+@each_group
 async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_json: bool, url: str) -> None:
-    """Delete the offsets of GROUP in topics. The group must not be in use."""
+    """Delete the offsets of GROUP in topics, or those of all groups. A group must not be in use."""
     rows = []
     failed = 0
     for topic in topics:

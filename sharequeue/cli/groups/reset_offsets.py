@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sharequeue.cli.groups.choosing import force_option, group_argument
+from sharequeue.cli.groups.choosing import each_group, force_option, one_or_all_groups
 from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import (
@@ -20,7 +20,7 @@ from sharequeue.protocol.messages.groups import (
 
 
 @click.command("reset-offsets")
-@group_argument
+@one_or_all_groups
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="repeatable")
 @click.option("--all-topics", is_flag=True, help="all topics that the group has offsets of")
 @click.option(
@@ -44,6 +44,7 @@ from sharequeue.protocol.messages.groups import (
 @json_option
 @url_option
 @run
+@each_group
 async def reset_offsets(
     group: str,
     topics: tuple[str, ...],
@@ -61,7 +62,7 @@ async def reset_offsets(
     as_json: bool,
     url: str,
 ) -> None:
-    """Change the start offsets of GROUP, which must not be in use. A group that does not exist is created."""
+    """Change the start offsets of GROUP or of all groups, not in use. A group that does not exist is created."""
     if dry_run == execute:
         raise click.UsageError("give --dry-run or --execute")
     scenarios = {
