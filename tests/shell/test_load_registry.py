@@ -101,7 +101,7 @@ def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis:
 
     async def known(_: object, statement: str, group_id: str, *places: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Every group is among the readers of the log."""
-        topic_ids, partitions, _stale_ms = places
+        topic_ids, partitions = places
         hold_ms = ShareGroupConfig().hold_ms
         return [
             (topic_id, partition, 1, 0, hold_ms, False, 0)

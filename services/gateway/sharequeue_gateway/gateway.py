@@ -425,17 +425,10 @@ def _apis(
     base: Base, leading: Leading, delivering: Delivering, settings: Settings, admission: Admission
 ) -> GatewayApis:
     record_log, clock, cluster = leading.record_log, base.clock, base.cluster
-    coordinator, metadata, routing = base.coordinator, base.metadata, base.routing
+    coordinator, metadata, routing, timers = base.coordinator, base.metadata, base.routing, base.lock_timers
     fetcher, sessions, streams = delivering.fetcher, delivering.sessions, delivering.streams
     group_use = GroupUse(
-        metadata,
-        leading.leader,
-        fetcher.fetches,
-        delivering.members,
-        sessions,
-        streams,
-        base.lock_timers,
-        leading.readers,
+        metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, timers, leading.readers
     )
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
