@@ -33,7 +33,7 @@ import sharequeue.ownership.leases
 import sharequeue.repeats
 import sharequeue.service.service
 import sharequeue.service.time_line
-from sharequeue.distribution import Histogram, Histograms
+from sharequeue.distribution import Histogram, Histograms, OfEachService
 from sharequeue.http.limits import HttpLimits
 from sharequeue.openapi.field_texts import field_texts
 from sharequeue.protocol import apis
@@ -208,7 +208,8 @@ def metrics(modules: Sequence[ModuleType], families: Sequence[Family] = ()) -> s
 
 def _defined(modules: Sequence[ModuleType]) -> Iterator[tuple[str, str, Sequence[str], str]]:
     for module in modules:
-        for value in vars(module).values():
+        for named in vars(module).values():
+            value = named() if isinstance(named, OfEachService) else named
             if isinstance(value, Counts):
                 yield value.name, "counter", value.labels, value.meaning
             elif isinstance(value, Histogram | Histograms):

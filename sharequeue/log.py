@@ -27,6 +27,8 @@ class RequestContext(msgspec.Struct, frozen=True):
 
 
 REQUEST: ContextVar[RequestContext | None] = ContextVar("request", default=None)
+SERVICE: ContextVar[str] = ContextVar("service", default="")
+"""The service that runs: a process may run several. Empty outside of services."""
 
 
 def fields(**values: Any) -> Mapping[str, Any]:
@@ -35,12 +37,13 @@ def fields(**values: Any) -> Mapping[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats records as JSON lines: time (UTC), level, logger, message, request_id, fields, exception."""
+    """Formats records as JSON lines: time (UTC), level, service, logger, message, request_id, fields, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
+            **({"service": service} if (service := SERVICE.get()) else {}),
             "logger": record.name,
             "message": record.getMessage(),
         }
@@ -55,12 +58,15 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
-def configure(level: str) -> None:
-    """Send all logs of this process to stderr as JSON lines."""
+def configure(levels: Mapping[str, str]) -> None:
+    """Send all logs of this process to stderr as JSON lines. `levels`: the lowest that is written, by service."""
+    numbers = {service: logging.getLevelNamesMapping()[level.upper()] for service, level in levels.items()}
+    lowest = min(numbers.values())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(lambda record: record.levelno >= numbers.get(SERVICE.get(), lowest))
     logging.root.handlers[:] = [handler]
-    logging.root.setLevel(level.upper())
+    logging.root.setLevel(lowest)
 
 
 class Rarely:
@@ -106,6 +112,7 @@ class Tally:
 
     def note(self, kind: Hashable, count: int = 1, **named: Any) -> None:
         """Count events of one kind, from the event loop. `named`: the fields of its lines."""
+        kind = SERVICE.get(), kind
         if kind not in self._counts and len(self._counts) >= self._most:
             kind, named = "others", {}
         if kind in self._counts:

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 from prometheus_client import Counter
 
+from sharequeue.distribution import OfEachService
 from sharequeue.http.answer import Answer
 from sharequeue.log import Tally
 from sharequeue.protocol.codec import encode
@@ -16,13 +17,13 @@ log = logging.getLogger(__name__)
 
 PROBLEM_JSON: Final = (b"content-type", b"application/problem+json")
 
-REFUSED = Counter(
+REFUSED: Final = OfEachService(
+    Counter,
     "sharequeue_http_refused",
     "Requests refused for what they ask of the service: 401, 403, 408, 413, 414, 421, 429, 431.",
     ["status"],
 )
-_REFUSALS: Final = {status: REFUSED.labels(str(status)) for status in (401, 403, 408, 413, 414, 421, 429, 431)}
-
+COUNTED: Final = (401, 403, 408, 413, 414, 421, 429, 431)
 
 REFUSALS: Final = Tally(log, logging.INFO, "requests refused")
 """Clients' mistakes, by their code: the first at once, then how many there were in a minute."""
@@ -50,9 +51,8 @@ def problem_answer(error: ApiError, request_id: str) -> Answer:
     and the way to authenticate."""
     body = encode({**msgspec.to_builtins(problem_of(error, request_id)), **error.extra})
     headers: tuple[tuple[bytes, bytes], ...] = (PROBLEM_JSON,)
-    refusals = _REFUSALS.get(error.status)
-    if refusals is not None:
-        refusals.inc()
+    if error.status in COUNTED:
+        REFUSED().labels(str(error.status)).inc()
     if error.status < 500:
         REFUSALS.note(error.error.code, status=error.status, code=error.error.code, first=error.detail)
     if error.status in (429, 503):

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 import asyncpg
 from prometheus_client import Gauge
 
+from sharequeue.distribution import OfEachService
 from sharequeue.log import fields
 from sharequeue.ownership.shard_store import Instance, Shard, ShardStore, stack_of
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
@@ -33,7 +34,9 @@ LOST: Final = (
     asyncpg.InternalClientError,  # asyncpg raises it when the server closes a connection that is just being taken into use
 )
 
-OWNED_SHARDS = Gauge("sharequeue_owned_shards", "Shards that this instance of a coordinator owns (num-partitions).")
+OWNED_SHARDS: Final = OfEachService(
+    Gauge, "sharequeue_owned_shards", "Shards that this instance of a coordinator owns (num-partitions)."
+)
 
 
 class OwnershipLost(Exception):
@@ -92,7 +95,7 @@ class Ownership:
         self.instance = Instance(node_id, f"{stack}-{secrets.token_hex(8)}", url)
         self._events: ShardEvents | None = None
         """Given to `start`."""
-        OWNED_SHARDS.set_function(lambda: len(self._epochs))
+        OWNED_SHARDS().set_function(lambda: len(self._epochs))
 
     @property
     def owned(self) -> Mapping[int, int]:

@@ -6,7 +6,8 @@ Callers: `__main__` and the composition of each service.
     start ── settings.load ── prepare() ── listen ── loops ──▶ SIGTERM ── Service.stop ── drain ── Service.close ── 0
                                                        └─▶ a loop dies: log it, end the process with 1
 
-    service.py           run: uvicorn and the service's loops as siblings
+    service.py           run: uvicorn and the loops of a service, or of several, as siblings
+    in_process.py        calls between services of one process
     settings.py          the environment, read once
     readiness.py         the checks of /readyz
     series.py            metrics with many series

@@ -1,4 +1,7 @@
-"""Runs one service: uvicorn and the service's own loops as siblings, with signals, readiness and metrics.
+"""Runs one service, or several in one process: uvicorn and the loops of each as siblings, with signals and metrics.
+
+    signal ──▶ the last service stops ──▶ the one before it stops ──▶ … ──▶ the process ends
+    a loop or a service dies ─────────────────────────────────────────▶ the process ends
 
 A loop that dies ends the process, and the log has its error: a service that looks alive and does half of its work is
 worse than one that is gone. No other module touches signals.
@@ -14,25 +17,30 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, Gauge, disable_created_metrics, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Gauge, disable_created_metrics, generate_latest
 
 from sharequeue import __version__
+from sharequeue.distribution import registry_of
+from sharequeue.http import problems
 from sharequeue.http.answer import Answer
 from sharequeue.http.application.app import App, serve
 from sharequeue.http.application.endpoint import Call
+from sharequeue.http.calling.caller import SERVED_HERE
 from sharequeue.http.limits import HttpLimits
 from sharequeue.http.wire.edge import Edge
 from sharequeue.http.wire.protocol import protocol_of
-from sharequeue.log import configure, fields
+from sharequeue.log import SERVICE, configure, fields
 from sharequeue.protocol import apis
 from sharequeue.protocol.codec import encode
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
+from sharequeue.service import time_line
 from sharequeue.service.addresses import check_address
 from sharequeue.service.allocator import release_large_blocks
 from sharequeue.service.garbage import Collector
+from sharequeue.service.in_process import InProcess
 from sharequeue.service.series import plain
 from sharequeue.service.settings import ServiceSettings, SettingsError, load
 from sharequeue.slices import Slices
@@ -44,7 +52,6 @@ except ModuleNotFoundError:  # there is none for Windows
 
 log = logging.getLogger(__name__)
 
-S = TypeVar("S", bound=ServiceSettings)
 Loop = Callable[[], Coroutine[None, None, None]]
 ReadinessCheck = Callable[[bool], Awaitable[Readiness]]
 """The answer of `/readyz`; its argument is whether `strict` was asked for."""
@@ -53,16 +60,21 @@ BUILD = Gauge("sharequeue_build_info", "1, with the version of this service as a
 BUILD.labels(__version__).set(1)
 _HELP: Final = re.compile("^# HELP .*$", re.MULTILINE)
 RESERVED_FILES: Final = 256
-"""Open files that are not for connections of clients: stores, other services, logs."""
+"""Open files of a service that are not for connections of clients: stores, other services, logs."""
 
 
 def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Iterator[str]] | None = None) -> None:
-    """Add `/livez`, `/readyz` and `/metrics`.
+    """Add `/livez`, `/readyz` and `/metrics`: the metrics of this service, and those of its process.
 
     Args:
-        series: parts of `/metrics` besides the registry of prometheus_client; they are written in slices.
+        series: parts of `/metrics` besides the registries of prometheus_client; they are written in slices.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double every counter
+    for family in (problems.REFUSED, time_line.STARTS, time_line.WENT_BACK):
+        family()  # so that it is there before its first event
+    for status in problems.COUNTED:
+        problems.REFUSED().labels(str(status))
+    registries = registry_of(SERVICE.get()), REGISTRY
     scraping = asyncio.Lock()
 
     async def livez(_: Call) -> Empty:
@@ -75,7 +87,8 @@ def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Itera
 
     async def metrics(_: Call) -> Answer:
         async with scraping:  # one answer is written at a time, however many are asked for
-            parts = [_HELP.sub(lambda found: plain(found[0]), generate_latest().decode()).encode()]
+            text = b"".join(map(generate_latest, registries)).decode()
+            parts = [_HELP.sub(lambda found: plain(found[0]), text).encode()]
             slices = Slices()
             for part in () if series is None else series():
                 parts.append(part.encode())
@@ -89,51 +102,58 @@ def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Itera
 
 
 class Service(NamedTuple):
-    """What one process runs.
+    """What runs as a service.
 
-    `loops`: coroutine functions that run as long as the service does. `stop`: awaited after a signal, while
-    the server still takes requests: it hands over, finishes and releases. `close`: awaited at the very end.
+    `url`: under which other services call it. `loops`: coroutine functions that run as long as the service does.
+    `stop`: awaited after a signal, while the server still takes requests: it hands over, finishes and releases.
+    `close`: awaited at the very end.
     """
 
     app: App
+    url: str
     loops: Sequence[Loop]
     stop: Loop | None = None
     close: Loop | None = None
 
 
-def start(name: str, kind: type[S], prefix: str, prepare: Callable[[S], Awaitable[Service]]) -> int:
-    """Run the service of this name with the settings that the environment has behind the prefix.
+class Program(NamedTuple):
+    """A service that can be started. `prefix`: of its variables. `prepare`: makes it, inside the event loop."""
+
+    name: str
+    settings: type[ServiceSettings]
+    prefix: str
+    prepare: Callable[[Any], Awaitable[Service]]
+
+
+def start(*programs: Program) -> int:
+    """Run services in this process, with the settings that the environment has for each.
 
     Returns: the exit code: 2 for settings that it refuses, otherwise as `run`.
     """
-    try:
-        settings = load(kind, prefix)
-        settings.check(prefix)
-        check_address(settings.host, settings.allow_unauthenticated, prefix)
-    except (SettingsError, ValueError) as fault:
-        print(f"sharequeue {name}: {fault}", file=sys.stderr)
-        return 2
-    configure(settings.log_level)
-    return run(functools.partial(prepare, settings), settings.host, settings.port, settings)
+    parts = []
+    for program in programs:
+        try:
+            settings = load(program.settings, program.prefix)
+            settings.check(program.prefix)
+            check_address(settings.host, settings.allow_unauthenticated, program.prefix)
+        except (SettingsError, ValueError) as fault:
+            print(f"sharequeue {program.name}: {fault}", file=sys.stderr)
+            return 2
+        parts.append((program, settings))
+    configure({program.name: settings.log_level for program, settings in parts})
+    return run(*parts)
 
 
-def run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> int:
-    """Serve until SIGTERM, SIGINT or the death of a loop.
+def run(*parts: tuple[Program, ServiceSettings]) -> int:
+    """Serve until SIGTERM, SIGINT or the death of a loop. The last service is the one that clients call. It stops
+    first, and the others in the opposite order of their starts.
 
-    Args:
-        prepare: makes the service, inside the event loop.
-        limits: the limits of a connection.
-    Returns: the exit code: 0 after a signal, 1 when a loop died or the address cannot be bound; the log says which.
+    Returns: the exit code: 0 after a signal, 1 when a loop died or an address cannot be bound; the log says which.
     """
     release_large_blocks()
     try:
-        (uvloop or asyncio).run(_run(prepare, host, port, limits))
-    except OSError as fault:
-        cause = str(fault) or type(fault).__name__  # a timeout has no text
-        log.error("cannot start", extra=fields(host=host, port=port, cause=cause))
-        return 1
-    except Exception as fault:
-        log.exception("the service died of a fault of its own: %s", _first_of(fault))
+        (uvloop or asyncio).run(_run(parts))
+    except Exception:  # the log has it
         return 1
     return 0
 
@@ -145,33 +165,66 @@ def _first_of(fault: BaseException) -> str:
     return f"{type(fault).__name__}: {fault}"
 
 
+async def _run(parts: Sequence[tuple[Program, ServiceSettings]]) -> None:
+    """Run the services side by side. When all are prepared, signals stop them, and garbage is collected."""
+    loop = asyncio.get_running_loop()
+    stopping = [asyncio.Event() for _ in parts]
+    unprepared = set(range(len(parts)))
+
+    async def run_one(place: int, program: Program, settings: ServiceSettings) -> None:
+        SERVICE.set(program.name)
+        try:
+            listener = listen(settings.host, settings.port)
+            service = await program.prepare(settings)
+            unprepared.remove(place)
+            if not unprepared:
+                Collector().start(loop)
+                for signal_number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(signal_number, stopping[-1].set)
+            log.info("listening", extra=fields(host=settings.host, port=listener.getsockname()[1]))
+            connections = allow_open_files(settings, len(parts), for_clients=place == len(parts) - 1)
+            if len(parts) == 1:
+                service = service._replace(url="")  # nothing here calls it
+            try:
+                await _serve(service, Edge(service.app, settings, connections), listener, stopping[place])
+            finally:
+                if service.close is not None:
+                    await service.close()
+        except OSError as fault:  # a service that runs dies of groups of faults
+            cause = str(fault) or type(fault).__name__  # a timeout has no text
+            log.error("cannot start", extra=fields(host=settings.host, port=settings.port, cause=cause))
+            raise
+        except Exception as fault:
+            log.exception("the service died of a fault of its own: %s", _first_of(fault))
+            raise
+        if place:
+            stopping[place - 1].set()
+
+    async with asyncio.TaskGroup() as group:
+        for place, part in enumerate(parts):
+            group.create_task(run_one(place, *part))
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on an address of IPv4 or IPv6, or on a name's IPv4 address. Raises: OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=4096)
 
 
-async def _run(prepare: Callable[[], Awaitable[Service]], host: str, port: int, limits: HttpLimits) -> None:
-    listener = listen(host, port)
-    service = await prepare()
-    Collector().start(asyncio.get_running_loop())
-    log.info("listening", extra=fields(host=host, port=listener.getsockname()[1]))
-    try:
-        await _serve(service, listener, limits)
-    finally:
-        if service.close is not None:
-            await service.close()
+def allow_open_files(limits: HttpLimits, services: int, *, for_clients: bool) -> int:
+    """Raise the soft limit of open files to the hard one. Returns: how many connections that allows to a service.
 
-
-def allow_open_files(limits: HttpLimits) -> int:
-    """Raise the soft limit of open files to the hard one. Returns: how many connections that allows."""
+    `services`: of this process. Those that take no clients are called without a connection, and need few.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # some systems refuse the limit that they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
+    if not for_clients:
+        return min(RESERVED_FILES, limits.max_connections)
     if soft == resource.RLIM_INFINITY:
         return limits.max_connections
-    possible = max(soft - RESERVED_FILES, soft // 2)
+    possible = max(soft - services * RESERVED_FILES, soft // 2)
     if possible < limits.max_connections:
         log.info(
             "the limit of open files allows fewer connections than max_connections",
@@ -180,8 +233,7 @@ def allow_open_files(limits: HttpLimits) -> int:
     return min(possible, limits.max_connections)
 
 
-async def _serve(service: Service, listener: socket.socket, limits: HttpLimits) -> None:
-    edge = Edge(service.app, limits, allow_open_files(limits))
+async def _serve(service: Service, edge: Edge, listener: socket.socket, stopping: asyncio.Event) -> None:
     config = uvicorn.Config(
         service.app,
         http=protocol_of(edge),
@@ -195,10 +247,8 @@ async def _serve(service: Service, listener: socket.socket, limits: HttpLimits) 
         date_header=False,
     )
     server = _Server(config)
-    stopping = asyncio.Event()
-    running_loop = asyncio.get_running_loop()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        running_loop.add_signal_handler(signal_number, stopping.set)
+    if service.url:
+        SERVED_HERE[service.url] = InProcess(service.url, service.app, server.server_state.tasks)
 
     async with asyncio.TaskGroup() as group:
         loops = {group.create_task(loop()): loop for loop in (*service.loops, edge.watch)}
@@ -210,6 +260,7 @@ async def _serve(service: Service, listener: socket.socket, limits: HttpLimits) 
             log.info("stopping")
             if service.stop is not None:
                 await service.stop()
+            SERVED_HERE.pop(service.url, None)  # a call from now on learns that nobody listens
             server.should_exit = True
             await serving
             for task in (ends, *loops):

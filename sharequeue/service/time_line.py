@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 from prometheus_client import Counter
 
+from sharequeue.distribution import OfEachService
 from sharequeue.log import fields
 from sharequeue.service.postgres_faults import end_if_unreplicated
 
@@ -31,10 +32,13 @@ SELECT extract(epoch FROM pg_postmaster_start_time())::text, c.system_identifier
   CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END
 FROM pg_control_system() c
 """
-STARTS: Final = Counter(
-    "sharequeue_postgres_starts", "Starts of PostgreSQL that this service met; each time it dropped all it remembered."
+STARTS: Final = OfEachService(
+    Counter,
+    "sharequeue_postgres_starts",
+    "Starts of PostgreSQL that this service met; each time it dropped all it remembered.",
 )
-WENT_BACK: Final = Counter(
+WENT_BACK: Final = OfEachService(
+    Counter,
     "sharequeue_postgres_went_back",
     "Times that PostgreSQL had lost data which this service had seen, or had failed over and may have lost some.",
 )
@@ -101,14 +105,14 @@ class TimeLine:
             self.server, self.started = server, started
             if before is not None:
                 self._drop()
-                STARTS.inc()
+                STARTS().inc()
                 log.warning("PostgreSQL was started again: all that was remembered is dropped")
             if sign is not None:
                 self.went_back(sign)
 
     def went_back(self, sign: str) -> None:
         """Tell that the store may have lost what was answered before."""
-        WENT_BACK.inc()
+        WENT_BACK().inc()
         self._told = (time.monotonic() + TOLD_S, f"went back, and what it lost is gone: {sign}")
         log.error("PostgreSQL went back: what it lost is gone", extra=fields(cause=sign))
 

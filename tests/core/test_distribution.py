@@ -1,13 +1,11 @@
 """Histograms on the hot path: what Prometheus reads of them."""
 
-from collections.abc import Iterator
-
 import pytest
-from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Histogram as Reference
 from prometheus_client.registry import Collector
 
-from sharequeue.distribution import Histogram, Histograms
+from sharequeue.distribution import Histogram, Histograms, registry_of
 
 BOUNDS = (0.001, 0.5, 1, 10)
 VALUES = (0, 0.001, 0.002, 0.5, 1, 1.5, 10, 10.5, 1e9)
@@ -22,16 +20,12 @@ def scraped(*collectors: Collector) -> str:
 
 
 @pytest.fixture
-def registered() -> Iterator[list[Collector]]:
-    collectors: list[Collector] = []
-    yield collectors
-    for collector in collectors:
-        REGISTRY.unregister(collector)
+def registry(request: pytest.FixtureRequest) -> CollectorRegistry:
+    return registry_of(request.node.name)
 
 
-def test_prometheus_reads_a_histogram_as_one_of_its_own_client(registered: list[Collector]) -> None:
-    ours = Histogram("distribution_test", "Values.", BOUNDS)
-    registered.append(ours)
+def test_prometheus_reads_a_histogram_as_one_of_its_own_client(registry: CollectorRegistry) -> None:
+    ours = Histogram("distribution_test", "Values.", BOUNDS, registry=registry)
     theirs = Reference("distribution_test", "Values.", buckets=BOUNDS, registry=None)
     assert scraped(ours) == scraped(theirs), "before the first value"
     for value in VALUES:
@@ -40,9 +34,8 @@ def test_prometheus_reads_a_histogram_as_one_of_its_own_client(registered: list[
     assert scraped(ours) == scraped(theirs)
 
 
-def test_prometheus_reads_labelled_histograms_as_those_of_its_own_client(registered: list[Collector]) -> None:
-    ours = Histograms("distributions_test", "Values.", ("operation", "status"), BOUNDS)
-    registered.append(ours)
+def test_prometheus_reads_labelled_histograms_as_those_of_its_own_client(registry: CollectorRegistry) -> None:
+    ours = Histograms("distributions_test", "Values.", ("operation", "status"), BOUNDS, registry=registry)
     theirs = Reference("distributions_test", "Values.", ["operation", "status"], buckets=BOUNDS, registry=None)
     assert scraped(ours) == scraped(theirs), "before the first series"
     for value, labels in zip(VALUES, [("a", "200"), ('b"\\\n', "200"), ("a", "503")] * 3, strict=True):
@@ -51,7 +44,7 @@ def test_prometheus_reads_labelled_histograms_as_those_of_its_own_client(registe
     assert scraped(ours) == scraped(theirs)
 
 
-def test_a_name_that_is_taken_is_refused(registered: list[Collector]) -> None:
-    registered.append(Histogram("distribution_taken", "Values."))
+def test_a_name_that_is_taken_is_refused(registry: CollectorRegistry) -> None:
+    Histogram("distribution_taken", "Values.", registry=registry)
     with pytest.raises(ValueError, match="Duplicated"):
-        Histogram("distribution_taken", "Values.")
+        Histogram("distribution_taken", "Values.", registry=registry)

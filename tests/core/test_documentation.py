@@ -36,6 +36,7 @@ NO_METRICS = {
     "sharequeue_gateway",
     "sharequeue_coordinator",
     "sharequeue_share_coordinator",
+    "sharequeue_all_in_one",
     "sharequeue_groups_changes",
 }
 """Packages, and a channel of PostgreSQL."""

@@ -101,4 +101,4 @@ if __name__ == "__main__":
     program = importlib.import_module(f"{name}.__main__")
     PACKAGES[name] = str(Path(str(program.__file__)).parent) + "/"
     sys.setprofile(Tracer(Path(file)))
-    sys.exit(program.main())
+    sys.exit(program.start(program.PROGRAM))

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from prometheus_client import Counter, Gauge
-
+from sharequeue.distribution import kinds_of
 from sharequeue_coordinator.share_group.changes import ShareGroupState
+
+Counter, Gauge, _ = kinds_of("group coordinator")
 
 TOPICS: Final = Gauge("sharequeue_coordinator_topics", "Topics.")
 METADATA_VERSION: Final = Gauge(

@@ -91,4 +91,4 @@ async def prepare(settings: Settings) -> Service:
         coordinator.sessions.watch,
         coordinator.empty_groups.watch,
     )
-    return Service(app, loops, stop=stop, close=close)
+    return Service(app, ownership.instance.url, loops, stop=stop, close=close)

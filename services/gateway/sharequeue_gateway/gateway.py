@@ -229,7 +229,8 @@ async def prepare(settings: Settings) -> Service:
         await leading.activity.close()
         await base.close()
 
-    return Service(_app(base, leading, delivering, settings), loops, stop=partial(_stop, base, delivering), close=close)
+    app = _app(base, leading, delivering, settings)
+    return Service(app, cluster.me.url, loops, stop=partial(_stop, base, delivering), close=close)
 
 
 async def _stop(base: Base, delivering: Delivering) -> None:

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
-from prometheus_client import Counter, Gauge
-
-from sharequeue.distribution import Histogram
+from sharequeue.distribution import kinds_of
 from sharequeue.service.series import Counts, Labels
 
+Counter, Gauge, Histogram = kinds_of("gateway")
 SHARE_PARTITION = ("group", "topic", "partition")
 
 RECORD_ACKNOWLEDGEMENTS = Counts[str](

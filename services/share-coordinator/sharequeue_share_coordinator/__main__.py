@@ -6,14 +6,12 @@ import sys
 
 gc.disable()  # modules are never garbage, so a collection during the imports finds nothing; `run` enables it
 
-from sharequeue.service.service import start
+from sharequeue.service.service import Program, start
 from sharequeue_share_coordinator.prepare import prepare
 from sharequeue_share_coordinator.settings import PREFIX, Settings
 
-
-def main() -> int:
-    return start("share coordinator", Settings, PREFIX, prepare)
+PROGRAM = Program("share coordinator", Settings, PREFIX, prepare)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start(PROGRAM))

@@ -1,8 +1,8 @@
 """The share coordinator's metrics; docs/metrics.md lists them. Source: KIP-932, share-coordinator-metrics."""
 
-from prometheus_client import Counter, Gauge
+from sharequeue.distribution import kinds_of
 
-from sharequeue.distribution import Histogram
+Counter, Gauge, Histogram = kinds_of("share coordinator")
 
 WRITES = Counter(
     "sharequeue_share_coordinator_writes",

@@ -98,4 +98,5 @@ async def prepare(settings: Settings) -> Service:
         await coordinator.health.close()
         await group_coordinators.close()
 
-    return Service(app, (ownership.run, coordinator.run, housekeeping.run), stop=ownership.stop, close=close)
+    loops = (ownership.run, coordinator.run, housekeeping.run)
+    return Service(app, ownership.instance.url, loops, stop=ownership.stop, close=close)

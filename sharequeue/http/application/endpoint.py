@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from sharequeue.distribution import Distribution, Histograms
+from sharequeue.distribution import Distribution, Histograms, OfEachService
 from sharequeue.http.answer import Answer, Stream
 from sharequeue.http.exchange import ClientGone, Exchange, Headers, request_id_from, too_large
 from sharequeue.http.origins import Callers
@@ -31,7 +31,8 @@ from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, Inv
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = Histograms(
+REQUEST_SECONDS: Final = OfEachService(
+    Histograms,
     "sharequeue_http_request_seconds",
     "Time to answer a request, long polls included; 499 means that the client hung up.",
     ("operation", "status"),
@@ -115,6 +116,7 @@ class Endpoint:
         self._decoder = decoder_of(api.request) if self._takes_json else None
         self._check_body = None if api.internal else api.check_body
         self.takes_body = api.raw_body or self._takes_json
+        self._all_seconds = REQUEST_SECONDS()
         self._seconds: dict[int, Distribution] = {}
 
     async def serve(self, exchange: Exchange, path: Mapping[str, str]) -> None:
@@ -147,7 +149,7 @@ class Endpoint:
             REQUEST.reset(token)
             seconds = self._seconds.get(status)
             if seconds is None:
-                seconds = self._seconds[status] = REQUEST_SECONDS.of(self.api.operation_id, str(status))
+                seconds = self._seconds[status] = self._all_seconds.of(self.api.operation_id, str(status))
             seconds.observe(time.perf_counter() - started)
 
     async def _answer(

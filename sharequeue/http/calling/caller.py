@@ -41,6 +41,10 @@ LONGEST_PAUSE_S: Final = 0.5
 SHORTEST_ATTEMPT_S: Final = 0.05  # with less time, the repeat of a definite failure would end in doubt
 
 
+SERVED_HERE: Final[dict[str, Connections]] = {}
+"""By URL, the services of this process, with what answers their calls without a connection."""
+
+
 class CallOptions(TypedDict, total=False):
     """The options of a call besides its request.
 
@@ -149,7 +153,8 @@ class Client:
         repeats = None
         while True:
             try:
-                status, answer_headers, answer = await self._connections.request(
+                connections = SERVED_HERE.get(self.base_url, self._connections)
+                status, answer_headers, answer = await connections.request(
                     api.method, target, all_headers, body, deadline
                 )
             except (CannotConnect, ConnectionLost, TimeoutError) as fault:

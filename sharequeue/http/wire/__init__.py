@@ -8,5 +8,6 @@ refusals of large ones. `connection` is everything else of one connection: its c
 the bytes that the client has still to take. `edge` knows all connections of the server: it chooses one to close or to
 refuse when files, memory or time run out. `asgi_adapter` has FastAPI answer a request that is for no endpoint.
 
-`sharequeue.service` gives `protocol` to uvicorn. Nothing else imports this room, besides tests.
+`sharequeue.service` gives `protocol` to uvicorn, and answers calls within a process with its workers. Nothing else
+imports this room, besides tests.
 """

@@ -209,7 +209,7 @@ class PostgresRecordLog:
     async def end_above(self, ends: Mapping[TopicIdPartition, int]) -> None:
         """Groups or locks name offsets below these, which the log does not have: it never gives them again."""
         await self.database.query(time_lines.end_above, ends)
-        WENT_BACK.inc()
+        WENT_BACK().inc()
         log.error(
             "the log is older than what groups or Redis know of it: their offsets are skipped",
             extra=fields(ends={f"{topic_id}:{partition}": end for (topic_id, partition), end in ends.items()}),
