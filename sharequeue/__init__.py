@@ -6,7 +6,7 @@
 
 Everything imports `protocol` (messages, calls, errors, settings; pure) and the small modules beside it: `clock`, `log`,
 `background`, `slices`. Users need only `client` and `cli`, with three libraries. `service`, `ownership` and `stack`
-need the extra [server]. Nothing here imports a service: `stack` starts them as processes, and all parts talk over HTTP.
+need the extra [server]. Nothing here imports a service: `stack` starts them as processes, or as one.
 """
 
 __version__ = "0.1.0"

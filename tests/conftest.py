@@ -4,9 +4,13 @@ postgres, redis_server            one of each per worker
   new_database, new_redis         make a fresh database on them; `database_url`, `redis_url`: one for the test
     stack, client, own_gateway    the module's own services; `stack_settings`, overridden, changes their settings
     shared_stack, gateway         one for all tests of the worker that change nothing about it
+
+The services are three programs, as in production. In a module with the mark `both_forms` every test runs a second time,
+on the three in one process, as in `sharequeue up`. `make test-one-process` runs all tests so that can.
 """
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import os
@@ -15,6 +19,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import asyncpg
@@ -52,16 +57,25 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("tests")
 TEMPLATE = "migrated"
 REDIS_DATABASES = 4096
+ONE_PROCESS = "ONE_PROCESS" in os.environ
 _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave long runs to `make soak`."""
+    """Leave long runs to `make soak`, and what needs three programs to other runs than `make test-one-process`."""
     if config.option.markexpr:
         return
-    soak = [item for item in items if item.get_closest_marker("soak")]
-    config.hook.pytest_deselected(items=soak)
-    items[:] = [item for item in items if item not in soak]
+    left_out = ["soak", *(["three_programs"] if ONE_PROCESS else [])]
+    others = [item for item in items if any(map(item.get_closest_marker, left_out))]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of a module with the mark `both_forms` twice."""
+    if "one_process" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_forms"):
+        forms = {"one process": True} if ONE_PROCESS else {"three programs": False, "one process": True}
+        metafunc.parametrize("one_process", forms.values(), ids=forms.keys(), scope="module")
 
 
 @pytest.hookimpl(trylast=True)
@@ -178,9 +192,18 @@ def redis_database(new_redis: Callable[[], str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def stack(data_dir: Path, database: str, redis_database: str, stack_settings: dict[str, str]) -> Iterator[Stack]:
-    """The three services as processes, one stack for the module; tests use topics and groups of their own."""
-    with temporary_stack(data_dir, postgres_url=database, redis_url=redis_database, settings=stack_settings) as stack:
+def one_process() -> bool:
+    """Whether one process runs the services of the stack. In a module with the mark `both_forms`: both."""
+    return ONE_PROCESS
+
+
+@pytest.fixture(scope="module")
+def stack(
+    data_dir: Path, database: str, redis_database: str, stack_settings: dict[str, str], one_process: bool
+) -> Iterator[Stack]:
+    """The three services, one stack for the module; tests use topics and groups of their own."""
+    stores = {"postgres_url": database, "redis_url": redis_database}
+    with temporary_stack(data_dir, **stores, settings=stack_settings, one_process=one_process) as stack:
         yield stack
 
 
@@ -201,25 +224,41 @@ def own_gateway(client: httpx.Client) -> Gateway:
 
 
 @pytest.fixture(scope="session")
-def shared_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the shared stack, with its logs and its cluster token."""
-    return tmp_path_factory.mktemp("shared-stack")
+def shared_stacks(
+    tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase, new_redis: Callable[[], str]
+) -> Iterator[Callable[[bool], Stack]]:
+    """Both forms of the shared stack. Each starts when the first test asks for it."""
+    with contextlib.ExitStack() as stacks:
+
+        @cache
+        def of(one_process: bool) -> Stack:
+            stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+            folder = tmp_path_factory.mktemp("shared-stack")
+            return stacks.enter_context(temporary_stack(folder, **stores, one_process=one_process))
+
+        yield of
 
 
-@pytest.fixture(scope="session")
-def shared_database(new_database: NewDatabase) -> str:
-    """The shared stack's database, for tests that read it without the services."""
-    return new_database()
-
-
-@pytest.fixture(scope="session")
-def shared_stack(shared_data_dir: Path, shared_database: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
+@pytest.fixture(scope="module")
+def shared_stack(shared_stacks: Callable[[bool], Stack], one_process: bool) -> Stack:
     """The three services with default settings. Tests use topics and groups of their own and stop nothing."""
-    with temporary_stack(shared_data_dir, postgres_url=shared_database, redis_url=new_redis()) as stack:
-        yield stack
+    return shared_stacks(one_process)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def shared_data_dir(shared_stack: Stack) -> Path:
+    """The folder of the shared stack, with its logs and its cluster token."""
+    return shared_stack._data_dir
+
+
+@pytest.fixture(scope="module")
+def shared_database(shared_stack: Stack) -> str:
+    """The shared stack's database, for tests that read it without the services."""
+    assert shared_stack._postgres_url is not None
+    return shared_stack._postgres_url
+
+
+@pytest.fixture(scope="module")
 def gateway(shared_stack: Stack) -> Iterator[Gateway]:
     """The shared stack's gateway. The gateway closes connections idle for 5 s, so the client drops them earlier."""
     limits = httpx.Limits(keepalive_expiry=2.5)

@@ -35,6 +35,7 @@ COUNT: Final = click.IntRange(1, 64)
     "--coordinators", type=COUNT, default=1, show_default=True, help="group coordinators; further ones take free ports"
 )
 @click.option("--share-coordinators", type=COUNT, default=1, show_default=True, help="further ones take free ports")
+@click.option("--separate", is_flag=True, help="run each service in a process of its own, as several gateways do")
 @click.option("--postgres-url", help="use this PostgreSQL, not the embedded one: postgresql://…")
 @click.option("--redis-url", help="use this Redis, not the embedded one: redis://…")
 @json_option
@@ -46,18 +47,18 @@ def up(
     gateways: int,
     coordinators: int,
     share_coordinators: int,
+    separate: bool,
     postgres_url: str | None,
     redis_url: str | None,
     as_json: bool,
 ) -> None:
     """Run the whole stack on this machine until Ctrl-C. Data stays in --data-dir.
 
+    One process runs the three services; with --separate or several of a kind, each has its own. A part that dies is
+    started again, a second later at first and half a minute later at most.
+
     --json prints one object on one line when all services are ready: their addresses, the directories of the data and
-    of the logs, and the process that a SIGTERM stops.
-
-    A part that dies is started again, a second later at first and half a minute later at most.
-
-    Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start.
+    of the logs, and the process that a SIGTERM stops. Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start.
     """
     stores = "up" if postgres_url is None or redis_url is None else "server"
     with extra(stores, "up", *SERVER, as_json=as_json):
@@ -71,6 +72,7 @@ def up(
         gateways=gateways,
         coordinators=coordinators,
         share_coordinators=share_coordinators,
+        one_process=not separate and gateways == coordinators == share_coordinators == 1,
         postgres_url=postgres_url,
         redis_url=redis_url,
         tell=lambda sentence: click.echo(sentence, err=True),
@@ -125,7 +127,7 @@ def _running(stack: "Stack", data_dir: Path) -> dict[str, Any]:
     """What --json prints of a stack that is ready. `postgresql_data` is None if the user gave --postgres-url."""
 
     def urls(kind: str) -> list[str]:
-        return [service.url for service in stack.services if service.name.startswith(kind)]
+        return [url for name, url in stack.addresses.items() if name.startswith(kind)]
 
     return {
         "gateways": urls("gateway"),

@@ -1,9 +1,9 @@
-"""Everything that `sharequeue up` needs: the stores, the migrations, the services as processes, and their order.
+"""Everything that `sharequeue up` needs: the stores, the migrations, the services, and their order.
 
 Decides: which user runs the stores, where their data lies, which data is refused, and in which order the parts start
 and stop. Callers: the command line (`up`, `migrate`), the tests, the benchmarks. No service imports this room.
 
-    stack.py          the whole: stores, then services; stops in the opposite order
+    stack.py          the whole: stores, then services, in one process or each in its own; stops in the opposite order
       postgres.py     PostgreSQL as a child process      redis.py   Valkey as a child process
         process.py        what both have in common
         system_user.py    run by root: another user, and folders which that user can enter

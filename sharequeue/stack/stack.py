@@ -1,4 +1,4 @@
-"""The stack of one machine: the stores, the migrations and the services as processes, as in docker-compose.yml."""
+"""The stack of one machine: the stores, the migrations, and the services: in one process, or each in its own."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple
@@ -37,7 +37,10 @@ class StackError(Exception):
 
 
 class ServiceProcess:
-    """One service as a process; its log is a file. It inherits the open files `inherited`."""
+    """A process that runs one service, or all three; its log is a file. It inherits the open files `inherited`.
+
+    `urls`: of its services, by their names. `url`: of the last one, the gateway if it runs all.
+    """
 
     popen: ClassVar[Callable[..., "subprocess.Popen[bytes]"]] = subprocess.Popen
     """What starts the processes of every stack of this program."""
@@ -46,21 +49,22 @@ class ServiceProcess:
         self,
         name: str,
         module: str,
-        url: str,
+        urls: Mapping[str, str],
         environment: dict[str, str],
         log_file: Path,
         inherited: Sequence[int] = (),
     ) -> None:
         self.name = name
-        self.url = url
+        self.urls = urls
+        self.url = [*urls.values()][-1]
         self._module = module
         self.environment = environment
-        self._log_file = log_file
+        self.log_file = log_file
         self._inherited = tuple(inherited)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        with open_log(self._log_file) as log, signals_held():
+        with open_log(self.log_file) as log, signals_held():
             self.process = ServiceProcess.popen(
                 [sys.executable, "-P", "-m", self._module],  # -P: do not import from the current directory
                 env={**os.environ, **self.environment},
@@ -99,25 +103,29 @@ class ServiceProcess:
         if self.process is None:
             return
         try:
-            self.process.wait(STOP_SECONDS)
+            self.process.wait(STOP_SECONDS * len(self.urls))  # its services stop one after another
         except subprocess.TimeoutExpired:
             self.kill()
 
     def ready(self) -> bool:
-        """Whether `/readyz` is green."""
-        try:
-            with open_url(f"{self.url}/readyz", timeout=3) as response:
-                return bool(json.load(response)["status"] == "ready")
-        except (OSError, urllib.error.HTTPError, ValueError):
-            return False
+        """Whether `/readyz` of each of its services is green."""
+        return all(map(_ready, self.urls.values()))
 
     def rotate_log(self) -> None:
-        rotate_log(self._log_file)
+        rotate_log(self.log_file)
 
     def died(self) -> str:
         code = self.process.returncode if self.process else None
-        tail = "\n".join(self._log_file.read_text(errors="replace").splitlines()[-8:])
-        return f"the {self.name} died (exit code {code}); the end of {self._log_file}:\n{tail}"
+        tail = "\n".join(self.log_file.read_text(errors="replace").splitlines()[-8:])
+        return f"the {self.name} died (exit code {code}); the end of {self.log_file}:\n{tail}"
+
+
+def _ready(url: str) -> bool:
+    try:
+        with open_url(f"{url}/readyz", timeout=3) as response:
+            return bool(json.load(response)["status"] == "ready")
+    except (OSError, urllib.error.HTTPError, ValueError):
+        return False
 
 
 class _Fate:
@@ -157,6 +165,7 @@ class Stack:
         gateways: int = 1,
         coordinators: int = 1,
         share_coordinators: int = 1,
+        one_process: bool = False,
         postgres_url: str | None = None,
         redis_url: str | None = None,
         settings: dict[str, str] | None = None,
@@ -166,6 +175,7 @@ class Stack:
         """
         Args:
             gateway_port, coordinator_port, share_coordinator_port: of the first instance; 0 and others take free ports.
+            one_process: whether one process runs the services; there is one of each then.
             settings: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
             temporary: the data is worthless after the end of this program.
             tell: receives a sentence for the user when a start takes long.
@@ -176,6 +186,7 @@ class Stack:
             "group coordinator": [coordinator_port] + [0] * (coordinators - 1),
             "share coordinator": [share_coordinator_port] + [0] * (share_coordinators - 1),
         }
+        self._one_process = one_process
         self._postgres_url = postgres_url
         self._redis_url = redis_url
         self._settings = settings or {}
@@ -312,9 +323,12 @@ class Stack:
                 environment = {variables + setting: value for setting, value in settings.items()}
                 called = f"{name} {place + 1}" if place else name
                 log_file = self.logs / f"{called.replace(' ', '-')}.log"
-                self.services.append(
-                    ServiceProcess(called, kind.module, urls[name][place], {**environment, **own}, log_file, inherited)
-                )
+                address, environment = {called: urls[name][place]}, {**environment, **own}
+                self.services.append(ServiceProcess(called, kind.module, address, environment, log_file, inherited))
+        if self._one_process:
+            environment = {name: value for service in self.services for name, value in service.environment.items()}
+            called, module, log_file = "service process", "sharequeue_all_in_one", self.logs / "services.log"
+            self.services = [ServiceProcess(called, module, self.addresses, environment, log_file, inherited)]
         self.urls = urls["gateway"]
         self.url = self.urls[0]
 
@@ -384,8 +398,14 @@ class Stack:
                 yield f"the {service.name}", service.alive, service.died, service.start
 
     def service(self, name: str) -> ServiceProcess:
-        """The service called `gateway`, `group coordinator` or `share coordinator`; `gateway 2` is the second."""
-        return next(service for service in self.services if service.name == name)
+        """The process of the service called `gateway`, `group coordinator` or `share coordinator`; `gateway 2` is the
+        second."""
+        return next(service for service in self.services if name in service.urls)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The URLs of all services, by their names."""
+        return {name: url for process in self.services for name, url in process.urls.items()}
 
     def stop(self) -> None:
         """Stop in order: gateways, group coordinators, share coordinators, Redis, PostgreSQL."""

@@ -21,7 +21,9 @@ def twin_of(service: ServiceProcess, log_file: Path) -> ServiceProcess:
     port = free_port(service)
     variable = f"SHAREQUEUE_{PREFIXES[service.name]}_PORT"
     environment = {**service.environment, variable: str(port)}
-    return ServiceProcess(service.name, service._module, f"http://127.0.0.1:{port}", environment, log_file)
+    return ServiceProcess(
+        service.name, service._module, {service.name: f"http://127.0.0.1:{port}"}, environment, log_file
+    )
 
 
 def causes(log_file: Path) -> list[str]:

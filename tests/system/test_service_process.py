@@ -78,7 +78,7 @@ def test_a_paused_service_can_be_stopped(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(ServiceProcess, "popen", subprocess.Popen)
     (tmp_path / "waiting.py").write_text(WAITING)
     service = ServiceProcess(
-        "waiting", "waiting", "http://127.0.0.1:0", {"PYTHONPATH": str(tmp_path)}, tmp_path / "log"
+        "waiting", "waiting", {"waiting": "http://127.0.0.1:0"}, {"PYTHONPATH": str(tmp_path)}, tmp_path / "log"
     )
     service.start()
     wait_until((tmp_path / "log").read_text)

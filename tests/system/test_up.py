@@ -154,11 +154,10 @@ def accept(url: str, offset: int) -> str:
     return result
 
 
-def logged_at(data_dir: Path, service: str, message: str) -> str:
-    """When a service last logged a message."""
-    lines = [json.loads(line) for line in (data_dir / "logs" / f"{service}.log").read_text().splitlines()]
-    times: list[str] = [line["time"] for line in lines if line["message"] == message]
-    return times[-1]
+def loggers_of(data_dir: Path, message: str) -> list[str]:
+    """The services that logged a message, in order."""
+    lines = [json.loads(line) for line in (data_dir / "logs" / "services.log").read_text().splitlines()]
+    return [line["service"] for line in lines if line["message"] == message]
 
 
 # The life of a stack
@@ -179,8 +178,7 @@ def test_data_and_locks_survive_every_kind_of_end(tmp_path: Path, data_dir: Path
         assert up.left() == []
         assert not is_open(url)
         assert up.stdout.count("\n") == 1
-    ends = [logged_at(data_dir, name, "stopping") for name in ("gateway", "group-coordinator", "share-coordinator")]
-    assert ends == sorted(ends), "in order"
+    assert loggers_of(data_dir, "stopping") == ["gateway", "group coordinator", "share coordinator"]
 
     with process_with_the_postmasters_number(data_dir), Up(tmp_path, data_dir, umask=0o077) as up:
         url = up.ready()
@@ -373,7 +371,8 @@ def test_killed_services_are_started_again(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> None:
     """A part that dies at once waits twice as long for its next start; the others go on."""
-    with Up(tmp_path, tmp_path / "data", "--postgres-url", new_database(), "--redis-url", new_redis()) as up:
+    stores = ("--postgres-url", new_database(), "--redis-url", new_redis())
+    with Up(tmp_path, tmp_path / "data", *stores, "--separate") as up:
         url = up.ready()
         log_file = tmp_path / "data" / "logs" / "group-coordinator.log"
         last = log_file.read_text().splitlines()[-1]
@@ -387,6 +386,27 @@ def test_killed_services_are_started_again(
         until(lambda: "the gateway is started again in 1 s" in up.stderr, "it is noticed")
         until(lambda: produced(url) == 200, "the stack works again")
         assert up.end(signal.SIGINT) == 0
+        assert up.left() == []
+
+
+def test_the_process_of_all_services_is_started_again(
+    tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> None:
+    """Locks and what was acknowledged survive, as with three processes."""
+    stores = ("--postgres-url", new_database(), "--redis-url", new_redis())
+    with Up(tmp_path, tmp_path / "data", *stores, "--json") as up:
+        said = json.loads(up.ready())
+        (url,), addresses = said["gateways"], said["gateways"] + said["coordinators"] + said["share_coordinators"]
+        assert [httpx.get(f"{address}/readyz", timeout=60).status_code for address in addresses] == [200] * 3
+        produce_and_hold(url)
+        up.process_of("sharequeue_all_in_one").kill()
+        until(lambda: "the service process is started again in 1 s" in up.stderr, "it is noticed")
+        log_file = tmp_path / "data" / "logs" / "services.log"
+        assert f"the service process died (exit code -9); the end of {log_file}:\n" in up.stderr
+        until(lambda: produced(url) == 200, "the stack works again")
+        assert held(url) == [(1, 2, "m1", 1)]
+        assert accept(url, 1) == "applied"
+        assert up.end(signal.SIGTERM) == 0
         assert up.left() == []
 
 
@@ -420,7 +440,7 @@ def test_stores_given_by_url_are_used(running: tuple[Up, Path, str]) -> None:
 
     assert asyncio.run(count()) == 1
     assert not any((data_dir / name).exists() for name in ("postgresql", "redis"))
-    assert len(up.processes()) == 4, "itself and three services"
+    assert len(up.processes()) == 2, "itself and the three services"
 
 
 def test_a_second_stack_on_the_same_data_is_refused(running: tuple[Up, Path, str]) -> None:
@@ -435,7 +455,7 @@ def test_other_users_cannot_read_the_data(running: tuple[Up, Path, str]) -> None
     _, data_dir, _ = running
     assert data_dir.stat().st_mode & 0o777 == (0o710 if ROOT else 0o700)
     kept = {place.relative_to(data_dir): place.stat().st_mode & 0o077 for place in data_dir.rglob("*")}
-    assert Path("logs/gateway.log") in kept
+    assert Path("logs/services.log") in kept
     assert [place for place, others in kept.items() if others] == []
 
 
