@@ -41,6 +41,7 @@ pipeline = tests/pipeline
 processes = tests/system tests/packages tests/traces
 cluster = tests/cluster tests/chaos
 hostile = tests/hostile
+scenarios = $(addprefix tests/system/test_,readiness.py switch_over.py unloaded_while_writing.py)
 slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py key_partitions.py large_ends.py large_snapshots.py last_stable_offset.py \
 	many_begins.py many_locks.py migrations.py open_dead_letters.py ownership.py paged_reads.py query_plans.py \
 	readers_interleaved.py redis_away.py retaining.py share_state_faults.py silent_postgres.py transaction_model.py \
@@ -52,7 +53,7 @@ slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py key
 SHARDS ?= pipeline processes cluster hostile slow
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
+.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-one-process test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
 
 test: install ## What a newcomer runs: the rules, the HTTP contract, the stores, and one path each through Spark, processes and a cluster
 	$(PYTEST) $(TEST)
@@ -66,6 +67,9 @@ $(addprefix test-,$(SHARDS)): test-%: install
 
 steady: install ## `make test` ten times and `make test-all` three times, every second run beside a load on all cores
 	$(BIN)/python -m tests.steady
+
+test-one-process: install ## The tests of the HTTP contract and the scenarios without kills, on the one process of `sharequeue up`
+	ONE_PROCESS=1 $(PYTEST) tests/http $(scenarios)
 
 test-stores: install ## The tests of the stores on PostgreSQL 16 and Redis 7, and on Valkey 8
 	$(BIN)/python -m tests.stores -n $(WORKERS) --dist loadfile
@@ -136,7 +140,7 @@ spark-versions: install ## Tests of the pipeline on older versions of Spark
 	$(BIN)/python -m tests.pipeline.versions
 
 nightly: SCRIPTS = 300
-nightly: soak mutants fuzz hostile spark-versions kafka-test sdks lint-document monitoring-test proxy-test traefik-test browser-test test-stores site steady ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
+nightly: soak test-one-process mutants fuzz hostile spark-versions kafka-test sdks lint-document monitoring-test proxy-test traefik-test browser-test test-stores site steady ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
 
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run

@@ -19,6 +19,8 @@ from tests.http.calls import (
     ranges,
 )
 
+pytestmark = pytest.mark.both_forms
+
 
 @pytest.fixture
 def held(gateway: Gateway, name: str) -> str:
@@ -169,7 +171,7 @@ def test_unknown_groups_are_not_remembered(gateway: Gateway, shared_stack: Stack
 
     def asked() -> list[str]:
         series = f'sharequeue_http_request_seconds_count{{operation="{apis.GET_SHARE_GROUP_CONFIG.operation_id}"'
-        metrics = httpx.get(f"{shared_stack.service('group coordinator').url}/metrics", timeout=60).text
+        metrics = httpx.get(f"{shared_stack.addresses['group coordinator']}/metrics", timeout=60).text
         return [line for line in metrics.splitlines() if line.startswith(series)]
 
     before = asked()

@@ -12,6 +12,8 @@ from sharequeue.protocol.apis import Api, path_of
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, good, problem, wait_until
 
+pytestmark = pytest.mark.both_forms
+
 ALL = [value for value in vars(apis).values() if isinstance(value, Api)]
 INTERNAL = [api for api in ALL if api.internal]
 PARAMETERS = {"topic": "t", "partition": 0, "group": "g", "member_id": "m1", "transaction": "t-1"}
@@ -110,7 +112,7 @@ def test_a_missing_or_invalid_request_id_is_generated(gateway: Gateway) -> None:
     assert all(0 < len(request_id) <= 128 for request_id in made)
 
 
-def test_logs_name_request_trace_and_cause(gateway: Gateway, shared_data_dir: Path, name: str) -> None:
+def test_logs_name_request_trace_and_cause(gateway: Gateway, shared_stack: Stack, name: str) -> None:
     """Structured logs of the service that a call passed through: the gateway cannot load a partition that is gone."""
     gateway.create_topic(name)
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -121,7 +123,7 @@ def test_logs_name_request_trace_and_cause(gateway: Gateway, shared_data_dir: Pa
     gateway.http.post(f"/v1/share-groups/{name}/acknowledge", json=body, headers=headers)
 
     def line() -> dict[str, str] | None:
-        lines = map(json.loads, (shared_data_dir / "logs" / "gateway.log").read_text().splitlines())
+        lines = map(json.loads, shared_stack.service("gateway").log_file.read_text().splitlines())
         return next((line for line in lines if line.get("request_id") == f"request-{name}"), None)
 
     found = wait_until(line)
@@ -132,12 +134,12 @@ def test_logs_name_request_trace_and_cause(gateway: Gateway, shared_data_dir: Pa
 
 
 def test_every_service_answers_livez_readyz_and_metrics(gateway: Gateway, shared_stack: Stack) -> None:
-    for service in shared_stack.services:
-        assert gateway.http.get(f"{service.url}/livez").json() == {}
-        readiness = good(gateway.http.get(f"{service.url}/readyz"))
+    for url in shared_stack.addresses.values():
+        assert gateway.http.get(f"{url}/livez").json() == {}
+        readiness = good(gateway.http.get(f"{url}/readyz"))
         assert readiness["status"] == "ready"
         assert set(readiness["dependencies"].values()) == {"ok"}
-        metrics = gateway.http.get(f"{service.url}/metrics")
+        metrics = gateway.http.get(f"{url}/metrics")
         assert metrics.headers["content-type"].startswith("text/plain")
         assert "sharequeue_http_request_seconds_count" in metrics.text
         assert f'sharequeue_build_info{{version="{__version__}"}} 1.0' in metrics.text
@@ -148,7 +150,7 @@ def test_every_service_answers_livez_readyz_and_metrics(gateway: Gateway, shared
 def urls_of(http: httpx.Client, stack: Stack, api: Api) -> list[str]:
     """Where the services serve an internal call: those that know its path."""
     path = path_of(api, **{key: value for key, value in PARAMETERS.items() if f"{{{key}}}" in api.path})
-    urls = [service.url + path for service in stack.services]
+    urls = [url + path for url in stack.addresses.values()]
     return [url for url in urls if http.request("OPTIONS", url).status_code == 405]
 
 
@@ -166,7 +168,7 @@ def test_internal_calls_need_the_cluster_token(gateway: Gateway, shared_stack: S
 def test_the_group_coordinator_needs_the_token_for_client_calls(
     gateway: Gateway, shared_stack: Stack, shared_data_dir: Path
 ) -> None:
-    url = shared_stack.service("group coordinator").url + "/v1/topics"
+    url = shared_stack.addresses["group coordinator"] + "/v1/topics"
     problem(gateway.http.get(url), 401, "CLUSTER_AUTHORIZATION_FAILED", 31)
     problem(gateway.http.post(url, json={"name": "sneaked-in"}), 401, "CLUSTER_AUTHORIZATION_FAILED", 31)
     token = (shared_data_dir / "cluster.token").read_text()

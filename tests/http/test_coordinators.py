@@ -22,6 +22,8 @@ from sharequeue.protocol.state import StateBatch, StateBatches
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.http.calls import wait_until
 
+pytestmark = pytest.mark.three_programs
+
 C = TypeVar("C", bound=CoordinatorClient)
 KINDS = ("group coordinator", "share coordinator")
 TOKEN = "a token of the cluster that only its services know"

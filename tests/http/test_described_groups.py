@@ -92,7 +92,7 @@ def test_gi_037_cl_001_groups_are_listed_by_state(gateway: Gateway, name: str) -
 
 
 def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any, name: str) -> None:
-    url = shared_stack.service("group coordinator").url
+    url = shared_stack.addresses["group coordinator"]
 
     def sample(metric: str) -> float:
         lines = httpx.get(f"{url}/metrics", verify=False, timeout=60).text.splitlines()

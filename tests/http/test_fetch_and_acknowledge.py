@@ -3,6 +3,8 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.http.calls import (
     CLOCKS_APART_MS,
     LONG_MS,
@@ -17,6 +19,8 @@ from tests.http.calls import (
     when_loaded,
     woken,
 )
+
+pytestmark = pytest.mark.both_forms
 
 BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
 RECORD_LIMIT = {"acquire_mode": "record_limit"}

@@ -17,6 +17,8 @@ from tests.http.calls import HANG_S, LONG_MS, Gateway, Json, good, is_loading, p
 from tests.http.membership import Member
 from tests.storage.database import session
 
+pytestmark = pytest.mark.three_programs
+
 
 @pytest.fixture(scope="module")
 def stack_settings() -> dict[str, str]:

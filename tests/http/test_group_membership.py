@@ -39,7 +39,7 @@ def test_a_fetch_whose_state_is_deleted_while_it_loads_may_try_again(
     token = (shared_stack._data_dir / "cluster.token").read_text().strip()
 
     async def delete_state() -> None:
-        client = ShareStateClient(shared_stack.service("share coordinator").url, cluster_token=token)
+        client = ShareStateClient(shared_stack.addresses["share coordinator"], cluster_token=token)
         try:
             topic_id = gateway.describe_topic(name)["topic_id"]
             await client.state(apis.DELETE_STATE, name, {topic_id: [PartitionState(partition=0)]})

@@ -3,7 +3,11 @@
 import time
 from typing import Any
 
+import pytest
+
 from tests.http.calls import Gateway, good, problem
+
+pytestmark = pytest.mark.both_forms
 
 DEFAULTS = {
     "share.session.timeout.ms": "45000",

@@ -205,6 +205,7 @@ def test_unfinished_dead_letters_are_resumed_after_a_crash(
     assert gateway.settle(name, name, 2, 2, "accept", delivery_count=1) == "applied"
 
 
+@pytest.mark.three_programs
 def test_retention_covers_topics_unused_since_the_start(
     own_gateway: Gateway, stack: Stack, data_dir: Path, name: str
 ) -> None:
@@ -215,7 +216,7 @@ def test_retention_covers_topics_unused_since_the_start(
     service = stack.service("gateway")
     service.stop()
     token = (data_dir / "cluster.token").read_text()
-    url = f"{stack.service('group coordinator').url}/v1/topics/{name}"
+    url = f"{stack.addresses['group coordinator']}/v1/topics/{name}"
     good(
         httpx.patch(
             url, json={"config": {"retention.ms": "1000"}}, headers={"Authorization": f"Bearer {token}"}, timeout=60
@@ -230,6 +231,7 @@ def test_retention_covers_topics_unused_since_the_start(
     wait_until(moved)
 
 
+@pytest.mark.three_programs
 def test_an_unreachable_share_coordinator_is_503_and_nothing_is_lost(
     own_gateway: Gateway, stack: Stack, name: str
 ) -> None:
@@ -260,6 +262,7 @@ def test_an_unreachable_share_coordinator_is_503_and_nothing_is_lost(
     assert good(gateway.http.get("/readyz"))["status"] == "ready"
 
 
+@pytest.mark.three_programs
 def test_an_unknown_outcome_is_answered_as_unknown_and_a_repeat_learns_it(
     own_gateway: Gateway, stack: Stack, name: str
 ) -> None:
@@ -284,6 +287,7 @@ def test_an_unknown_outcome_is_answered_as_unknown_and_a_repeat_learns_it(
     assert gateway.window(name, name) == (2, [])
 
 
+@pytest.mark.three_programs
 def test_known_topics_and_groups_work_without_the_group_coordinator(
     own_gateway: Gateway, stack: Stack, name: str
 ) -> None:
@@ -304,6 +308,7 @@ def test_known_topics_and_groups_work_without_the_group_coordinator(
     assert gateway.create_topic(f"{name}-2")["partitions"] == 1
 
 
+@pytest.mark.three_programs
 @pytest.mark.soak
 def test_an_unreachable_group_coordinator_is_503_at_the_deadline(own_gateway: Gateway, stack: Stack, name: str) -> None:
     service = stack.service("group coordinator")

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, wait_until
+
+pytestmark = pytest.mark.both_forms
 
 
 @pytest.fixture
-def log_file(shared_data_dir: Path) -> Path:
-    return shared_data_dir / "logs" / "gateway.log"
+def log_file(shared_stack: Stack) -> Path:
+    return shared_stack.service("gateway").log_file
 
 
 def lines(log_file: Path, message: str, **named: str) -> list[dict[str, Any]]:

@@ -123,7 +123,7 @@ def test_no_other_file_is_served(gateway: Gateway, path: str) -> None:
 def test_coordinators_have_no_pages(gateway: Gateway, shared_stack: Stack) -> None:
     for name in ("group coordinator", "share coordinator"):
         for path in PAGES:
-            problem(gateway.http.get(shared_stack.service(name).url + path), 404, "UNKNOWN_PATH", 42)
+            problem(gateway.http.get(shared_stack.addresses[name] + path), 404, "UNKNOWN_PATH", 42)
 
 
 def test_the_pages_say_nothing_to_a_rebound_host(gateway: Gateway) -> None:

@@ -4,7 +4,6 @@ Both work every 50 ms here."""
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -193,7 +192,7 @@ def partitions_of(gateway: Gateway, group: str) -> dict[int, dict]:
 
 
 def test_rd_315_offsets_say_until_when_a_group_holds_and_what_it_lost(
-    own_gateway: Gateway, data_dir: Path, database: str, name: str
+    own_gateway: Gateway, stack: Stack, database: str, name: str
 ) -> None:
     gateway = own_gateway
     gateway.create_topic(name, retention_ms=3_600_000)
@@ -213,7 +212,7 @@ def test_rd_315_offsets_say_until_when_a_group_holds_and_what_it_lost(
     assert "holding" in partitions_of(gateway, name)[0]
 
     def warnings(ended: str) -> int:
-        lines = map(json.loads, (data_dir / "logs" / "gateway.log").read_text().splitlines())
+        lines = map(json.loads, stack.service("gateway").log_file.read_text().splitlines())
         return sum(line.get("group_id") == name and ended in line["message"] for line in lines)
 
     age = "UPDATE log.readers SET active_at = now() - interval '{} seconds' WHERE group_id = $1"

@@ -54,7 +54,7 @@ def gateway(own_gateway: Gateway) -> Gateway:
 @pytest.fixture
 def state(stack: Stack, gateway: Gateway, name: str) -> Callable[..., Any]:
     """Calls the share coordinator as another gateway would, about partition 0 of the test's topic and group."""
-    url = f"{stack.service('share coordinator').url}/v1/share-state"
+    url = f"{stack.addresses['share coordinator']}/v1/share-state"
 
     def call(what: str, partition: int = 0, **fields: Any) -> int:
         topic = {
@@ -85,7 +85,7 @@ def caught_up(stack: Stack, gateway: Gateway, name: str) -> Callable[[], None]:
     other = f"{name}-marker"
     gateway.create_topic(other)
     gateway.acquire(other, other)
-    url = f"{stack.service('group coordinator').url}/v1/share-groups/{other}/config"
+    url = f"{stack.addresses['group coordinator']}/v1/share-groups/{other}/config"
 
     def wait() -> None:
         settings = {"share.record.lock.duration.ms": "12345"}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,14 @@ MOST_S = 20
 HANGS_S = 8
 """Longer than the checks of PostgreSQL and the leases of the coordinators take."""
 SERVICES = ("gateway", "group coordinator", "share coordinator")
+alone = partial(pytest.param, marks=pytest.mark.three_programs)
 SECRETS = ("base/", "record_batches", "extend", "HINT")
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory, one_process: bool) -> Iterator[Stack]:
     data_dir: Path = tmp_path_factory.mktemp("stores")
-    with temporary_stack(data_dir) as stack:
+    with temporary_stack(data_dir, one_process=one_process) as stack:
         yield stack
 
 
@@ -62,7 +64,7 @@ def paused(pids: Sequence[int]) -> Iterator[None]:
 
 
 def readiness(stack: Stack, service: str) -> dict[str, Any]:
-    answer = httpx.get(f"{stack.service(service).url}/readyz", timeout=MOST_S, verify=False)
+    answer = httpx.get(f"{stack.addresses[service]}/readyz", timeout=MOST_S, verify=False)
     found: dict[str, Any] = answer.json()
     assert (answer.status_code == 503) is (found["status"] == "unavailable")
     return found
@@ -91,8 +93,8 @@ def until_ready(stack: Stack) -> None:
     [
         ("postgresql", {**dict.fromkeys(SERVICES, "unavailable"), "gateway": "degraded"}),
         ("redis", {"gateway": "degraded", "group coordinator": "ready", "share coordinator": "ready"}),
-        ("group coordinator", {"gateway": "ready", "share coordinator": "degraded"}),
-        ("share coordinator", {"gateway": "degraded", "group coordinator": "degraded"}),
+        alone("group coordinator", {"gateway": "ready", "share coordinator": "degraded"}),
+        alone("share coordinator", {"gateway": "degraded", "group coordinator": "degraded"}),
     ],
 )
 def test_readyz_answers_within_a_second_while_a_dependency_hangs(
@@ -168,7 +170,7 @@ def test_without_disk_space_every_call_is_refused_as_retriable_and_readyz_says_s
     produce = {"records": [{"value": 1}]}
     token = (stack._data_dir / "cluster.token").read_text().strip()
     headers = {"Authorization": f"Bearer {token}"}
-    groups = httpx.Client(base_url=stack.service("group coordinator").url, headers=headers, timeout=20, verify=False)
+    groups = httpx.Client(base_url=stack.addresses["group coordinator"], headers=headers, timeout=20, verify=False)
     with full_disk(stack.postgres.url), groups, ThreadPoolExecutor() as background:
         of_new_group = background.submit(
             gateway.try_fetch, "new", name

@@ -30,8 +30,9 @@ def postgres(tmp_path: Path) -> Iterator[AskedPostgres]:
 
 
 @pytest.fixture
-def stack(tmp_path: Path, postgres: AskedPostgres, new_redis: Callable[[], str]) -> Iterator[Stack]:
-    with temporary_stack(tmp_path / "stack", postgres_url=postgres.url, redis_url=new_redis()) as stack:
+def stack(tmp_path: Path, postgres: AskedPostgres, new_redis: Callable[[], str], one_process: bool) -> Iterator[Stack]:
+    stores = {"postgres_url": postgres.url, "redis_url": new_redis()}
+    with temporary_stack(tmp_path / "stack", **stores, one_process=one_process) as stack:
         yield stack
 
 

@@ -28,10 +28,12 @@ def deadline_ms(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def own_stack(tmp_path: Path, database_url: str, redis_url: str, deadline_ms: int) -> Iterator[Stack]:
+def own_stack(
+    tmp_path: Path, database_url: str, redis_url: str, deadline_ms: int, one_process: bool
+) -> Iterator[Stack]:
     settings = {"SHAREQUEUE_GATEWAY_STATE_WRITE_DEADLINE_MS": str(deadline_ms)}
     stores = {"postgres_url": database_url, "redis_url": redis_url}
-    with temporary_stack(tmp_path / "data", **stores, settings=settings) as stack:
+    with temporary_stack(tmp_path / "data", **stores, settings=settings, one_process=one_process) as stack:
         yield stack
 
 
@@ -72,6 +74,7 @@ def test_a_write_queued_behind_another_is_read_by_the_next_load(
     assert gateway.window("g", "orders") == (2, ["2-2 ACQUIRED×1"])
 
 
+@pytest.mark.three_programs
 @pytest.mark.parametrize("deadline_ms", [3000], indirect=True)
 def test_a_lost_write_is_fenced(own_stack: Stack, redis_url: str, gateway: Gateway) -> None:
     gateway.create_topic("orders")
