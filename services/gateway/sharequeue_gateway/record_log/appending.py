@@ -5,6 +5,10 @@ ends where this gateway expects. So the database refuses a stale writer. The ref
 path, `locked_append`. Until they have ended, the fast path would be refused because of them, so later appends to the
 partition wait. Then these gather, and the fast path continues from the end that the slow path has found.
 
+An append to one partition with an idempotency key gathers too, and its commit keeps the key. If the key is locked or
+used, that append alone takes the slow path, which waits for the lock or finds the first answer; those behind it in its
+partition are in the next commit.
+
 An append waits for its turn until the deadline at most; then its own deadline begins. If its turn does not come, it has
 certainly not happened.
 """
@@ -24,15 +28,17 @@ from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.connections import LEAST_S
-from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.database import APPEND_SETTINGS, LogDatabase
 from sharequeue_gateway.record_log.locked_append import (
     AT_ONCE_BYTES,
     AppendRequest,
     LockedAppend,
     Within,
     answer_of,
+    lock_of,
+    new_key,
     not_in_time,
 )
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
@@ -43,19 +49,22 @@ log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 512
 """The most appends of one commit."""
+MOST_KEYS: Final = 128
+"""The most of them with an idempotency key. Each key is locked until the commit, as each partition is."""
 
 
 class WaitingAppend(msgspec.Struct, frozen=True, eq=False):
-    """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn. `number`
-    and `within` as in AppendRequest."""
+    """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn. `number`,
+    `within` and `key` as in AppendRequest."""
 
     append: PartitionAppend
     append_id: str
-    done: "asyncio.Future[int]"
+    done: "asyncio.Future[AppendResult]"
     size: int
     turn_by: float
     number: int
     within: Within | None
+    key: IdempotencyKey | None
 
 
 class SlowAppends:
@@ -108,12 +117,15 @@ class Appender:
         append_id = store.new_append_id()
         number = self._database.time_line.number
         size = sum([sum(map(len, append.tails)) for append in appends])
-        if idempotency_key is None and len(appends) == 1 and (within is None or within.gathers):
-            done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        key = idempotency_key
+        if len(appends) == 1 and (
+            (within is None or within.gathers) if key is None else (within is None and not key.lasting)
+        ):
+            done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
             turn_by = time.monotonic() + self._deadline_s
-            self._gathered.append(WaitingAppend(appends[0], append_id, done, size, turn_by, number, within))
+            self._gathered.append(WaitingAppend(appends[0], append_id, done, size, turn_by, number, within, key))
             self._wake.set()
-            return AppendResult((await done,), None)
+            return await done
         request = AppendRequest(appends, idempotency_key, append_id, size, number, within)
         return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
 
@@ -135,71 +147,109 @@ class Appender:
                 await self._commit(self._take(now), now + self._deadline_s)
 
     def _take(self, now: float) -> list[WaitingAppend]:
-        """The appends of the next commit. Those that have waited too long are refused."""
+        """The appends of the next commit. Those that have waited too long are refused.
+
+        A commit has appends with keys or appends of transactions. The others are the first ones of the next commit.
+        """
         taken: list[WaitingAppend] = []
-        size = 0
+        others: list[WaitingAppend] = []
+        size = keyed = transactional = 0
         while self._gathered and len(taken) < AT_ONCE:
             waiting = self._gathered[0]
             if waiting.turn_by < now:
                 _refuse(waiting, not_in_time())
             elif taken and size + waiting.size > AT_ONCE_BYTES:
                 break
+            elif (waiting.key is not None and (transactional or keyed == MOST_KEYS)) or (
+                waiting.append.transaction_id is not None and keyed
+            ):
+                others.append(waiting)
             else:
                 taken.append(waiting)
                 size += waiting.size
+                keyed += waiting.key is not None
+                transactional += waiting.append.transaction_id is not None
             self._gathered.popleft()
+        self._gathered.extendleft(reversed(others))
         return taken
 
     async def _commit(self, gathered: Sequence[WaitingAppend], deadline: float) -> None:
         """Insert a batch for each append, and answer the inserted ones."""
         encoded = self._encode(gathered, deadline)
-        if not encoded:
-            return
         # half of the remaining time: the other half is for looking up whether this try happened
         try_until = (time.monotonic() + deadline) / 2
-        if self._connection is None or self._connection.is_closed():
-            number = self._database.time_line.number
-            fault = await self._connect(try_until)
-            if fault is None and number != self._database.time_line.number:
-                self._fall_back_all(encoded, deadline)  # the known ends may be wrong
-                return
-            if fault is not None:
-                log.warning("cannot connect to append", extra=fields(appends=len(encoded), cause=repr(fault)))
-                self._fall_back_all(encoded, deadline)
-                return
+        if not encoded or (
+            (self._connection is None or self._connection.is_closed()) and not await self._connect(encoded, try_until)
+        ):
+            self._fall_back_all(encoded, deadline)
+            return
         transactions: set[str] = set()
-        for waiting, _ in encoded:
+        keys: dict[str, key_store.NewKey] = {}
+        for waiting, batch in encoded:
             if waiting.append.transaction_id is not None:
                 transactions.add(waiting.append.transaction_id)
+            if waiting.key is not None:
+                keys[waiting.append_id] = new_key(waiting.key, batch.base_offset)
         rows = [
             (waiting.append.topic_id, waiting.append.partition, batch, waiting.append_id) for waiting, batch in encoded
         ]
         try:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
             compression = self._database.compression
-            inserted = await store.append(self._connection, rows, compression, timeout_s, transactions)
+            used: set[str] = set()
+            if keys:
+                inserted, used = await key_store.append(self._connection, rows, keys, compression, timeout_s)
+            else:
+                inserted = await store.append(self._connection, rows, compression, timeout_s, transactions)
             if self._connection.is_closed():  # as check_replicated, without a call for each commit
                 raise asyncpg.ConnectionDoesNotExistError("the commit may not have reached the standby")
         except (*FAULTS, ValueError, OverflowError) as fault:
             await self._commit_failed(fault, encoded, deadline)
             return
         appended: list[tuple[TopicIdPartition, RecordBatch]] = []
+        others: list[WaitingAppend] = []
         for waiting, batch in encoded:
-            if waiting.append_id not in inserted:
-                self._fall_back(waiting, deadline)
-                continue
-            appended.append(((waiting.append.topic_id, waiting.append.partition), batch))
-            if not waiting.done.done():
-                waiting.done.set_result(batch.base_offset)
+            place = (waiting.append.topic_id, waiting.append.partition)
+            if waiting.append_id in inserted:
+                appended.append((place, batch))
+                if not waiting.done.done():
+                    answer = keys.get(waiting.append_id, key_store.NO_KEY).answer
+                    waiting.done.set_result(AppendResult([batch.base_offset], answer))
+            else:
+                others.append(waiting)
         self._known.publish(appended)
+        if others:
+            self._not_inserted(others, used, deadline)
+
+    def _not_inserted(self, others: Sequence[WaitingAppend], used: set[str], deadline: float) -> None:
+        """Send them to the slow path, or gather those again that are behind a used key in their partition."""
+        held: set[TopicIdPartition] = set()
+        again: list[WaitingAppend] = []
+        for waiting in others:
+            place = (waiting.append.topic_id, waiting.append.partition)
+            if waiting.append_id in used:
+                held.add(place)
+                self._fall_back_alone(waiting, deadline)
+            elif place in held:
+                again.append(waiting)
+            else:
+                self._fall_back(waiting, deadline)
+        self._gathered.extendleft(reversed(again))
 
     def _encode(self, gathered: Sequence[WaitingAppend], deadline: float) -> Encoded:
         """The batches of the appends that may take the fast path, one behind the other."""
         ends: dict[TopicIdPartition, int] = {}
+        locks: set[int] = set()
         encoded: Encoded = []
         for waiting in gathered:
             append = waiting.append
             place = (append.topic_id, append.partition)
+            if waiting.key is not None:
+                lock = lock_of(waiting.key)
+                if lock in locks:  # a repeat
+                    self._fall_back_alone(waiting, deadline)
+                    continue
+                locks.add(lock)
             slow = self._slow.get(place)
             if slow is not None:
                 slow.behind.append(waiting)
@@ -220,18 +270,23 @@ class Appender:
             encoded.append((waiting, batch))
         return encoded
 
-    async def _connect(self, until: float) -> BaseException | None:
-        """Connect. Returns: the fault, if there is one."""
+    async def _connect(self, encoded: Encoded, until: float) -> bool:
+        """Connect. Returns: whether the batches may be sent: they begin where the known ends say."""
+        number = self._database.time_line.number
         try:
             async with asyncio.timeout(max(until - time.monotonic(), LEAST_S)):
-                self._connection = await self._database.connect("append")
+                self._connection = await self._database.connect("append", APPEND_SETTINGS)
         except FAULTS as fault:
-            return fault
-        return None
+            log.warning("cannot connect to append", extra=fields(appends=len(encoded), cause=repr(fault)))
+            return False
+        return number == self._database.time_line.number  # else the known ends may be wrong
 
     async def _commit_failed(self, fault: BaseException, encoded: Encoded, deadline: float) -> None:
         """Send the appends to the slow path, refuse them, or commit them in halves until the faulty one is alone."""
         if isinstance(fault, asyncpg.UniqueViolationError):
+            self._fall_back_all(encoded, deadline)
+        elif key_store.lacks_key_partition(fault):
+            self._database.lacks_partition.set()
             self._fall_back_all(encoded, deadline)
         elif isinstance(fault, LOST):
             self._connection.terminate()
@@ -258,20 +313,28 @@ class Appender:
         if slow is None:
             slow = self._slow[place] = SlowAppends()
         slow.running += 1
-        background.start(self._tasks, self._append_locked(waiting, deadline, lost_at, place, slow))
+        background.start(self._tasks, self._append_in_turn(waiting, deadline, lost_at, place, slow))
 
-    async def _append_locked(
-        self, waiting: WaitingAppend, deadline: float, lost_at: int | None, place: TopicIdPartition, slow: SlowAppends
-    ) -> None:
+    def _fall_back_alone(self, waiting: WaitingAppend, deadline: float) -> None:
+        """Take the slow path, which finds the key used, or waits for it: no append waits for this one."""
+        background.start(self._tasks, self._append_locked(waiting, deadline, None))
+
+    async def _append_locked(self, waiting: WaitingAppend, deadline: float, lost_at: int | None) -> None:
         append_id, size, number = waiting.append_id, waiting.size, waiting.number
-        request = AppendRequest([waiting.append], None, append_id, size, number, waiting.within)
+        request = AppendRequest([waiting.append], waiting.key, append_id, size, number, waiting.within)
         try:
             result = await self._locked_append.append(request, deadline=deadline, lost_at=lost_at)
         except ApiError as error:
             _refuse(waiting, error)
         else:
             if not waiting.done.done():
-                waiting.done.set_result(result.base_offsets[0])
+                waiting.done.set_result(result)
+
+    async def _append_in_turn(
+        self, waiting: WaitingAppend, deadline: float, lost_at: int | None, place: TopicIdPartition, slow: SlowAppends
+    ) -> None:
+        try:
+            await self._append_locked(waiting, deadline, lost_at)
         finally:
             slow.running -= 1
             if not slow.running:

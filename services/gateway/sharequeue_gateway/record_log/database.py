@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -20,6 +20,9 @@ from sharequeue_gateway.record_log.record_batch import CorruptBatch
 STATEMENT_TIMEOUT_S: Final = 15
 CONNECT_TIMEOUT_S: Final = 5
 SETTINGS: Final = {"statement_timeout": f"{STATEMENT_TIMEOUT_S}s", "idle_in_transaction_session_timeout": "10s"}
+APPEND_SETTINGS: Final = {**SETTINGS, "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+"""Each statement of an append is planned once: for arrays, PostgreSQL would plan each time, which takes longer than the
+append. The plan must suit tables that grow."""
 BY_OTHERS: Final = "another gateway found that"
 TRY_WRITE: Final = f"""
 INSERT INTO log.record_batches
@@ -125,10 +128,10 @@ class LogDatabase:
         self.connections.close()
         await self.health.close()
 
-    async def connect(self, name: str) -> Any:
+    async def connect(self, name: str, settings: Mapping[str, str] = SETTINGS) -> Any:
         """Open a connection outside of the pool. `name`: shown in PostgreSQL's list of connections."""
         name = f"sharequeue-gateway-{name}"
-        connection = await postgres_connection.connect(self._url, name, SETTINGS, timeout=CONNECT_TIMEOUT_S)
+        connection = await postgres_connection.connect(self._url, name, settings, timeout=CONNECT_TIMEOUT_S)
         return await self.time_line.set_up(connection)
 
     @asynccontextmanager

@@ -5,17 +5,21 @@ deleted. Outcomes of transactions are kept in the same way.
 """
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.compression import Compression
+from sharequeue_gateway.record_log.store import COLUMNS, FEW, MAY_APPEND, Connection
 
 
 class KeyTable(NamedTuple):
-    """A table of idempotency keys. It has a partition for each period (an hour or a day) by PostgreSQL's clock.
+    """A table of idempotency keys. It has a partition for each period (half a day or a day) by PostgreSQL's clock.
 
     A partition is dropped as a whole, `kept` periods later. The clocks of gateways may differ, so they are not used.
     """
@@ -32,8 +36,9 @@ class KeyTable(NamedTuple):
 
     @property
     def most_partitions(self) -> int:
-        """The number of newest partitions that are never dropped: a clock that jumps ahead and back drops no key."""
-        return self.kept + self.ahead + 8
+        """The number of newest partitions that are never dropped: a clock that jumps ahead and back drops no key. Eight
+        of them, or all that may be made at once, may be those of the jump."""
+        return self.kept + self.ahead + min(8, self.ahead + 1)
 
     @property
     def period(self) -> str:
@@ -41,7 +46,7 @@ class KeyTable(NamedTuple):
         return f"floor(extract(epoch FROM now()) / {self.seconds})::int"
 
 
-KEYS: Final = KeyTable("idempotency_keys", "created_hour", 3600, 25)
+KEYS: Final = KeyTable("idempotency_keys", "created_half_day", 43_200, 3)
 LASTING_KEYS: Final = KeyTable("lasting_idempotency_keys", "created_day", 86_400, 8)
 OUTCOMES: Final = KeyTable("transaction_outcomes", "ended_hour", 3600, 25)
 """What became of transactions, kept as keys are."""
@@ -115,12 +120,17 @@ def look_up(table: KeyTable) -> str:
         AND {table.column} > {table.period} - {table.kept} AND {table.column} <= {table.period} + 1 LIMIT 1"""
 
 
+def lock_of(caller: str, path: str, topic_id: str, key: str) -> int:
+    """The advisory lock of a key."""
+    name = hashlib.blake2b("\0".join((caller, path, topic_id, key)).encode(), digest_size=8).digest()
+    return int.from_bytes(name, "big", signed=True)
+
+
 async def find_key(
     connection: Connection, table: KeyTable, caller: str, path: str, topic_id: str, key: str
 ) -> tuple[bytes, bytes, list[int]] | None:
     """Lock the key for this transaction. Returns: its fingerprint, answer and base offsets, if it was used before."""
-    name = hashlib.blake2b("\0".join((caller, path, topic_id, key)).encode(), digest_size=8).digest()
-    await connection.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(name, "big", signed=True))
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_of(caller, path, topic_id, key))
     row = await connection.fetchrow(look_up(table), topic_id, key, path, caller)
     return None if row is None else (row[0], row[1], list(row[2]))
 
@@ -148,3 +158,109 @@ async def keep_key(
         answer,
         list(base_offsets),
     )
+
+
+class NewKey(NamedTuple):
+    """A key of KEYS that is stored with a batch; all None: the batch has no key. `lock`: see `lock_of`."""
+
+    lock: int | None = None
+    key: str | None = None
+    path: str | None = None
+    caller: str | None = None
+    fingerprint: bytes | None = None
+    answer: bytes | None = None
+
+
+NO_KEY: Final = NewKey()
+_TYPES: Final = (
+    *("uuid", "int", "bigint", "bigint", "bigint", "int", "uuid", "bytea", "int", "bigint"),
+    *("bigint", "text", "text", "text", "bytea", "bytea"),
+)
+
+
+_NEW_KEYS: Final = f"log.new_keys({{}}, {KEYS.period} - {KEYS.kept}, {KEYS.period} + 1)"
+_KEEP: Final = f"""
+  INSERT INTO log.{KEYS.name} ({KEYS.column}, topic_id, key, path, caller, fingerprint, answer, base_offsets)
+  SELECT {KEYS.period}, """
+
+APPEND_ONE_WITH_KEY: Final = f"""
+WITH fresh AS MATERIALIZED (
+  SELECT {_NEW_KEYS.format("ARRAY[$7::uuid], ARRAY[$11::bigint], ARRAY[$1::uuid], ARRAY[$12], ARRAY[$13], ARRAY[$14]")}
+    <> '{{}}' AS fresh),
+written AS (
+  INSERT INTO log.record_batches ({COLUMNS})
+  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9 FROM fresh
+  WHERE fresh AND {MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
+  RETURNING append_id),
+kept AS ({_KEEP} $1, $12, $13, $14, $15, $16, ARRAY[$3::bigint] FROM written)
+SELECT append_id, true FROM written UNION ALL SELECT $7, false FROM fresh WHERE NOT fresh
+"""
+"""`append_with_keys` for a single batch, which most commits have."""
+
+
+@lru_cache(FEW + 1)
+def append_with_keys(count: int) -> str:
+    """As `store.append_few`, for batches with keys. `count`: of the batches; 0: they are sent as arrays.
+
+    Each batch has its NewKey behind its columns, and before it the lock key of its partition, if it is the first one
+    there. `used` has the batches whose key is locked or used by others. Neither they nor the batches behind them in
+    their partition are inserted: there is no hole.
+    """
+    if count == 1:
+        return APPEND_ONE_WITH_KEY
+    numbers = itertools.count(1)
+    if count:
+        rows = ", ".join(f"({', '.join(f'${next(numbers)}::{name}' for name in _TYPES)})" for _ in range(count))
+        values = f"VALUES {rows}"
+    else:
+        values = f"SELECT * FROM unnest({', '.join(f'${next(numbers)}::{name}[]' for name in _TYPES)})"
+    may_append = MAY_APPEND.format(
+        lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset"
+    )
+    keys = ", ".join(f"array_agg({name})" for name in ("append_id", "key_lock", "topic_id", "key", "path", "caller"))
+    return f"""
+WITH input ({COLUMNS}, lock_key, key_lock, key, path, caller, fingerprint, answer) AS MATERIALIZED ({values}),
+fresh AS MATERIALIZED (SELECT {_NEW_KEYS.format(keys)} AS append_ids FROM input WHERE key_lock IS NOT NULL),
+used AS MATERIALIZED (
+  SELECT i.append_id, i.topic_id, i.partition, i.base_offset FROM input i
+  WHERE i.key_lock IS NOT NULL AND i.append_id <> ALL((SELECT append_ids FROM fresh)::uuid[])),
+allowed AS MATERIALIZED (
+  SELECT h.topic_id, h.partition FROM input h WHERE h.lock_key IS NOT NULL AND {may_append}),
+written AS (
+  INSERT INTO log.record_batches ({COLUMNS})
+  SELECT {COLUMNS} FROM input i JOIN allowed USING (topic_id, partition) WHERE NOT EXISTS (
+    SELECT FROM used u
+    WHERE u.topic_id = i.topic_id AND u.partition = i.partition AND u.base_offset <= i.base_offset)
+  ORDER BY topic_id, partition, base_offset
+  RETURNING append_id),
+kept AS ({_KEEP} topic_id, key, path, caller, fingerprint, answer, ARRAY[base_offset]
+  FROM input JOIN written USING (append_id) WHERE key_lock IS NOT NULL)
+SELECT append_id, true FROM written UNION ALL SELECT append_id, false FROM used
+"""
+
+
+async def append(
+    connection: Connection,
+    batches: store.Rows,
+    keys: Mapping[str, NewKey],
+    compression: Compression,
+    timeout_s: float | None = None,
+) -> tuple[set[str], set[str]]:
+    """As `store.append`, and keep keys, by the append ids of their batches. Such a batch is inserted only if its key is
+    new.
+
+    Returns: the append ids of the inserted batches, and of those whose key is locked or used by others.
+    Raises: TimeoutError: the insert may have happened.
+    """
+    kept = await store.kept_forms([batch for _, _, batch, _ in batches])
+    columns = store.columns(batches, kept)
+    heads = {(topic_id, partition): append_id for topic_id, partition, _, append_id in reversed(batches)}
+    firsts = {append_id: store.lock_key(*place) for place, append_id in heads.items()}
+    columns.append([firsts.get(append_id) for _, _, _, append_id in batches])
+    columns += map(list, zip(*[keys.get(append_id, NO_KEY) for _, _, _, append_id in batches], strict=True))
+    few = len(batches) <= FEW
+    values: Sequence[Any] = list(itertools.chain.from_iterable(zip(*columns, strict=True))) if few else columns
+    rows = await connection.fetch(append_with_keys(len(batches) if few else 0), *values, timeout=timeout_s)
+    inserted = {append_id.hex for append_id, is_inserted in rows if is_inserted}
+    store.count(compression, batches, kept, inserted)
+    return inserted, {append_id.hex for append_id, is_inserted in rows if not is_inserted}

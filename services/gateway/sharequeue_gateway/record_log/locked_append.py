@@ -1,8 +1,8 @@
 """The slow path of appends: a transaction of its own, which locks the partitions and reads their ends under the locks.
 
-It serves appends with an idempotency key, and appends to several partitions or to a partition with an unknown end. It
-also serves those that the fast path could not finish. If the answer of a commit was lost, its append id is looked up
-before a repeat. Large appends run one after another, so that they do not share time and memory.
+It serves appends to several partitions or to a partition with an unknown end, and appends in a transaction with an
+idempotency key. It also serves those that the fast path could not finish. If the answer of a commit was lost, its
+append id is looked up before a repeat. Large appends run one after another, so that they do not share time and memory.
 
 An append may take part in a transaction of the log. It then asks its `Within` at each step; any other append asks
 nobody.
@@ -227,7 +227,8 @@ class LockedAppend:
             if within is not None:
                 bounds = await within.lock(connection, request.places, first_answer is not None)
             if first_answer is not None:
-                await store.wait_for_standby(connection)
+                if not tried_at or await self._look_up(connection, request, tried_at) is None:
+                    await store.wait_for_standby(connection)
                 return first_answer
             if key is None and tried_at:  # a request with a key is found by its key
                 happened = await self._look_up(connection, request, tried_at)
@@ -336,6 +337,15 @@ async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None
             extra={"first_batches": msgspec.to_builtins(batches)} if batches else None,
         )
     return AppendResult(base_offsets, answer, repeated=True)
+
+
+def lock_of(key: IdempotencyKey) -> int:
+    return key_store.lock_of(key.caller, key.path, key.topic_id, key.key)
+
+
+def new_key(key: IdempotencyKey, base_offset: int) -> key_store.NewKey:
+    """The key of an append to one partition, with its answer."""
+    return key_store.NewKey(lock_of(key), key.key, key.path, key.caller, key.fingerprint, key.answer([base_offset]))
 
 
 async def _keep(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int]) -> bytes:

@@ -50,22 +50,23 @@ because asyncpg copies it into the array, and the array into the message."""
 MOST_OF_TRANSACTION: Final = 1000
 """The most partitions of a transaction: its end locks them all."""
 
-_MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND EXISTS (
-    SELECT 1 FROM log.partitions p
-    WHERE p.topic_id = {{topic_id}} AND p.partition = {{partition}} AND NOT p.deleted AND {END} = {{base_offset}})"""
+MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND (
+    SELECT {END} FROM log.partitions p
+    WHERE p.topic_id = {{topic_id}} AND p.partition = {{partition}} AND NOT p.deleted) = {{base_offset}}"""
+"""The end is a value, and not EXISTS, which a plan may join: it then finds the ends of all partitions."""
 
-_COLUMNS: Final = "topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records, uncompressed_bytes"
+COLUMNS: Final = "topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records, uncompressed_bytes"
 
 APPEND = f"""
 WITH input AS (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
-    $9::int[]) AS t({_COLUMNS})),
+    $9::int[]) AS t({COLUMNS})),
 heads AS (
   SELECT * FROM unnest($10::uuid[], $11::int[], $12::bigint[], $13::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
 allowed AS MATERIALIZED (
   SELECT h.topic_id, h.partition FROM heads h
-  WHERE {_MAY_APPEND.format(lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset")})
-INSERT INTO log.record_batches ({_COLUMNS})
+  WHERE {MAY_APPEND.format(lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset")})
+INSERT INTO log.record_batches ({COLUMNS})
 SELECT i.* FROM input i JOIN allowed USING (topic_id, partition) ORDER BY i.topic_id, i.partition, i.base_offset
 RETURNING append_id
 """
@@ -81,17 +82,17 @@ def append_few(count: int) -> str:
     types = ("uuid", "int", "bigint", "bigint", "bigint", "int", "uuid", "bytea", "int", "bigint")
     numbers = itertools.count(1)
     rows = ", ".join(f"({', '.join(f'${next(numbers)}::{name}' for name in types)})" for _ in range(count))
-    may_append = _MAY_APPEND.format(
+    may_append = MAY_APPEND.format(
         lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset"
     )
     return f"""
-WITH input ({_COLUMNS}, lock_key) AS (VALUES {rows}),
+WITH input ({COLUMNS}, lock_key) AS (VALUES {rows}),
 heads AS (
   SELECT topic_id, partition, min(base_offset) AS base_offset, min(lock_key) AS lock_key FROM input GROUP BY 1, 2),
 allowed AS MATERIALIZED (
   SELECT h.topic_id, h.partition FROM heads h WHERE {may_append})
-INSERT INTO log.record_batches ({_COLUMNS})
-SELECT {_COLUMNS} FROM input JOIN allowed USING (topic_id, partition) ORDER BY topic_id, partition, base_offset
+INSERT INTO log.record_batches ({COLUMNS})
+SELECT {COLUMNS} FROM input JOIN allowed USING (topic_id, partition) ORDER BY topic_id, partition, base_offset
 RETURNING append_id
 """
 
@@ -99,7 +100,7 @@ RETURNING append_id
 APPEND_IN_TRANSACTIONS = f"""
 WITH input AS (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
-    $9::int[], $10::text[]) AS t({_COLUMNS}, transaction_id)),
+    $9::int[], $10::text[]) AS t({COLUMNS}, transaction_id)),
 heads AS (
   SELECT * FROM unnest($11::uuid[], $12::int[], $13::bigint[], $14::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
 open AS MATERIALIZED (
@@ -113,9 +114,9 @@ shut AS MATERIALIZED (
     SELECT FROM open o WHERE o.transaction_id = i.transaction_id) GROUP BY 1, 2),
 allowed AS MATERIALIZED (
   SELECT h.topic_id, h.partition FROM heads h
-  WHERE {_MAY_APPEND.format(lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset")}),
+  WHERE {MAY_APPEND.format(lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset")}),
 written AS (
-  INSERT INTO log.record_batches ({_COLUMNS}, transaction_id, attributes)
+  INSERT INTO log.record_batches ({COLUMNS}, transaction_id, attributes)
   SELECT i.*, CASE WHEN i.transaction_id IS NULL THEN 0 ELSE {TRANSACTIONAL} END
   FROM input i JOIN allowed USING (topic_id, partition) LEFT JOIN shut s USING (topic_id, partition)
   WHERE s.first_offset IS NULL OR i.base_offset < s.first_offset
@@ -133,9 +134,9 @@ so there is no hole. A transaction with $16 partitions, to which this commit mig
 which counts exactly."""
 
 APPEND_ONE = f"""
-INSERT INTO log.record_batches ({_COLUMNS})
+INSERT INTO log.record_batches ({COLUMNS})
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9
-WHERE {_MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
+WHERE {MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
 RETURNING append_id
 """
 """APPEND for a single batch, which most commits have. It takes a quarter less of the server's time."""
@@ -147,9 +148,9 @@ WITH open AS MATERIALIZED (
     AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = $11) < {MOST_OF_TRANSACTION}
   FOR SHARE OF t SKIP LOCKED),
 written AS (
-  INSERT INTO log.record_batches ({_COLUMNS}, transaction_id, attributes)
+  INSERT INTO log.record_batches ({COLUMNS}, transaction_id, attributes)
   SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $11, {TRANSACTIONAL} FROM open
-  WHERE {_MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
+  WHERE {MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
   RETURNING append_id),
 registered AS (
   INSERT INTO log.transaction_partitions (transaction_id, topic_id, partition, first_offset)
@@ -159,13 +160,13 @@ SELECT append_id FROM written
 """APPEND_IN_TRANSACTIONS for a single batch, which most commits of a client in a transaction have."""
 
 INSERT = f"""
-INSERT INTO log.record_batches ({_COLUMNS})
+INSERT INTO log.record_batches ({COLUMNS})
 SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
   $9::int[])
 """
 
 INSERT_IN_TRANSACTION = f"""
-INSERT INTO log.record_batches ({_COLUMNS}, transaction_id, attributes)
+INSERT INTO log.record_batches ({COLUMNS}, transaction_id, attributes)
 SELECT t.*, $10, {TRANSACTIONAL}
 FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[], $9::int[]) AS t
 """
@@ -338,11 +339,18 @@ async def _append_several(
             values += [list(transactions), MOST_OF_TRANSACTION + 1 - len(heads)]
             statement = APPEND_IN_TRANSACTIONS
     inserted = {row[0].hex for row in await connection.fetch(statement, *values, timeout=timeout_s)}
+    count(compression, batches, kept, inserted)
+    return inserted
+
+
+def count(
+    compression: Compression, batches: Rows, kept: Sequence[tuple[bytes, int | None]], inserted: Collection[str]
+) -> None:
+    """Count the batches that are inserted."""
     for (_, _, batch, append_id), (records, _) in zip(batches, kept, strict=True):
         if append_id in inserted:
             compression.appended_bytes += len(batch.stored)
             compression.stored_bytes += len(records)
-    return inserted
 
 
 async def insert(
@@ -353,7 +361,7 @@ async def insert(
     given = columns(batches, kept)
     stored_bytes = sum(len(records) for records, _ in kept)
     if stored_bytes >= COPIED_BYTES:
-        names, rows = _COLUMNS.split(", "), list(zip(*given, strict=True))
+        names, rows = COLUMNS.split(", "), list(zip(*given, strict=True))
         if transaction_id is not None:
             names += ["transaction_id", "attributes"]
             rows = [(*row, transaction_id, TRANSACTIONAL) for row in rows]
