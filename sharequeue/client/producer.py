@@ -14,13 +14,13 @@ from sharequeue.protocol.types import MAX_RECORDS
 class Producer(Sender):
     """Produces records to topics.
 
-    Records that are sent within `linger_ms` of each other, or while a request of their topic is under way, share a
-    request. Each topic has one request under way at a time, so its records keep their order. A request is retried until
-    `deadline_ms` with the same idempotency key, so no retry appends a record twice.
+    A record alone goes at once. Records that are sent at the same moment, or while a request of their topic is under
+    way, share a request. Each topic has one request under way at a time, so its records keep their order. A request is
+    retried until `deadline_ms` with the same idempotency key, so no retry appends a record twice.
 
     Args:
         url: the gateway, e.g. "http://127.0.0.1:8080".
-        linger_ms: how long the first record of a batch waits for others.
+        linger_ms: how long the first record of a batch waits for others, also while no request is under way.
         max_batch_records, max_batch_bytes: a request holds no more; a larger record has a request of its own.
         max_buffer_bytes: `send` waits while more than this is buffered.
         deadline_ms: for all tries of a request.
@@ -36,7 +36,7 @@ class Producer(Sender):
         self,
         url: str,
         *,
-        linger_ms: float = 5,
+        linger_ms: float = 0,
         max_batch_records: int = 1000,
         max_batch_bytes: int = 1024 * 1024,
         max_buffer_bytes: int = 32 * 1024 * 1024,

@@ -44,6 +44,24 @@ async def test_concurrent_sends_share_requests_and_keep_their_order(stack: Stack
 
 
 @in_event_loop
+async def test_a_record_alone_goes_at_once(stack: Stack, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for no timer. Those that are sent while its request is under way share the next request."""
+
+    def timer(when: float) -> None:
+        raise AssertionError("a batch waits for a moment")
+
+    monkeypatch.setattr(asyncio, "timeout_at", timer)
+    async with Network(port_of(stack)) as network, Producer(network.url) as producer:
+        assert (await producer.send(name, 0)).offset == 0
+        first = await producer.send_soon(name, 1)
+        while network.count(f"/v1/topics/{name}/records") < 2:  # noqa: ASYNC110 - the network knows it
+            await asyncio.sleep(0)
+        later = [await producer.send_soon(name, n) for n in range(2, 50)]
+        assert [(await record).offset for record in [first, *later]] == list(range(1, 50))
+        assert network.count(f"/v1/topics/{name}/records") <= 4
+
+
+@in_event_loop
 async def test_every_kind_of_record_is_consumed_as_produced(stack: Stack, name: str) -> None:
     records = [
         NewRecord({"id": 1, "ü": [None, 1.5, True]}, "cust-9", {"trace": "x"}, timestamp_ms=1763640000000),
