@@ -26,6 +26,8 @@ SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5,
 
 
 WINDOW_S: Final = 30.0
+
+
 @cache
 def registry_of(service: str) -> CollectorRegistry:
     """The metrics of one service. Those of the whole process are in the registry of prometheus_client."""
