@@ -117,7 +117,7 @@ async def test_an_append_that_arrives_between_lookup_and_retry_is_stored_once(mo
         proxy.cut()
         await waiting_for_a_lock(admin, "sharequeue-gateway-log")
         others = [
-            asyncio.create_task(log.appender.append([batch_of(topic, [n], 1)], key_of(topic, f"k{n}", b"")))
+            asyncio.create_task(log.appender.append([batch_of(topic, [n], 1), batch_of(topic, [n], 2 + n)]))
             for n in range(8)
         ]
         await waiting_for_partition(admin, topic, 1, 7)
