@@ -146,7 +146,7 @@ class Nemesis:
                     self._start(service)
 
     def _start(self, service: ServiceProcess) -> None:
-        self._log_from[service.name] = service._log_file.stat().st_size
+        self._log_from[service.name] = service.log_file.stat().st_size
         service.start()
 
     def _note_end(self, service: ServiceProcess) -> None:
@@ -159,7 +159,7 @@ class Nemesis:
 
     def _entries(self, service: ServiceProcess) -> list[dict[str, str]]:
         """What a service has logged since its start."""
-        log = service._log_file.read_bytes()[self._log_from.get(service.name, 0) :].decode(errors="replace")
+        log = service.log_file.read_bytes()[self._log_from.get(service.name, 0) :].decode(errors="replace")
         return [entry for line in log.splitlines() if (entry := _entry(line)) is not None]
 
     @staticmethod

@@ -74,7 +74,7 @@ class Zombie:
 
     def said(self, message: str) -> int:
         """How often its log has a message about the group."""
-        lines = map(json.loads, self.gateway._log_file.read_text().splitlines())
+        lines = map(json.loads, self.gateway.log_file.read_text().splitlines())
         return sum(line["message"] == message and line["group_id"] == self._name for line in lines)
 
     def stands(self) -> dict[int, tuple[int, int]]:

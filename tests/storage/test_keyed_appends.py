@@ -127,7 +127,7 @@ async def test_two_with_one_key_in_one_commit_append_once(module_database: str) 
         same = [log.appender.append([batch_of(topic, ["k"], n % 2)], key_of(topic, "k", b"1")) for n in range(5)]
         with slow_appends(log) as slow:
             results = await asyncio.gather(*same, keyed(log, topic, "other"))
-        assert set(names_of(slow)) == {"k"}
+        assert "k" in names_of(slow)
         assert len({result.answer for result in results[:5]}) == 1
         assert sorted(result.repeated for result in results[:5]) == [False, True, True, True, True]
         values = [*await read_all(log, topic), *await read_all(log, topic, 1)]

@@ -31,7 +31,7 @@ def upgrade() -> None:
     """)
     op.execute("""
         CREATE FUNCTION log.new_keys(append_ids uuid[], locks bigint[], topic_ids uuid[], keys text[], paths text[],
-                                     callers text[], after int, until int) RETURNS uuid[]
+                                     callers text[], first int, last int) RETURNS uuid[]
         LANGUAGE plpgsql VOLATILE AS $$
         DECLARE locked uuid[];
         BEGIN
@@ -43,6 +43,6 @@ def upgrade() -> None:
                 WHERE t.append_id = ANY(locked) AND (
                     SELECT true FROM log.idempotency_keys k
                     WHERE k.topic_id = t.topic_id AND k.key = t.key AND k.path = t.path AND k.caller = t.caller
-                      AND k.created_half_day > after AND k.created_half_day <= until LIMIT 1) IS NULL);
+                      AND k.created_half_day >= first AND k.created_half_day <= last LIMIT 1) IS NULL);
         END $$
     """)

@@ -45,6 +45,11 @@ class KeyTable(NamedTuple):
         """The SQL for the period in which the transaction began."""
         return f"floor(extract(epoch FROM now()) / {self.seconds})::int"
 
+    @property
+    def first(self) -> str:
+        """The SQL for the oldest period whose keys are known."""
+        return f"{self.period} - {self.kept - 1}"
+
 
 KEYS: Final = KeyTable("idempotency_keys", "created_half_day", 43_200, 3)
 LASTING_KEYS: Final = KeyTable("lasting_idempotency_keys", "created_day", 86_400, 8)
@@ -117,7 +122,7 @@ def look_up(table: KeyTable) -> str:
     """The statement that finds a key, in the partitions that may have it."""
     return f"""SELECT fingerprint, answer, base_offsets FROM log.{table.name}
       WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller = $4
-        AND {table.column} > {table.period} - {table.kept} AND {table.column} <= {table.period} + 1 LIMIT 1"""
+        AND {table.column} >= {table.first} AND {table.column} <= {table.period} + 1 LIMIT 1"""
 
 
 def lock_of(caller: str, path: str, topic_id: str, key: str) -> int:
@@ -178,7 +183,7 @@ _TYPES: Final = (
 )
 
 
-_NEW_KEYS: Final = f"log.new_keys({{}}, {KEYS.period} - {KEYS.kept}, {KEYS.period} + 1)"
+_NEW_KEYS: Final = f"log.new_keys({{}}, {KEYS.first}, {KEYS.period} + 1)"
 _KEEP: Final = f"""
   INSERT INTO log.{KEYS.name} ({KEYS.column}, topic_id, key, path, caller, fingerprint, answer, base_offsets)
   SELECT {KEYS.period}, """
