@@ -49,7 +49,7 @@ BUSY: Final = 0.15
 STOLEN: Final = 0.03
 LOOK_S: Final = 0.3
 SHARE_QUEUE: Final = "sharequeue"
-PYTHON_CLIENT: Final = "Python client"
+THREE_PROGRAMS: Final = "three programs"
 
 
 class Peer(NamedTuple):
@@ -58,6 +58,8 @@ class Peer(NamedTuple):
     name: str
     open_queue: Callable[[str], Awaitable[Queue]]
     workloads: Sequence[str] = WORKLOADS
+    beside: str = ""
+    """For another way to use sharequeue: the way whose rate is the 1 of its ratio."""
 
     def fresh(self) -> Connect:
         """A function that opens connections to one new queue."""
@@ -155,12 +157,9 @@ async def measure(
     return rows
 
 
-def show(rows: Rows) -> bool:
-    """Print medians of the clean rounds as a Markdown table, with the first peer's ratio to each other.
-
-    Returns: whether the run counts.
-    """
-    names = list(dict.fromkeys(name for found in rows.values() for name in found))
+def show(rows: Rows, peers: Sequence[Peer]) -> bool:
+    """Print medians of the clean rounds as a Markdown table, with ratios. Returns: whether the run counts."""
+    names = [peer.name for peer in peers]
     counts = True
     click.echo(f"| row | {' | '.join(names)} | clean rounds |")
     click.echo(f"| --- | {'---: | ' * len(names)}--- |")
@@ -175,18 +174,20 @@ def show(rows: Rows) -> bool:
             )
             for name in found
         }
-        ours = medians.get(SHARE_QUEUE)
-        cells = []
-        for name in names:
-            if name not in medians:
-                cells.append("")
-            elif ours is None or name == SHARE_QUEUE:
-                cells.append(f"{medians[name]:,.1f}" if ", ms" in row else f"{medians[name]:,.0f}")
-            else:
-                ratio = medians[name] / ours if name.startswith((SHARE_QUEUE, PYTHON_CLIENT)) else ours / medians[name]
-                cells.append(f"{medians[name]:,.{1 if ', ms' in row else 0}f} ({ratio:.2f})")
+        cells = [_cell(row, peer, medians) for peer in peers]
         click.echo(f"| {row} | {' | '.join(cells)} | {sum(clean)} of {len(clean)}{'' if enough else ': too few'} |")
     return counts
+
+
+def _cell(row: str, peer: Peer, medians: dict[str, float]) -> str:
+    if peer.name not in medians:
+        return ""
+    median = medians[peer.name]
+    shown = f"{median:,.1f}" if ", ms" in row else f"{median:,.0f}"
+    other = medians.get(peer.beside or SHARE_QUEUE)
+    if peer.name == SHARE_QUEUE or other is None:
+        return shown
+    return f"{shown} ({median / other if peer.beside else other / median:.2f})"
 
 
 @click.command()
@@ -210,32 +211,42 @@ def main(
 ) -> None:
     """Measure sharequeue beside Redis Streams and PGMQ, and print records per second.
 
-    In brackets: the ratio of sharequeue to the other queue, or of another way to use sharequeue to the plain one.
+    The services run in one process, as `sharequeue up` starts them, and as three programs. In brackets: the ratio of
+    sharequeue to another queue, or of another way to use sharequeue to the plain one.
     """
     with tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as directory:
         data_dir = Path(directory)
         streams = Redis(data_dir / "streams", append_fsync="always")
-        with temporary_stack(data_dir) as stack, contextlib.ExitStack() as after:
+        with (
+            temporary_stack(data_dir / "up", one_process=True) as stack,
+            temporary_stack(data_dir / "three") as three,
+            contextlib.ExitStack() as after,
+        ):
             after.callback(streams.stop)
             streams_url = streams.start()
             script = None if pgmq is None else pgmq.read_text()
 
+            assert stack.postgres is not None
+            assert three.postgres is not None
+            pgmq_url = stack.postgres.url if pgmq else None
+            peers = [*ways(stack.url, SHARE_QUEUE), *ways(three.url, THREE_PROGRAMS), *others_of(streams_url, pgmq_url)]
+            peers = [peer for peer in peers if not only or peer.name in only]
+
             async def run() -> tuple[float, Rows]:
-                assert stack.postgres is not None
+                async with database(three.postgres.url) as connection:
+                    await warm_wal(connection)
                 async with database(stack.postgres.url) as connection:
                     if script is not None:
                         await connection.execute(script)
                     await warm_wal(connection)
                     inserts = await durable_inserts(connection)
                 click.echo(f"durable single INSERT: {inserts:,.0f}/s on one connection", err=True)
-                peers = peers_of(stack.url, streams_url, stack.postgres.url if pgmq else None)
-                chosen = [peer for peer in peers if not only or peer.name in only]
                 return inserts, await measure(
-                    chosen, workloads or WORKLOADS, sizes or tuple(VALUES), rounds, scale, backlog
+                    peers, workloads or WORKLOADS, sizes or tuple(VALUES), rounds, scale, backlog
                 )
 
             inserts, rows = uvloop.run(run())
-            counts = show(rows)
+            counts = show(rows, peers)
             if output is not None:
                 result = {"durable_inserts_per_second": inserts, "rows": rows}
                 output.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
@@ -253,16 +264,21 @@ async def database(url: str) -> AsyncIterator[Any]:
         await connection.close()
 
 
-def peers_of(url: str, streams_url: str, pgmq_url: str | None) -> list[Peer]:
-    """All queues of a run, sharequeue first."""
-    peers = [
-        Peer(SHARE_QUEUE, lambda name: ShareQueue.connect(url, name)),
-        Peer(f"{SHARE_QUEUE}, keyed", lambda name: ShareQueue.connect(url, name, keyed=True), KEYED),
-        Peer(PYTHON_CLIENT, lambda name: PythonClient.connect(url, name), ("W1", "W2", "W3")),
-        Peer("Redis Streams", lambda name: RedisStreams.connect(streams_url, name)),
+def ways(url: str, name: str) -> list[Peer]:
+    """The ways to use one sharequeue."""
+    beside = "" if name == SHARE_QUEUE else SHARE_QUEUE
+    return [
+        Peer(name, lambda queue: ShareQueue.connect(url, queue), beside=beside),
+        Peer(f"{name}, keyed", lambda queue: ShareQueue.connect(url, queue, keyed=True), KEYED, name),
+        Peer(f"{name}, Python client", lambda queue: PythonClient.connect(url, queue), ("W1", "W2", "W3"), name),
     ]
+
+
+def others_of(streams_url: str, pgmq_url: str | None) -> list[Peer]:
+    """The other products."""
+    peers = [Peer("Redis Streams", lambda queue: RedisStreams.connect(streams_url, queue))]
     if pgmq_url is not None:
-        peers.append(Peer("PGMQ", lambda name: Pgmq.connect(pgmq_url, name)))
+        peers.append(Peer("PGMQ", lambda queue: Pgmq.connect(pgmq_url, queue)))
     return peers
 
 
