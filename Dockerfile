@@ -24,6 +24,7 @@ COPY migrations migrations
 COPY pipeline pipeline
 COPY services services
 COPY sharequeue sharequeue
+COPY sharequeue_http sharequeue_http
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/wheels . \
     && /opt/build/bin/pip --python /opt/sharequeue/bin/python install --no-deps /tmp/wheels/*.whl
 

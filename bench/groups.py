@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.processes import cpu_seconds, family_cpu_seconds, resident_bytes
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue_http.calling.caller import Client
 
 AT_ONCE: Final = 16
 AT_REST_S: Final = 10

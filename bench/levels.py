@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from bench.processes import thread_cpu_seconds
 from bench.queues import ShareQueue, new_name
 from bench.workloads import end_to_end, random_values
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import UpdateShareGroupConfigRequest
 from sharequeue.stack.stack import Stack
+from sharequeue_http.calling.caller import Client
 
 VALUES: Final = random_values(98)
 KINDS: Final = {"without": "read_uncommitted", "control": "read_uncommitted", "with": "read_committed"}

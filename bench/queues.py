@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from sharequeue.client import Producer, Record, ShareConsumer
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import TopicAlreadyExists
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -24,6 +23,7 @@ from sharequeue.protocol.messages.records import (
     PartitionLeader,
 )
 from sharequeue.protocol.messages.topics import CreateTopicRequest
+from sharequeue_http.calling.caller import Client
 
 VISIBILITY_S: Final = 30
 WAIT_MS: Final = 2000

@@ -14,10 +14,10 @@ import msgspec
 from bench.hostile import Probes
 from bench.processes import thread_cpu_seconds
 from bench.queues import new_name
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue.stack.stack import Stack
+from sharequeue_http.calling.caller import Client
 
 RECORDS: Final = 10
 """Of one step: so many are settled, and as many are produced."""

@@ -10,11 +10,11 @@ import asyncpg
 import msgspec
 
 from bench.processes import cpu_seconds, family_cpu_seconds
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack
+from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.api import Api
 
 WORKERS: Final = 10
 AT_ONCE: Final = 1000

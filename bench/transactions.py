@@ -29,11 +29,11 @@ from bench.levels import VALUES, Compared, Ratio, levels
 from bench.queues import new_name
 from bench.settling import ACKNOWLEDGEMENTS, settle_many, steps
 from bench.settling import RECORDS as STEP
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue.protocol.messages.transactions import BeginTransactionRequest, CommitTransactionRequest
 from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue_http.calling.caller import Client
 
 REQUESTS: Final = 10
 RECORDS: Final = 100

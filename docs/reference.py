@@ -1,6 +1,6 @@
 """`python -m docs.reference`: writes the tables of the reference pages again, from the code that they describe.
 
-    settings.py of each service, http/limits.py ──▶ the strings behind the fields, defaults, bounds ──▶ configuration.md
+    settings.py of each service, HttpLimits ────▶ the strings behind the fields, defaults, bounds ──▶ configuration.md
     protocol/configs.py ──▶ GROUP_CONFIGS, TOPIC_CONFIGS ─────────────────────────────────────────────▶ configuration.md
     metrics of the services ──▶ names, kinds, labels, HELP texts ─────────────────────────────────────▶ metrics.md
     protocol/errors.py, protocol/apis ──▶ rows, and ADVICE below ─────────────────────────────────────▶ errors.md
@@ -27,22 +27,22 @@ from prometheus_client.metrics import MetricWrapperBase
 from sharequeue_gateway.leader.reports import backlog, led_metrics, queue_series
 from sharequeue_gateway.producing import log_metrics
 
-import sharequeue.http.application.endpoint
-import sharequeue.http.problems
 import sharequeue.ownership.leases
 import sharequeue.repeats
 import sharequeue.service.service
 import sharequeue.service.time_line
-from sharequeue.distribution import Histogram, Histograms, OfEachService
-from sharequeue.http.limits import HttpLimits
+import sharequeue_http.application.endpoint
+import sharequeue_http.problems
 from sharequeue.openapi.field_texts import field_texts
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
 from sharequeue.protocol.errors import ERRORS
 from sharequeue.protocol.types import MAX_INT64
 from sharequeue.repeats import Rule
 from sharequeue.service.series import Counts, Family
+from sharequeue_http.distribution import Histogram, Histograms, OfEachService
+from sharequeue_http.forms.api import Api
+from sharequeue_http.limits import HttpLimits
 
 HERE: Final = Path(__file__).parent
 ADVICE: Final = {
@@ -278,8 +278,8 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "share coordinator metrics": lambda: metrics([sharequeue_share_coordinator.metrics]),
         "metrics of every service": lambda: metrics(
             [
-                sharequeue.http.application.endpoint,
-                sharequeue.http.problems,
+                sharequeue_http.application.endpoint,
+                sharequeue_http.problems,
                 sharequeue.ownership.leases,
                 sharequeue.service.service,
                 sharequeue.service.time_line,

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from sharequeue.protocol import nesting
 from sharequeue.protocol.messages.records import ConsumerRecord
+from sharequeue_http.forms import nesting
 
 SCHEMA: Final = pa.schema(
     [

@@ -1,6 +1,6 @@
 """How long each part waits before it tries again: one table of rules. A loop of tries takes its rule by the name.
 
-`Client` decides which failed calls are repeated (`sharequeue/http/calling/caller.py`). Periods of loops that only look
+`Client` decides which failed calls are repeated (`sharequeue_http/calling/caller.py`). Periods of loops that only look
 stand beside the loop. docs/details.md shows the table.
 """
 
@@ -9,7 +9,7 @@ import math
 import time
 from typing import Final, NamedTuple
 
-from sharequeue.http.calling.caller import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from sharequeue_http.calling.caller import FIRST_PAUSE_S, LONGEST_PAUSE_S
 
 
 class Rule(NamedTuple):

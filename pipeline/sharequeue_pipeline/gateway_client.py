@@ -13,9 +13,8 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from sharequeue.http.calling.caller import Client, decoded
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS, Api
+from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.compaction import ListRecordBatchesQuery, RecordBatchList, RecordBatchListing
 from sharequeue.protocol.messages.fields import IsolationLevel
@@ -27,6 +26,8 @@ from sharequeue.protocol.messages.transactions import (
     CommitTransactionRequest,
     EndTransactionRequest,
 )
+from sharequeue_http.calling.caller import Client, decoded
+from sharequeue_http.forms.api import Api
 from sharequeue_pipeline.errors import PipelineError, data_loss, refused
 from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range

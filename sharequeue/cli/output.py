@@ -18,11 +18,11 @@ import msgspec
 
 from sharequeue.cli.commands import complain
 from sharequeue.client import AcknowledgementError, ApiError
-from sharequeue.http.calling.caller import Client, decoded
-from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
-from sharequeue.protocol.codec import encode
+from sharequeue_http.calling.caller import Client, decoded
+from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import encode
 
 REFUSED: Final = 1
 WRONG_USAGE: Final = 2

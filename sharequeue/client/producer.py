@@ -7,8 +7,8 @@ from typing import Self
 
 from sharequeue.client.sending import Options, Sender
 from sharequeue.client.transaction import Owner, Transaction
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol.types import MAX_RECORDS
+from sharequeue_http.calling.caller import Client
 
 
 class Producer(Sender):

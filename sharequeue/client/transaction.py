@@ -20,7 +20,6 @@ from sharequeue.client.consuming.deliveries import Delivery, Record, acknowledge
 from sharequeue.client.consuming.outcomes import RENEW, Outcome, outcome_of
 from sharequeue.client.errors import IllegalState
 from sharequeue.client.sending import Options, Sender
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidTxnState
 from sharequeue.protocol.messages.records import Acknowledgement
@@ -32,6 +31,7 @@ from sharequeue.protocol.messages.transactions import (
     EndTransactionRequest,
     MemberAcknowledgements,
 )
+from sharequeue_http.calling.caller import Client
 
 BEGIN: Final = replace(apis.BEGIN_TRANSACTION, idempotent=True)
 """A lost begin is begun again: what the first one began has no records. With a transactional id and an epoch it stands

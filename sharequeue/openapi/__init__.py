@@ -14,13 +14,13 @@ take a property with a `default` for one that is always there.
 
 from typing import Final
 
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.app import App, serve
-from sharequeue.http.application.endpoint import Call
 from sharequeue.openapi.document import document
 from sharequeue.openapi.older import to_3_0
-from sharequeue.protocol.apis import Api
-from sharequeue.protocol.codec import encode
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.app import App, serve
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import encode
 
 __all__ = ["document", "serve_openapi", "to_3_0"]
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from sharequeue.openapi.examples import answers, examples_of
 from sharequeue.openapi.schemas import Schemas
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE, Error
 from sharequeue.protocol.messages.problems import Problem
+from sharequeue_http.forms.api import Api
 
 _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
     "X-Request-Id": {

@@ -8,9 +8,9 @@ from sharequeue.openapi.answers import responses, shared_headers, shared_respons
 from sharequeue.openapi.examples import examples_of
 from sharequeue.openapi.parameters import parameters
 from sharequeue.openapi.schemas import Schemas
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ERRORS
 from sharequeue.protocol.messages.problems import Problem
+from sharequeue_http.forms.api import Api
 
 _ABOUT: Final = """
 - Leave out optional fields that you do not set. An optional field of an answer is absent, not null.

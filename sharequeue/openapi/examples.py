@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
+from sharequeue_http.forms.api import Api
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from sharequeue.openapi.examples import examples_of
 from sharequeue.openapi.schemas import Schemas
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.types import (
     EVENT_ID,
     GROUP_ID,
@@ -18,6 +17,7 @@ from sharequeue.protocol.types import (
     PLAIN_TEXT,
     TOPIC_NAME,
 )
+from sharequeue_http.forms.api import Api
 
 _IN_PATH: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "group": (

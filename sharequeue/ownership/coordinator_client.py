@@ -10,10 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeVar, Unpack
 
-from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats, decoded
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorLoadInProgress,
@@ -23,6 +20,9 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.cluster import CoordinatorLocation, ShardOwner, ShardsResponse
 from sharequeue.protocol.shards import shard_of
+from sharequeue_http.calling.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats, decoded
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import encode
 
 T = TypeVar("T")
 

@@ -3,8 +3,6 @@
 from functools import partial
 from uuid import UUID
 
-from sharequeue.http.application.app import App, serve
-from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient, location
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol import apis
@@ -16,6 +14,8 @@ from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fau
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.readiness import CHECK_S, Check, faults
 from sharequeue.service.service import ReadinessCheck, serve_operations
+from sharequeue_http.application.app import App, serve
+from sharequeue_http.application.endpoint import Call
 
 
 def serve_coordinator(

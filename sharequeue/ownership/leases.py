@@ -17,13 +17,13 @@ from typing import Any, Final, Protocol
 import asyncpg
 from prometheus_client import Gauge
 
-from sharequeue.distribution import OfEachService
-from sharequeue.log import fields
 from sharequeue.ownership.shard_store import Instance, Shard, ShardStore, stack_of
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
 from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.shards import balance
 from sharequeue.repeats import LEASE_HELD
+from sharequeue_http.distribution import OfEachService
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

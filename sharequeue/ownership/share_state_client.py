@@ -8,10 +8,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
 from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.protocol.messages.share_state import (
@@ -30,6 +28,8 @@ from sharequeue.protocol.messages.share_state import (
 from sharequeue.protocol.shards import share_key
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import CALL, Tries
+from sharequeue_http.calling.caller import SHORTEST_ATTEMPT_S
+from sharequeue_http.forms.api import Api
 
 MOST_ASKED: Final = 2000
 """Share-partitions in one call."""

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sharequeue.protocol.errors import InvalidConfig, InvalidRequest
-from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import (
     MAX_DELAY_MS,
     MAX_INT64,
@@ -22,6 +21,7 @@ from sharequeue.protocol.types import (
     topic_name_fault,
     whole_number,
 )
+from sharequeue_http.forms.mistakes import quoted
 
 HOUR_MS: Final = 3_600_000
 SHORTEST_HOLD_MS: Final = 60_000

@@ -3,7 +3,7 @@
 Two statuses ask the caller to change the request: 400 says that the service cannot read it (its HTTP, JSON or UTF-8),
 422 that the service refuses something it says.
 
-Pure code raises the small exceptions below; `sharequeue.http.problems` turns them into problem documents.
+Pure code raises the small exceptions below; `sharequeue_http.problems` turns them into problem documents.
 """
 
 from collections.abc import Mapping, Sequence

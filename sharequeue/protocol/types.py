@@ -80,7 +80,7 @@ class Reason:
     """Why a client released or rejected records. It is kept as UTF-8: a str with one emoji has four bytes for each of
     its characters, and a request may have a reason for each of thousands of ranges.
 
-    `sharequeue.protocol.codec` has the hooks that decode and encode it.
+    `sharequeue_http.forms.codec` has the hooks that decode and encode it.
     """
 
     __slots__ = ("_utf8",)

@@ -14,11 +14,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sharequeue.http.application.app import App
-from sharequeue.http.application.paths import LONGEST_KNOWN
-from sharequeue.http.calling.connections import ConnectionLost, Connections, HttpAnswer
-from sharequeue.http.exchange import Exchange, Headers
-from sharequeue.http.wire.protocol import Workers
+from sharequeue_http.application.app import App
+from sharequeue_http.application.paths import LONGEST_KNOWN
+from sharequeue_http.calling.connections import ConnectionLost, Connections, HttpAnswer
+from sharequeue_http.exchange import Exchange, Headers
+from sharequeue_http.wire.protocol import Workers
 
 log = logging.getLogger(__name__)
 

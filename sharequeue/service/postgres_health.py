@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import asyncpg
 
-from sharequeue.log import fields
 from sharequeue.postgres_connection import UnfitStore
 from sharequeue.protocol.errors import StorageError
 from sharequeue.service.postgres_faults import FAULTS, Meaning, meaning_of, sqlstate_of, terminated_at
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

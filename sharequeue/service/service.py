@@ -23,18 +23,7 @@ import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Gauge, disable_created_metrics, generate_latest
 
 from sharequeue import __version__
-from sharequeue.distribution import registry_of
-from sharequeue.http import problems
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.app import App, serve
-from sharequeue.http.application.endpoint import Call
-from sharequeue.http.calling.caller import SERVED_HERE
-from sharequeue.http.limits import HttpLimits
-from sharequeue.http.wire.edge import Edge
-from sharequeue.http.wire.protocol import protocol_of
-from sharequeue.log import SERVICE, configure, fields
 from sharequeue.protocol import apis
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
 from sharequeue.service import time_line
 from sharequeue.service.addresses import check_address
@@ -44,6 +33,17 @@ from sharequeue.service.in_process import InProcess
 from sharequeue.service.series import plain
 from sharequeue.service.settings import ServiceSettings, SettingsError, load
 from sharequeue.slices import Slices
+from sharequeue_http import problems
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.app import App, serve
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.calling.caller import SERVED_HERE
+from sharequeue_http.distribution import registry_of
+from sharequeue_http.forms.codec import encode
+from sharequeue_http.limits import HttpLimits
+from sharequeue_http.log import SERVICE, configure, fields
+from sharequeue_http.wire.edge import Edge
+from sharequeue_http.wire.protocol import protocol_of
 
 try:
     import uvloop

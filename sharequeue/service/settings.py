@@ -9,8 +9,8 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from sharequeue.http.limits import HttpLimits
-from sharequeue.http.texts import convert_texts
+from sharequeue_http.forms.texts import convert_texts
+from sharequeue_http.limits import HttpLimits
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 """A duration, a size or a count that must not be 0."""

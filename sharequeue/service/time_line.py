@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 from prometheus_client import Counter
 
-from sharequeue.distribution import OfEachService
-from sharequeue.log import fields
 from sharequeue.service.postgres_faults import end_if_unreplicated
+from sharequeue_http.distribution import OfEachService
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sharequeue.http.application.endpoint import Admission
 from sharequeue.protocol.errors import Throttled
+from sharequeue_http.application.endpoint import Admission
 
 
 def admission_of(max_bytes: int, in_hand: int) -> Admission:

@@ -3,9 +3,9 @@
 import pytest
 
 from sharequeue.protocol.bounds import acknowledgements_in_a_call
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.messages.records import Acknowledgement, FetchRequest
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, MAX_NAME_LENGTH, MAX_REASON_LENGTH, MAX_TOPICS_NAMED, Reason
+from sharequeue_http.forms.codec import encode
 
 NAME = "n" * MAX_NAME_LENGTH
 

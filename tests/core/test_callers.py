@@ -3,7 +3,7 @@
 import pytest
 from sharequeue_gateway.settings import PREFIX, Settings
 
-from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
+from sharequeue_http.origins import Callers, host_of_url, hosts_of, origins_of
 
 GATEWAY = Callers([host_of_url("http://Queue.internal:8080"), *hosts_of("gateway,my_queue.example.org")])
 PAGES = ["https://app.example.org", "http://localhost:3000", "HTTPS://Other.Example.org:443"]

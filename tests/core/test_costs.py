@@ -10,6 +10,7 @@ from sharequeue_gateway.share_partition.acquisition import Acquisition
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.types import AcquireMode
+from sharequeue_http.forms.api import path_of
 from tests.core.share_partition_driver import Driver, log, shown
 
 
@@ -75,7 +76,7 @@ def test_a_fetch_does_not_scan_unavailable_records(settle: Callable[[Driver], ob
 
 @pytest.mark.parametrize(
     "work",
-    [lambda text: apis.path_of(apis.DELETE_TOPIC, topic=text), lambda text: key_hash(text.encode())],
+    [lambda text: path_of(apis.DELETE_TOPIC, topic=text), lambda text: key_hash(text.encode())],
     ids=["path", "key"],
 )
 def test_long_texts_of_clients_are_not_cached(work: Callable[[str], object]) -> None:

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Histogram as Reference
 from prometheus_client.registry import Collector
 
-from sharequeue.distribution import Histogram, Histograms, registry_of
+from sharequeue_http.distribution import Histogram, Histograms, registry_of
 
 BOUNDS = (0.001, 0.5, 1, 10)
 VALUES = (0, 0.001, 0.002, 0.5, 1, 1.5, 10, 10.5, 1e9)

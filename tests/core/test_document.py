@@ -13,9 +13,9 @@ from sharequeue.openapi import document, to_3_0
 from sharequeue.openapi.field_texts import field_texts
 from sharequeue.openapi.page import markdown
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.fields import Request
+from sharequeue_http.forms.api import Api
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 MOST_LINES = 70
 PROJECT = Path(__file__).parents[2]
-PRODUCT = ("sharequeue", "services", "pipeline")
+PRODUCT = ("sharequeue", "sharequeue_http", "services", "pipeline")
 
 
 def long_functions(source: str, most: int = MOST_LINES) -> Iterator[tuple[str, int]]:

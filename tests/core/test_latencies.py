@@ -3,8 +3,8 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sharequeue import distribution
-from sharequeue.distribution import Histogram
+from sharequeue_http import distribution
+from sharequeue_http.distribution import Histogram
 
 
 def test_the_highest_value_of_two_windows_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from sharequeue.http.texts import convert_texts
-from sharequeue.protocol import mistakes
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import (
     RedriveDeadLettersRequest,
@@ -18,6 +16,8 @@ from sharequeue.protocol.messages.groups import (
 from sharequeue.protocol.messages.in_flight import InFlightQuery
 from sharequeue.protocol.messages.records import AcknowledgeRequest, FetchRequest, ProduceRequest
 from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery
+from sharequeue_http.forms import mistakes
+from sharequeue_http.forms.texts import convert_texts
 from tests.core.cpu import times_as_much
 
 MIB = 1 << 20

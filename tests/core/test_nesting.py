@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sharequeue.client import ValueTooDeep, ValueUndecodable
 from sharequeue.client.consuming.deliveries import Delivery
-from sharequeue.protocol import nesting
 from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch, FetchResponse
+from sharequeue_http.forms import nesting
 from tests.core.cpu import times_as_much
 
 DEEP = 100_000

@@ -8,12 +8,12 @@ import sharequeue_gateway.settings as gateway
 from msgspec import ValidationError
 
 from sharequeue.cli.topics.administration import _before
-from sharequeue.http.texts import convert_texts
 from sharequeue.ownership.endpoints import check_key
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, duration_ms, validate
 from sharequeue.protocol.errors import InvalidConfig, InvalidRequest
 from sharequeue.protocol.messages.topics import ListTopicsQuery
 from sharequeue.service.settings import SettingsError, load
+from sharequeue_http.forms.texts import convert_texts
 
 WRITTEN_OTHERWISE = (
     "1_000_0",

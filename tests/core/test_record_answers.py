@@ -21,9 +21,9 @@ from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_pipeline import record_answers
 
 from sharequeue.arrow_records import SCHEMA, columns_of
-from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.record_runs import RUN, Bounds, PackedRun, Run, packed_parts, runs_of
+from sharequeue_http.forms.codec import decoder_of
 
 MIB = 1024 * 1024
 NOW_MS = 1_700_000_000_123

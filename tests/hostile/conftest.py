@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharequeue.http.limits import HttpLimits
+from sharequeue_http.limits import HttpLimits
 from tests.hostile.edge_server import EdgeServer, edge_server
 
 STRICT = HttpLimits(

@@ -11,16 +11,16 @@ import uvloop
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sharequeue.http.answer import Answer, Stream
-from sharequeue.http.application.app import App, create_app, serve
-from sharequeue.http.application.endpoint import Call
-from sharequeue.http.exchange import Exchange
-from sharequeue.http.limits import HttpLimits
-from sharequeue.http.wire.edge import Edge
-from sharequeue.http.wire.protocol import protocol_of
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import TopicPartitions
+from sharequeue_http.answer import Answer, Stream
+from sharequeue_http.application.app import App, create_app, serve
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.exchange import Exchange
+from sharequeue_http.forms.api import Api
+from sharequeue_http.limits import HttpLimits
+from sharequeue_http.wire.edge import Edge
+from sharequeue_http.wire.protocol import protocol_of
 
 PLAIN = ((b"content-type", b"text/plain"),)
 MAX_REQUEST_BYTES = 1 << 20

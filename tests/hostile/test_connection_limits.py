@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from sharequeue.http.limits import HttpLimits
+from sharequeue_http.limits import HttpLimits
 from tests.hostile.edge_server import LARGE_BYTES, MAX_REQUEST_BYTES, EdgeServer, edge_server
 from tests.hostile.raw import Raw, head
 from tests.http.calls import wait_until
@@ -190,7 +190,7 @@ def test_a_silent_connection_is_closed(strict: EdgeServer, sent: bytes) -> None:
 @pytest.mark.parametrize("times", [1, 2], ids=["one answer", "two answers on a connection"])
 def test_unread_answers_are_bounded_over_all_clients(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """At the moment when an answer is written: nothing looks at the connections later."""
-    monkeypatch.setattr("sharequeue.http.wire.edge.LOOK_S", 3600)
+    monkeypatch.setattr("sharequeue_http.wire.edge.LOOK_S", 3600)
     with edge_server(HttpLimits(max_unsent_bytes=LARGE_BYTES)) as server:
         lines = [Raw(server.port) for _ in range(8)]
         for line in lines:
@@ -203,7 +203,7 @@ def test_unread_answers_are_bounded_over_all_clients(monkeypatch: pytest.MonkeyP
 
 def test_a_client_that_takes_its_answer_is_not_closed_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last connection stays, whatever its answer has; and one that took something outlives one that did not."""
-    monkeypatch.setattr("sharequeue.http.wire.edge.LOOK_S", 3600)
+    monkeypatch.setattr("sharequeue_http.wire.edge.LOOK_S", 3600)
     with edge_server(HttpLimits(max_unsent_bytes=1 << 20)) as server, Raw(server.port) as stalled:
         stalled.send(head("GET /large"))
         wait_until(lambda: server.edge.watched)
@@ -233,7 +233,7 @@ def test_with_no_connection_idle_a_new_one_is_refused(caplog: pytest.LogCaptureF
         for line in lines:
             line.send(head("GET /wait"))
         wait_until(lambda: len(server.server.server_state.tasks) == 3)
-        with caplog.at_level(logging.ERROR, "sharequeue.http.wire.connection"):
+        with caplog.at_level(logging.ERROR, "sharequeue_http.wire.connection"):
             for _ in range(3):
                 with Raw(server.port) as raw:
                     answer = raw.answer()
@@ -253,7 +253,7 @@ def test_with_no_connection_idle_a_new_one_is_refused(caplog: pytest.LogCaptureF
 def test_malformed_requests_are_logged_with_their_peer_a_few_times_a_second(
     server: EdgeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "sharequeue.http.wire.connection"):
+    with caplog.at_level(logging.INFO, "sharequeue_http.wire.connection"):
         for _ in range(30):
             with Raw(server.port) as raw:
                 raw.send(b"nonsense\r\n\r\n")

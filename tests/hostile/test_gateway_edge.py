@@ -10,6 +10,7 @@ import pytest
 
 from sharequeue.protocol import apis
 from sharequeue.stack.stack import Stack
+from sharequeue_http.forms.api import Api
 from tests.hostile.raw import Raw
 from tests.http.calls import Gateway, problem, wait_until
 
@@ -42,7 +43,7 @@ def test_curl_may_offer_http_2(gateway: Gateway, shared_stack: Stack, name: str)
     assert [record["value"] for record in gateway.read(name)["records"]] == ["x", "x"]
 
 
-PUBLIC = [value for value in vars(apis).values() if isinstance(value, apis.Api)]
+PUBLIC = [value for value in vars(apis).values() if isinstance(value, Api)]
 PATHS = sorted({api.path.replace("{partition}", "0") for api in PUBLIC if not api.internal})
 
 

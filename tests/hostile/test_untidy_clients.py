@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sharequeue.http.exchange import Exchange
-from sharequeue.http.limits import HttpLimits
-from sharequeue.http.wire.protocol import HttpProtocol
+from sharequeue_http.exchange import Exchange
+from sharequeue_http.limits import HttpLimits
+from sharequeue_http.wire.protocol import HttpProtocol
 from tests.hostile.edge_server import EdgeServer, edge_server
 from tests.hostile.raw import Raw, chunked, head
 from tests.http.calls import wait_until

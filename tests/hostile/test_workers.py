@@ -10,12 +10,12 @@ import pytest
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.app import App, serve
-from sharequeue.http.application.endpoint import Call
-from sharequeue.http.wire.protocol import MOST_IDLE
-from sharequeue.log import REQUEST
-from sharequeue.protocol.apis import Api
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.app import App, serve
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.api import Api
+from sharequeue_http.log import REQUEST
+from sharequeue_http.wire.protocol import MOST_IDLE
 from tests.hostile.edge_server import PLAIN, AsgiApplication, EdgeServer, edge_server
 from tests.hostile.raw import Raw
 from tests.http.calls import wait_until

@@ -8,8 +8,8 @@ import pytest
 
 from sharequeue import __version__
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api, path_of
 from sharequeue.stack.stack import Stack
+from sharequeue_http.forms.api import Api, path_of
 from tests.http.calls import Gateway, good, problem, wait_until
 
 pytestmark = pytest.mark.both_forms

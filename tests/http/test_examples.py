@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 import sharequeue.openapi.examples as examples_module
 from sharequeue.openapi.examples import PRODUCER_EPOCH, STORY, TRANSACTION_ID, Example, answers
-from sharequeue.protocol.apis import Api, path_of
+from sharequeue_http.forms.api import Api, path_of
 from tests.openapi.public import public_document
 
 ANSWERS: Final = Path(examples_module.__file__).with_name("examples.json")

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.leaders import GroupTopicsRequest
 from sharequeue.stack.stack import Stack
+from sharequeue_http.calling.caller import Client
 from tests.http.calls import HANG_S, LONG_MS, Gateway, Json, good, is_loading, problem, ranges, wait_until
 from tests.http.membership import Member
 from tests.storage.database import session

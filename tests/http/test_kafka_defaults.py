@@ -14,10 +14,10 @@ from sharequeue.client.consuming.acknowledging import Acknowledging
 from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue.client.consuming.renewing import Renewing
-from sharequeue.http.calling.caller import Client
-from sharequeue.protocol.codec import decoder_of
 from sharequeue.protocol.messages.records import FetchedBatch
 from sharequeue.stack.stack import Stack
+from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.codec import decoder_of
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.client_calls import in_event_loop
 

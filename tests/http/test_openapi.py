@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV30SpecValidator, OpenAPIV31SpecValidator
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
+from sharequeue_http.forms.api import Api, path_of
 from tests.http.calls import Gateway, Json, acknowledge_range, good
 from tests.http.test_produce_arrow import body as arrow_body
 
@@ -354,7 +354,7 @@ class Tour:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if api.raw_body:
             headers["Content-Type"] = api.media_type
-        response = self._http.request(api.method, apis.path_of(api, **path), params=query, headers=headers, **raw)
+        response = self._http.request(api.method, path_of(api, **path), params=query, headers=headers, **raw)
         assert response.status_code == status, response.text
         responses = self._document["paths"][api.path][api.method.lower()]["responses"]
         content = whole(self._document, responses.get(str(status), responses["default"])).get("content", {})

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from sharequeue_gateway.http import pages
 
-from sharequeue.http.application.app import create_app
 from sharequeue.stack.stack import Stack
+from sharequeue_http.application.app import create_app
 from tests.http.calls import Gateway, good, problem
 from tests.http.client_calls import in_event_loop
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from sharequeue.client import ValueUndecodable, sync
-from sharequeue.protocol import nesting
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.messages.records import RecordPage
 from sharequeue.stack.stack import Stack
+from sharequeue_http.forms import nesting
 from tests.http.calls import Gateway, good, problem, wait_until, when_loaded
 from tests.http.database import append_behind
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sharequeue.openapi import document
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
+from sharequeue_http.forms.api import Api
 
 Json = dict[str, Any]
 

@@ -65,7 +65,7 @@ def test_plain_installation_holds_no_other_library(plain: Environment) -> None:
 
 def test_client_and_command_line_load_no_library_of_the_services(plain: Environment) -> None:
     loaded = set(json.loads(plain.run("python", "-c", LOADED).stdout))
-    assert loaded <= {"sharequeue", *LIBRARIES}
+    assert loaded <= {"sharequeue", "sharequeue_http", *LIBRARIES}
 
 
 def test_help_needs_no_extra(plain: Environment) -> None:

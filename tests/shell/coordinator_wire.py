@@ -7,9 +7,10 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.messages.cluster import MetadataChangesResponse, ShardOwner, ShardsResponse
 from sharequeue.protocol.shards import CLUSTER_SHARD
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import encode
 
 DEADLINE_S: Final = 60
 
@@ -38,13 +39,13 @@ class CoordinatorWire:
         self._questions: asyncio.Queue[Question] = asyncio.Queue()
         self._feed: asyncio.Queue[Question] = asyncio.Queue()
 
-    async def expect(self, api: apis.Api) -> asyncio.Future[Any]:
+    async def expect(self, api: Api) -> asyncio.Future[Any]:
         """Wait for the next call, which must be this one. Returns: the future of its answer."""
         question = await asyncio.wait_for(self._questions.get(), DEADLINE_S)
         assert question.call == f"{api.method} {api.path.format(topic='orders', group='g')}"
         return question.answer
 
-    async def answer(self, api: apis.Api, answer: Any) -> None:
+    async def answer(self, api: Api, answer: Any) -> None:
         """Answer the next call, which must be this one."""
         (await self.expect(api)).set_result(answer)
 

@@ -13,12 +13,12 @@ from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.routing import Routing
 
 from sharequeue.clock import Clock
-from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol import apis
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderFetchResponse, YieldResponse
 from sharequeue.protocol.messages.records import AcknowledgeResponse, FetchRequest
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.codec import encode
 from tests.shell.coordinator_wire import CoordinatorWire
 from tests.shell.test_load_registry import READ, Parts, described, run
 from tests.shell.test_work_for_a_fetch import Client

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sharequeue.http.calling import connections as connections_module
-from sharequeue.http.calling.connections import CannotConnect, ConnectionLost, Connections, HttpAnswer
+from sharequeue_http.calling import connections as connections_module
+from sharequeue_http.calling.connections import CannotConnect, ConnectionLost, Connections, HttpAnswer
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from sharequeue.http.application.app import App, create_app, serve
-from sharequeue.http.application.endpoint import Call
-from sharequeue.http.calling.caller import SERVED_HERE, Client
-from sharequeue.log import REQUEST, SERVICE, RequestContext
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 from sharequeue.service.in_process import InProcess
+from sharequeue_http.application.app import App, create_app, serve
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.calling.caller import SERVED_HERE, Client
+from sharequeue_http.forms.api import Api
+from sharequeue_http.log import REQUEST, SERVICE, RequestContext
 from tests.hostile.edge_server import edge_server
 
 TOKEN = "a token of the services"

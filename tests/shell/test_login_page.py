@@ -16,9 +16,9 @@ from sharequeue_pipeline.options import GatewayOptions
 
 from sharequeue.cli import main
 from sharequeue.client import Producer, RecordStream, ShareConsumer, UnexpectedAnswer
-from sharequeue.http.calling.caller import Client, decoded
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
+from sharequeue_http.calling.caller import Client, decoded
 
 PAGE: Final = b"<html>login</html>"
 WORDS: Final = {302: "with 302 to /login; a proxy wants a login there", 200: "with 200 (text/html; charset=utf-8): "}

@@ -12,7 +12,6 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.record_log.removing.readers import Readers
 
-from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -23,6 +22,8 @@ from sharequeue.protocol.messages.cluster import (
     MetadataChangesResponse,
 )
 from sharequeue.protocol.messages.topics import Topic
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.api import Api
 from tests.shell.coordinator_wire import CoordinatorWire
 
 LIMIT = "share.delivery.count.limit"
@@ -188,7 +189,7 @@ def test_a_topic_deleted_during_its_lookup_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("api", [apis.CREATE_TOPIC, apis.UPDATE_TOPIC], ids=["created", "altered"])
-def test_a_topic_deleted_before_its_creation_or_change_is_answered_is_unknown(api: apis.Api) -> None:
+def test_a_topic_deleted_before_its_creation_or_change_is_answered_is_unknown(api: Api) -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
         path = {"topic": "orders"} if api is apis.UPDATE_TOPIC else {}
         changing = asyncio.create_task(metadata.change_topic(api, b"{}", **path))

@@ -19,6 +19,7 @@ from sharequeue.protocol.messages.share_state import (
     WriteBatchResponse,
 )
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_http.forms.api import Api
 from tests.core.share_partition_driver import fetched
 from tests.core.write_events import Unheard
 from tests.shell.coordinator_wire import CoordinatorWire
@@ -60,7 +61,7 @@ def results(answered: list[tuple[str, list[int]]]) -> list[TopicStateResult]:
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("api", [apis.READ_STATE, apis.DELETE_STATE], ids=lambda api: api.operation_id)
-def test_an_answer_about_other_share_partitions_is_an_error(api: apis.Api, wrong: list[tuple[str, list[int]]]) -> None:
+def test_an_answer_about_other_share_partitions_is_an_error(api: Api, wrong: list[tuple[str, list[int]]]) -> None:
     async def work(coordinator: CoordinatorWire, client: ShareStateClient) -> None:
         states = {topic_id: [PartitionState(partition=n) for n in wanted] for topic_id, wanted in WANTED.items()}
         calling = asyncio.create_task(client.state(api, "g", states))

@@ -11,8 +11,8 @@ import uvloop
 from sharequeue.client.consuming.acknowledging import Acknowledging
 from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.client.consuming.renewing import Renewing
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol.messages.records import FetchedBatch
+from sharequeue_http.calling.caller import Client
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sharequeue.log import JsonFormatter, Tally
+from sharequeue_http.log import JsonFormatter, Tally
 from tests.shell.turned_loop import TurnedLoop, run
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from sharequeue.openapi import document
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
+from sharequeue_http.forms.api import Api
 from tests.shown import Wrong
 from tests.shown.programs import stands_in_a_program
 

@@ -11,6 +11,7 @@ from tests.shown import BLOCK, PAGES, ROOT
 
 PROGRAMS: Final = (
     "sharequeue",
+    "sharequeue_http",
     "services",
     "pipeline",
     "sdks",

@@ -11,13 +11,13 @@ from sharequeue_gateway.share_partition.machine import SharePartition
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import CoordinatorLoadInProgress
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import Reason, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue.stack.stack import Stack
+from sharequeue_http.forms.api import Api
 from tests.core.states import StateAnnotation, written
 
 TOKEN = "a token of the cluster that only its services know"

@@ -9,10 +9,10 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.persister import MOST_WRITES, Persister, persist_error
 
 from sharequeue.ownership.share_state_client import ShareStateClient
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_http.forms.codec import encode
 from tests.core.share_partition_driver import fetched
 from tests.core.write_events import Unheard
 

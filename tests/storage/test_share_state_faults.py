@@ -9,10 +9,10 @@ import pytest
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row, encode_row
 
-from sharequeue.log import REQUEST, RequestContext
 from sharequeue.ownership.leases import OwnershipLost
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_http.log import REQUEST, RequestContext
 from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_logs import new_topic

@@ -27,9 +27,9 @@ OWN = {
 
 PROGRAM = """
 import asyncio, os, signal
-from sharequeue.http.application.app import create_app
-from sharequeue.http.calling.caller import Client
-from sharequeue.log import configure
+from sharequeue_http.application.app import create_app
+from sharequeue_http.calling.caller import Client
+from sharequeue_http.log import configure
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.operations import Readiness

@@ -27,7 +27,7 @@ while True:
 
 ENDING = """
 from functools import partial
-from sharequeue.http.application.app import create_app
+from sharequeue_http.application.app import create_app
 from sharequeue.service.service import Program, Service, run
 from sharequeue.service.settings import ServiceSettings
 
@@ -59,7 +59,7 @@ def test_the_limit_of_open_files_is_raised_to_the_hard_one() -> None:
 def test_a_start_that_times_out_names_the_timeout() -> None:
     """As when the database does not answer: such an error has no text of its own."""
     program = ENDING.replace('return Service(create_app("ending", ""), "", (LOOP,))', "raise TimeoutError")
-    program = f"from sharequeue.log import configure\nconfigure({{'ending': 'info'}})\n{program}"
+    program = f"from sharequeue_http.log import configure\nconfigure({{'ending': 'info'}})\n{program}"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
     (line,) = [json.loads(line) for line in (ended.stdout + ended.stderr).splitlines()]

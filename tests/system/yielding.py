@@ -5,11 +5,11 @@ import http.client
 import json
 from contextlib import closing
 
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.leaders import SharePartitionName, YieldRequest
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack
+from sharequeue_http.calling.caller import Client
 from tests.http.calls import Gateway, acknowledge_range
 
 

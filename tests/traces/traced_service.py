@@ -19,8 +19,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import sharequeue
+import sharequeue_http
 
-PACKAGES = {"sharequeue": str(Path(str(sharequeue.__file__)).parent) + "/"}
+PACKAGES = {each.__name__: str(Path(str(each.__file__)).parent) + "/" for each in (sharequeue, sharequeue_http)}
 METHODS = (b"GET ", b"POST ")
 RUN = ("__main__.py", "sharequeue/service/service.py")
 """What runs the service. A frame of it does not make a request deeper."""

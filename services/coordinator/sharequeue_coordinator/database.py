@@ -14,13 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from sharequeue.log import REQUEST
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import NotCoordinator
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.service.postgres_faults import FAULTS, check_replicated, end_if_unreplicated, sqlstate_of, terminated_at
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.service.time_line import TimeLine
+from sharequeue_http.log import REQUEST
 
 Connection = Any  # asyncpg ships no types
 

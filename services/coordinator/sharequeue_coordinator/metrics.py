@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from sharequeue.distribution import kinds_of
 from sharequeue_coordinator.share_group.changes import ShareGroupState
+from sharequeue_http.distribution import kinds_of
 
 Counter, Gauge, _ = kinds_of("group coordinator")
 

@@ -18,10 +18,6 @@ from typing import NamedTuple
 from redis.asyncio import Redis
 
 from sharequeue.clock import Clock
-from sharequeue.http.application.app import App
-from sharequeue.http.application.endpoint import Admission
-from sharequeue.http.origins import Callers, host_of_url, hosts_of, origins_of
-from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.service.addresses import node_name, own_url
@@ -103,6 +99,10 @@ from sharequeue_gateway.routing.stream import Shared
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_gateway.settings import PREFIX, Settings
 from sharequeue_gateway.share_partition.session import ShareSessionCache
+from sharequeue_http.application.app import App
+from sharequeue_http.application.endpoint import Admission
+from sharequeue_http.log import fields
+from sharequeue_http.origins import Callers, host_of_url, hosts_of, origins_of
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from sharequeue.distribution import kinds_of
 from sharequeue.service.series import Counts, Labels
+from sharequeue_http.distribution import kinds_of
 
 Counter, Gauge, Histogram = kinds_of("gateway")
 SHARE_PARTITION = ("group", "topic", "partition")

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sharequeue.http.origins import host_of_url, hosts_of, origins_of
 from sharequeue.service.addresses import check_redis_url
 from sharequeue.service.settings import Port, Positive, ServiceSettings
+from sharequeue_http.origins import host_of_url, hosts_of, origins_of
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
 

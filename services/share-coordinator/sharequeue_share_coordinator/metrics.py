@@ -1,6 +1,6 @@
 """The share coordinator's metrics; docs/metrics.md lists them. Source: KIP-932, share-coordinator-metrics."""
 
-from sharequeue.distribution import kinds_of
+from sharequeue_http.distribution import kinds_of
 
 Counter, Gauge, Histogram = kinds_of("share coordinator")
 

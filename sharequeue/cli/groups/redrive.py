@@ -19,10 +19,10 @@ from sharequeue.cli.output import (
     say,
     url_option,
 )
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveFilter, RedriveResult
+from sharequeue_http.calling.caller import Client
 
 AT_ONCE: Final = 10_000
 """One call redrives no more."""

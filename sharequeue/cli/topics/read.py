@@ -11,11 +11,11 @@ from sharequeue.cli.output import json_option, outside, run, url_option
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.cli.topics.administration import name_argument
 from sharequeue.client.consuming.deliveries import Delivery
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import FetchedBatch, ReadRecordsQuery, RecordPage
 from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue.protocol.types import MAX_INT64
+from sharequeue_http.calling.caller import Client
 
 READ_AT_ONCE: Final = 1000
 LOOK_EVERY_S: Final = 0.5

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from sharequeue.client.consuming.acknowledging import doubt
 from sharequeue.client.consuming.deliveries import OutcomeRun
 from sharequeue.client.consuming.following import FollowingClient
-from sharequeue.http.calling.caller import Client
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
     BY_CODE,
@@ -26,6 +25,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.records import FetchRequest, FetchResponse, TopicPartitions
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
+from sharequeue_http.calling.caller import Client
 
 log = logging.getLogger(__name__)
 

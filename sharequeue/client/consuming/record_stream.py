@@ -20,14 +20,16 @@ from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
 from sharequeue.client.consuming.deliveries import Delivery, Record, releases
 from sharequeue.client.consuming.outcomes import outcome_of
 from sharequeue.client.errors import AcknowledgementError, IllegalState, OneLoop
-from sharequeue.http.calling.caller import Client
-from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
-from sharequeue.http.calling.event_reader import EventReader, ServerEvent
-from sharequeue.protocol import apis, nesting
+from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, ApiError, Unreachable, exception_type
 from sharequeue.protocol.messages.records import FetchResponse
 from sharequeue.protocol.types import MAX_STREAM_WINDOW
 from sharequeue.repeats import CALL, Tries
+from sharequeue_http.calling.caller import Client
+from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
+from sharequeue_http.calling.event_reader import EventReader, ServerEvent
+from sharequeue_http.forms import nesting
+from sharequeue_http.forms.api import path_of
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +82,7 @@ class RecordStream(OneLoop):
         self.group = group
         names = [topics] if isinstance(topics, str) else list(topics)
         query = {"topic": ",".join(names), "member_id": self.member_id, "window": window, "resume_ms": resume_ms}
-        self._target = f"{apis.path_of(apis.STREAM_RECORDS, group=group)}?{urlencode(query)}"
+        self._target = f"{path_of(apis.STREAM_RECORDS, group=group)}?{urlencode(query)}"
         self._patience_s = request_timeout_ms / 1000
         self._client = Client(url)
         self._acknowledging = Acknowledging(self._client, group, self.member_id, self._patience_s)

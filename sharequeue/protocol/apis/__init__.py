@@ -2,14 +2,13 @@
 
     sharequeue.protocol.apis    the calls, a file for each subject ──▶ sharequeue.protocol.messages   their bodies
           │                                                                          │
-          ├──▶ sharequeue.http.application  a row and a handler become a route       └──▶ sharequeue.protocol.codec
-          ├──▶ sharequeue.http.calling      a row and a request become an answer
+          ├──▶ sharequeue_http.application  a row and a handler become a route       └──▶ sharequeue_http.forms.codec
+          ├──▶ sharequeue_http.calling      a row and a request become an answer
           └──▶ sharequeue.openapi           the rows become the document
 
 This module lists all rows, so that `apis.FETCH_RECORDS` names one. Any layer may import it; it knows no framework.
 """
 
-from sharequeue.protocol.apis.api import ARROW_STREAM, RECORD_RUNS, Api, path_of
 from sharequeue.protocol.apis.cluster import (
     ALTER_SHARE_GROUP_OFFSETS,
     DESCRIBE_TOPICS,
@@ -97,6 +96,7 @@ from sharequeue.protocol.apis.transactions import (
     LIST_TRANSACTIONS,
     TERMINATE_TRANSACTION,
 )
+from sharequeue_http.forms.api import ARROW_STREAM, RECORD_RUNS
 
 __all__ = [
     "ABORT_TRANSACTION",
@@ -179,6 +179,4 @@ __all__ = [
     "WRITE_STATE",
     "WRITE_STATE_BATCH",
     "YIELD_SHARE_PARTITIONS",
-    "Api",
-    "path_of",
 ]

@@ -1,6 +1,5 @@
 """Owners of shards, gateways, topics and groups: calls of the coordinators."""
 
-from sharequeue.protocol.apis.api import Api
 from sharequeue.protocol.messages.cluster import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -23,6 +22,7 @@ from sharequeue.protocol.messages.cluster import (
     RenewGatewayResponse,
     ShardsResponse,
 )
+from sharequeue_http.forms.api import Api
 
 FIND_COORDINATOR = Api(
     "findCoordinator",

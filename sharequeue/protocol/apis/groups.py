@@ -1,7 +1,6 @@
 """Share groups: calls of a gateway, which forwards most of them to the group coordinator."""
 
 from sharequeue.protocol import bounds
-from sharequeue.protocol.apis.api import GROUP_ERRORS, TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
     FetchingMembers,
@@ -21,6 +20,7 @@ from sharequeue.protocol.messages.groups import (
     UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
+from sharequeue_http.forms.api import GROUP_ERRORS, TOPIC_ERRORS, Api
 
 GET_SHARE_GROUP_CONFIG = Api(
     "getShareGroupConfig",

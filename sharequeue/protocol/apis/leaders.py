@@ -1,6 +1,5 @@
 """Calls of a gateway that the group coordinator and the other gateways make."""
 
-from sharequeue.protocol.apis.api import Api
 from sharequeue.protocol.messages.groups import FetchingMembers
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.messages.leaders import (
@@ -27,6 +26,7 @@ from sharequeue.protocol.messages.leaders import (
 )
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse, FetchRequest, FetchResponse
+from sharequeue_http.forms.api import Api
 
 GROUP_USAGE = Api(
     "shareGroupUsage",

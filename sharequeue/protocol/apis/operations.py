@@ -1,9 +1,9 @@
 """For operators: reports, audits (with the cluster token), and what every service answers about itself."""
 
-from sharequeue.protocol.apis.api import Api
 from sharequeue.protocol.messages.audit import AuditLogQuery, AuditStateResponse, ExportStateQuery, LogAudit
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
 from sharequeue.protocol.messages.reports import ActivityReport, ListActivityQuery
+from sharequeue_http.forms.api import Api
 
 LIST_ACTIVITY = Api(
     "listActivity",

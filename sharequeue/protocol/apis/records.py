@@ -1,7 +1,6 @@
 """Produce, fetch and acknowledge records, and read them by offset: calls of a gateway."""
 
 from sharequeue.protocol import bounds
-from sharequeue.protocol.apis.api import ARROW_STREAM, GROUP_ERRORS, TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.records import (
     AcknowledgeRequest,
     AcknowledgeResponse,
@@ -14,6 +13,7 @@ from sharequeue.protocol.messages.records import (
     RecordPage,
     StreamQuery,
 )
+from sharequeue_http.forms.api import ARROW_STREAM, GROUP_ERRORS, TOPIC_ERRORS, Api
 
 _SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
 _IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours gets the first answer again")

@@ -1,6 +1,5 @@
 """The state of share-partitions: calls of the share coordinator. Source: KIP-932."""
 
-from sharequeue.protocol.apis.api import Api
 from sharequeue.protocol.messages.audit import ExportStateQuery, ExportStateResponse
 from sharequeue.protocol.messages.share_state import (
     ShareStateRequest,
@@ -10,6 +9,7 @@ from sharequeue.protocol.messages.share_state import (
     WriteBatchRequest,
     WriteBatchResponse,
 )
+from sharequeue_http.forms.api import Api
 
 INITIALIZE_STATE = Api(
     "initializeShareGroupState",

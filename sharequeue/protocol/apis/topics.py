@@ -1,7 +1,6 @@
 """Topics and their partitions: calls of a gateway, which forwards those about a topic itself to the group
 coordinator."""
 
-from sharequeue.protocol.apis.api import TOPIC_ERRORS, Api
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
     RecordBatchList,
@@ -18,6 +17,7 @@ from sharequeue.protocol.messages.topics import (
     TopicList,
     UpdateTopicRequest,
 )
+from sharequeue_http.forms.api import TOPIC_ERRORS, Api
 
 CREATE_TOPIC = Api(
     "createTopic",

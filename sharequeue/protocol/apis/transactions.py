@@ -1,7 +1,6 @@
 """Transactions: calls of a gateway. Any gateway takes any of them."""
 
 from sharequeue.protocol import bounds
-from sharequeue.protocol.apis.api import Api
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
     BegunTransaction,
@@ -12,6 +11,7 @@ from sharequeue.protocol.messages.transactions import (
     TransactionDescription,
     TransactionList,
 )
+from sharequeue_http.forms.api import Api
 
 _END_ERRORS = (
     "INVALID_TXN_STATE",

@@ -6,9 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal
 
-from sharequeue.http.calling.caller import SHORTEST_ATTEMPT_S, Client
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.messages.cluster import Gateway, StartOffset, TopicStartOffsets
 from sharequeue.protocol.messages.leaders import (
@@ -18,6 +16,8 @@ from sharequeue.protocol.messages.leaders import (
     UnloadGroupRequest,
 )
 from sharequeue.repeats import EVERY_GATEWAY, Tries
+from sharequeue_http.calling.caller import SHORTEST_ATTEMPT_S, Client
+from sharequeue_http.forms.api import Api
 
 ATTEMPT_S: Final = 2.0
 CHANGED_AT_ONCE: Final = 1000

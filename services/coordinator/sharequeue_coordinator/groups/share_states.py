@@ -18,6 +18,7 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.messages.cluster import GroupPartitionSummary, InitializedPartition, InitializedTopic
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue_coordinator.share_group.initialization import Initialization
+from sharequeue_http.forms.api import Api
 
 DEADLINE_S: Final = 8.0
 AT_ONCE: Final = 1000
@@ -60,7 +61,7 @@ class ShareStates:
 
     async def _change(
         self,
-        api: apis.Api,
+        api: Api,
         group_id: str,
         states: Iterator[tuple[str, PartitionState]],
         current: Callable[[], bool] = lambda: True,

@@ -1,6 +1,5 @@
 """The group coordinator's application: its calls, ownership, and the operations of every service."""
 
-from sharequeue.http.application.app import App, create_app, serve
 from sharequeue.ownership.endpoints import serve_coordinator
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -9,6 +8,7 @@ from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.http.groups_api import GroupsApi
 from sharequeue_coordinator.http.metadata_api import MetadataApi
 from sharequeue_coordinator.http.topics_api import TopicsApi
+from sharequeue_http.application.app import App, create_app, serve
 
 
 def create_group_coordinator_app(

@@ -3,9 +3,7 @@
 from typing import Final
 from urllib.parse import unquote
 
-from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import GroupIdNotFound, InvalidRequest, UnknownMemberId, checked_group_id
 from sharequeue.protocol.messages.cluster import (
     CLIENT_HOST,
@@ -31,12 +29,14 @@ from sharequeue.protocol.messages.groups import (
     UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.operations import Empty
-from sharequeue.protocol.mistakes import quoted
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import Member, ShareGroupState
 from sharequeue_coordinator.share_group.heartbeat import Heartbeat
+from sharequeue_http.application.endpoint import Call, Handler
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.mistakes import quoted
 
 ASSIGNOR_NAME: Final = "simple"
 MOST_LISTED: Final = 20_000

@@ -1,8 +1,6 @@
 """The calls that gateways and share coordinators make on their own behalf: metadata, generations, initialisation."""
 
-from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages.cluster import (
     DescribeTopicsRequest,
@@ -22,6 +20,8 @@ from sharequeue.protocol.messages.cluster import (
 )
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_http.application.endpoint import Call, Handler
+from sharequeue_http.forms.api import Api
 
 
 class MetadataApi:

@@ -1,8 +1,6 @@
 """The calls about topics, as gateways pass them on."""
 
-from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.topics import (
     CreateTopicRequest,
@@ -13,6 +11,8 @@ from sharequeue.protocol.messages.topics import (
     UpdateTopicRequest,
 )
 from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_http.application.endpoint import Call, Handler
+from sharequeue_http.forms.api import Api
 
 
 class TopicsApi:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sharequeue import background
-from sharequeue.http.calling.caller import Client
-from sharequeue.log import fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config
@@ -19,6 +17,8 @@ from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.metadata import store, topic_rules
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.store import TopicRow
+from sharequeue_http.calling.caller import Client
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 from redis.asyncio import Redis
 
-from sharequeue.log import fields
 from sharequeue.repeats import REDIS_SILENT
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

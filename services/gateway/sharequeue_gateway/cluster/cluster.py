@@ -13,8 +13,6 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from sharequeue import background
-from sharequeue.http.calling.caller import Client
-from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.leases import NameTaken, OwnershipLost
 from sharequeue.protocol import apis
@@ -32,6 +30,8 @@ from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import GATEWAY_LEASE, Tries
 from sharequeue_gateway.cluster.generation import Generation, Node
+from sharequeue_http.calling.caller import Client
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

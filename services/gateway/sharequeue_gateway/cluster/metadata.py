@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import DEAD_LETTER_PREFIX, LOCK_DURATION, ShareGroupConfig, share_group_config
@@ -40,6 +39,8 @@ from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, topic_name_fault
 from sharequeue.repeats import FEED
 from sharequeue_gateway import metrics
+from sharequeue_http.forms.api import Api
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
@@ -229,7 +230,7 @@ class Metadata:
             await self.change_topic(apis.CREATE_TOPIC, request, deadline_s=self._deadline_s())
         return await self.topic(name)
 
-    async def change_topic(self, api: apis.Api, request: Any, *, deadline_s: float | None = None, **path: str) -> bytes:
+    async def change_topic(self, api: Api, request: Any, *, deadline_s: float | None = None, **path: str) -> bytes:
         """Pass on a call that creates or changes a topic. Returns: the answer's body, which describes the topic."""
         with self._noting_changes() as changed:
             body = await self._coordinator.exchange(api, request, key=CLUSTER, path=path, deadline_s=deadline_s)
@@ -389,7 +390,7 @@ class Metadata:
         return time.monotonic() - self._heard_at < FEED_WAIT_MS / 1000 + 10
 
     async def _call(
-        self, api: apis.Api, request: Any = None, *, key: str = CLUSTER, path: Mapping[str, Any] | None = None
+        self, api: Api, request: Any = None, *, key: str = CLUSTER, path: Mapping[str, Any] | None = None
     ) -> Any:
         """Ask the group coordinator."""
         return await self._coordinator.call(api, request, key=key, path=path, deadline_s=self._deadline_s())

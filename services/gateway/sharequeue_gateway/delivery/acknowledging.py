@@ -11,7 +11,6 @@ from typing import Final, Literal
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.protocol import mistakes
 from sharequeue.protocol.configs import check_lock_duration
 from sharequeue.protocol.errors import (
     ApiError,
@@ -30,6 +29,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
+from sharequeue_http.forms import mistakes
 
 APPLIED: Final = AcknowledgementResult(status="applied")
 IGNORED: Final = AcknowledgementResult(status="ignored")

@@ -17,8 +17,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.log import Tally, fields
-from sharequeue.protocol import codec, nesting
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import KEPT_REASONS, OffsetRange, SharePartitionKey
@@ -32,6 +30,8 @@ from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLette
 from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import DeadLetter
+from sharequeue_http.forms import codec, nesting
+from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
 

@@ -3,12 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from sharequeue.http.application.app import App, create_app, serve
-from sharequeue.http.application.endpoint import Admission, Handler
-from sharequeue.http.origins import Callers
 from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis.api import Api
 from sharequeue.service.service import ReadinessCheck, serve_operations
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
@@ -29,6 +25,10 @@ from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
+from sharequeue_http.application.app import App, create_app, serve
+from sharequeue_http.application.endpoint import Admission, Handler
+from sharequeue_http.forms.api import Api
+from sharequeue_http.origins import Callers
 
 BOUNDED = (apis.PRODUCE_RECORDS, apis.PRODUCE_ARROW, apis.PRODUCE_RAW_RECORD, apis.COMMIT_TRANSACTION)
 """The calls whose bytes in hand are bounded together. A commit may have 10,000 acknowledgements."""

@@ -12,8 +12,6 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.clock import Clock
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.configs import check_lock_duration
 from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId, checked_group_id
 from sharequeue.protocol.messages.records import FetchRequest
@@ -33,6 +31,8 @@ from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import OpenSession, Sessions
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.endpoint import Call
 
 DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800

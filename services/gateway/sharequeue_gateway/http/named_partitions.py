@@ -6,13 +6,13 @@ Each name is looked up once, even if a request repeats it a million times.
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import TopicPartitions
-from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import MAX_ERRORS, MAX_INT32, MAX_PARTITIONS_NAMED, topic_name_fault, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.mistakes import quoted
 
 WHOLE: Final = -1
 """Stands for all partitions of a topic."""

@@ -2,10 +2,6 @@
 
 from collections.abc import Sequence
 
-from sharequeue.http.answer import JSON, Answer
-from sharequeue.http.application.endpoint import Call
-from sharequeue.http.exchange import too_large
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import BY_CODE, ApiError, checked_group_id
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
@@ -17,6 +13,10 @@ from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import Sessions
+from sharequeue_http.answer import JSON, Answer
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.exchange import too_large
+from sharequeue_http.forms.codec import encode
 
 
 class RecordsApi:

@@ -6,9 +6,6 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.endpoint import Admission, Call
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, TooLarge, checked_group_id
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import (
@@ -25,6 +22,9 @@ from sharequeue_gateway.producing.producer import Prepared, Producer, check_part
 from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Wanted
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.endpoint import Admission, Call
+from sharequeue_http.forms.codec import encode
 
 _decode: Final = msgspec.json.Decoder(ProduceResponse).decode
 

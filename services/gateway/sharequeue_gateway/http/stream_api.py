@@ -1,14 +1,12 @@
 """The stream of a group's records: checks the request, and sends what `routing/streams.py` decides as events.
 
 A page of another site can make a browser send a GET. So a stream acquires only for a request that asks for an event
-stream, and origins are checked as for a POST (`sharequeue/http/origins.py`).
+stream, and origins are checked as for a POST (`sharequeue_http/origins.py`).
 """
 
 from functools import partial
 from typing import Final
 
-from sharequeue.http.answer import Answer, Stream
-from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import InvalidRequest, OriginNotAllowed, checked_group_id
 from sharequeue.protocol.messages.records import StreamQuery
 from sharequeue.protocol.types import MAX_TOPICS_NAMED
@@ -18,6 +16,8 @@ from sharequeue_gateway.http.answers.media_types import qualities
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.routing.stream import StreamEvent
 from sharequeue_gateway.routing.streams import Opening, Streams
+from sharequeue_http.answer import Answer, Stream
+from sharequeue_http.application.endpoint import Call
 
 NOT_ACCEPTED: Final = 406
 

@@ -4,8 +4,6 @@ log."""
 import asyncio
 from collections.abc import Sequence
 
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRequest
@@ -27,6 +25,8 @@ from sharequeue_gateway.http.named_partitions import partition_of
 from sharequeue_gateway.record_log.log import Batch, Cut, OffsetOutOfRange, ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.endpoint import Call
 
 
 class TopicsApi:

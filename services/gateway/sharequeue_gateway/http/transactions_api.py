@@ -7,7 +7,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTransactionTimeout
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
@@ -39,6 +38,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, PostgresTransactions
 from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Wanted
+from sharequeue_http.application.endpoint import Call
 
 MOST_BLOCKED: Final = 1000
 """Share-partitions that one description names."""

@@ -6,7 +6,6 @@ from typing import Final
 
 from sharequeue import background
 from sharequeue.clock import Clock
-from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -18,6 +17,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.log import Tally
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import (
     ApiError,
@@ -33,6 +32,7 @@ from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
 from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_gateway.share_partition.outcomes import Completed
+from sharequeue_http.log import Tally
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from sharequeue.log import Rarely, fields
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import (
     ApiError,
@@ -59,6 +58,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import STATE_PROBE, STATE_WRITE
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.machine import StateWrite
+from sharequeue_http.log import Rarely, fields
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from sharequeue.log import fields
 from sharequeue_gateway.cluster.redis_client import LOST
 from sharequeue_gateway.locks.lock_writer import heed_cancellation
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

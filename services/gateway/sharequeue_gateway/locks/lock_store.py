@@ -16,7 +16,6 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 from sharequeue.clock import Clock
-from sharequeue.log import fields
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import REDIS_REFUSES, REDIS_SILENT
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
@@ -34,6 +33,7 @@ from sharequeue_gateway.locks.lock_writer import (
 )
 from sharequeue_gateway.locks.scripts import sha1
 from sharequeue_gateway.share_partition.machine import RestoredLock
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionClosed
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from sharequeue.log import fields
 from sharequeue.protocol.types import MAX_DELAY_MS
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
@@ -24,6 +23,7 @@ from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of
 from sharequeue_gateway.locks import scripts
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, Command, LockWrite, encode
 from sharequeue_gateway.locks.scripts import sha1
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,6 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.endpoint import Admission
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import TooLarge
 from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import ProducedBatches
@@ -27,6 +24,9 @@ from sharequeue_gateway.producing.producer import (
 )
 from sharequeue_gateway.record_log.log import PartitionAppend
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.endpoint import Admission
+from sharequeue_http.forms.codec import encode
 
 
 class ArrowProducer:

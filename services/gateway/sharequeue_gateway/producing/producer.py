@@ -12,11 +12,8 @@ from functools import partial
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from sharequeue.clock import Clock
-from sharequeue.http.answer import JSON, Answer
-from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import ProduceRecord
-from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS, whole_number
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.partitioner import key_hashes
@@ -26,6 +23,9 @@ from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
+from sharequeue_http.answer import JSON, Answer
+from sharequeue_http.forms import nesting
+from sharequeue_http.forms.mistakes import quoted
 
 DAY_MS: Final = 86_400_000
 

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, Protocol
 import asyncpg
 import msgspec
 
-from sharequeue.log import fields
 from sharequeue.protocol.errors import (
     ApiError,
     InvalidRequest,
@@ -37,6 +36,7 @@ from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

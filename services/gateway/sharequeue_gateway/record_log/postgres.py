@@ -10,8 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from sharequeue.log import fields
-from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.time_line import WENT_BACK
@@ -40,6 +38,8 @@ from sharequeue_gateway.record_log.retention_rule import RetentionRule
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.ending import Ending
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, PostgresTransactions, TransactionOptions
+from sharequeue_http.forms import nesting
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

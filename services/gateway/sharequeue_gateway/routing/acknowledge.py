@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -20,6 +19,7 @@ from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED, Acknowledger, ask_for_topics, failed, type_names
 from sharequeue_gateway.routing.routing import MOVED, Routing
+from sharequeue_http.forms.codec import encode
 
 NOT_LEADER: Final = NotLeaderOrFollower.error.kafka_code
 

@@ -15,7 +15,6 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, RequestTimedOut
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest, LeaderFetchRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -33,6 +32,7 @@ from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer, decoded
 from sharequeue_gateway.routing.gateway_client import by_topic
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.turns import Turns, leaders_in_turn
+from sharequeue_http.forms.codec import encode
 
 AT_ONCE_MS: Final = 20
 MOST_TURNS: Final = 10_000

@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from sharequeue.protocol import nesting
 from sharequeue.protocol.errors import BY_CODE, ApiError
 from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderFetchResponse
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -15,6 +14,7 @@ from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.record_log.record_batch import holding
 from sharequeue_gateway.routing.routing import MOVED
+from sharequeue_http.forms import nesting
 
 _entry: Final = msgspec.json.Decoder(AcquiredEntry)
 _answer: Final = msgspec.json.Decoder(LeaderFetchResponse)

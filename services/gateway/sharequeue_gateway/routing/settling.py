@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue import background
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import (
     BY_CODE,
     ApiError,
@@ -37,6 +36,7 @@ from sharequeue_gateway.delivery.holding import HeldHere, Holder
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, encoded
 from sharequeue_gateway.routing.routing import Routing
+from sharequeue_http.forms.codec import encode
 
 TELL_S: Final = 1.0
 """How long an answer waits for the leaders to apply what is decided."""

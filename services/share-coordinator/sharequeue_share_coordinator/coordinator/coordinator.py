@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import asyncpg
 
-from sharequeue.log import REQUEST, Rarely, fields
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, NotCoordinator, StorageError
 from sharequeue.protocol.messages.share_state import PartitionStateResult
@@ -16,6 +15,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS, Meaning
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.service.time_line import TimeLine
+from sharequeue_http.log import REQUEST, Rarely, fields
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.operations import Decided, Operation, WaitingRequest
 from sharequeue_share_coordinator.coordinator.state_cache import CachedPartition, StateCache

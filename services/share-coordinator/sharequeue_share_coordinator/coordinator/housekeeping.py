@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from sharequeue.clock import Clock
-from sharequeue.log import fields
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from sharequeue.service.postgres_faults import FAULTS
+from sharequeue_http.log import fields
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.operations import Operation

@@ -1,10 +1,10 @@
 """The share coordinator's application: the state calls, the export, ownership, and the operations of every service."""
 
-from sharequeue.http.application.app import App, create_app, serve
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.endpoints import serve_coordinator
 from sharequeue.ownership.leases import Ownership
 from sharequeue.service.postgres_health import PostgresHealth
+from sharequeue_http.application.app import App, create_app, serve
 from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
 

@@ -10,9 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sharequeue.http.application.endpoint import Call, Handler
 from sharequeue.protocol import apis
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.protocol.messages.audit import (
     ExportStateQuery,
@@ -25,6 +23,8 @@ from sharequeue.protocol.state import NOTHING, StateBatch, unnamed_text
 from sharequeue.protocol.types import GivenReason, Reason
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import PostgresHealth
+from sharequeue_http.application.endpoint import Call, Handler
+from sharequeue_http.forms.api import Api
 from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.share_state.rows import PART, SNAPSHOT, TOMBSTONE, UPDATE
 from sharequeue_share_coordinator.store import LoadedRow

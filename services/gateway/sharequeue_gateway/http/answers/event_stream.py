@@ -15,14 +15,14 @@ data: {"code":"…","retriable":true,…}
 import re
 from typing import Final
 
-from sharequeue.http.problems import problem_of
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest
-from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import EVENT_ID
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.routing.fetched import RelayedAnswer
 from sharequeue_gateway.routing.stream import Closed, EventId, Failing, Opened, Records, Replaced, StreamEvent
+from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.problems import problem_of
 
 HEARTBEAT: Final = b":\n\n"
 RETRY_MS: Final = 1000

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Final
 
-from sharequeue.http.answer import Answer
 from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
 from sharequeue.protocol.record_runs import BOUNDS, Bounds, packed_parts, run_parts
 from sharequeue_gateway.http.answers import media_types
 from sharequeue_gateway.record_log.log import Cut
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
+from sharequeue_http.answer import Answer
 
 CONTENT_TYPE: Final = (b"content-type", RECORD_RUNS.encode())
 LARGE_BYTES: Final = 64 * 1024

@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
@@ -36,12 +35,13 @@ from sharequeue.protocol.messages.groups import (
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.messages.records import TopicPartitions
-from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import MAX_ERRORS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.record_log.log import Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.mistakes import quoted
 
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 _altered: Final = msgspec.json.Decoder(AlterShareGroupOffsetsResponse)

@@ -10,7 +10,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest, checked_group_id
@@ -37,6 +36,7 @@ from sharequeue_gateway.record_log.log import Parked
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.bounds import limited_by
 from sharequeue_gateway.share_partition.runs import Hold
+from sharequeue_http.application.endpoint import Call
 
 LOADED_AT_ONCE: Final = 100
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)

@@ -8,12 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.endpoint import Call
-from sharequeue.log import fields
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, InvalidRequest, checked_group_id, error_of
 from sharequeue.protocol.messages import groups as messages
 from sharequeue.protocol.messages.cluster import CLIENT_HOST, CLIENT_ID, LeaveShareGroupResponse
@@ -27,6 +23,10 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.codec import encode
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

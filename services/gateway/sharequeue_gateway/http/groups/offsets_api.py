@@ -7,8 +7,6 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
@@ -27,6 +25,8 @@ from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLette
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.endpoint import Call
 
 HOLD: Final = b"retention.hold"
 """In a change of the settings that say how long a group holds the log: it is to be in force when it is answered."""

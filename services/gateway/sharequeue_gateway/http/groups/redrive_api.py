@@ -12,8 +12,6 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from sharequeue.http.application.endpoint import Call
-from sharequeue.protocol import nesting
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition, checked_group_id
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
@@ -30,6 +28,8 @@ from sharequeue_gateway.record_log.log import (
     RecordLog,
 )
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms import nesting
 
 GROUP_HEADER: Final = "__redrive.group"
 REDRIVEN: Final = MAX_INT32

@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.http.answer import JSON, Answer
-from sharequeue.http.application.endpoint import Call
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
@@ -45,6 +42,9 @@ from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.leader.loading.hand_over import HandOver
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.routing.sessions import Sessions
+from sharequeue_http.answer import JSON, Answer
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.codec import encode
 
 _WELL: Final = (JSON, (ALL_WELL.encode(), b"1"))
 _ENDED: Final = (JSON, (ENDED.encode(), b"1"))

@@ -6,13 +6,13 @@ delete   the state is deleted ─▶ every gateway unloads ─▶ remove
 
 from collections.abc import Sequence
 
-from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.messages.cluster import StartOffset, TopicStartOffsets
 from sharequeue.protocol.messages.leaders import ChangeReadersRequest, ChangeReadersResponse
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.removing.readers_store import Floor
+from sharequeue_http.application.endpoint import Call
 
 
 class ReadersApi:

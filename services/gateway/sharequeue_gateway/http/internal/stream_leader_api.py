@@ -1,7 +1,5 @@
 """The calls of a stream's gateway: at a leader, what a member holds; at a gateway that had the stream, to end it."""
 
-from sharequeue.http.answer import JSON, Answer
-from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import HeldRequest, TakeStreamRequest, TakeStreamResponse
 from sharequeue.protocol.messages.records import PartitionLeader
@@ -13,6 +11,8 @@ from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
 from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.routing.streams import Streams
+from sharequeue_http.answer import JSON, Answer
+from sharequeue_http.application.endpoint import Call
 
 
 class StreamLeaderApi:

@@ -5,7 +5,6 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from sharequeue.http.application.endpoint import Call
 from sharequeue.protocol.histogram import bounds_of
 from sharequeue.protocol.messages.fields import PlainText
 from sharequeue.protocol.messages.reports import (
@@ -22,6 +21,7 @@ from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
 from sharequeue_gateway.record_log import activity_store
 from sharequeue_gateway.record_log.activity_store import ActivityTotal
 from sharequeue_gateway.record_log.store import Query
+from sharequeue_http.application.endpoint import Call
 
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST_HOUR: Final = 2**31 - 1

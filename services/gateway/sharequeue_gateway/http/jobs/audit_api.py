@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
-from sharequeue.http.application.endpoint import Call
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRequest
@@ -24,6 +23,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.record_log import audit_store, store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.store import Bounds
+from sharequeue_http.application.endpoint import Call
 
 
 class AuditApi:

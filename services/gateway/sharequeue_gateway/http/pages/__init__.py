@@ -7,7 +7,7 @@
 The page loads nothing from elsewhere, so it works without the internet. The links are relative: behind a proxy they
 lead to the proxy. Because of the headers, a browser runs no other script, and shows the page in no frame. The
 routes are FastAPI's, not endpoints, so they are not in the document. `CheckedCallers` asks about their hosts and
-origins (`sharequeue.http.application.app`).
+origins (`sharequeue_http.application.app`).
 
 A file is sent from the disk in pieces: an answer of any size takes no more memory than a piece.
 """
@@ -20,9 +20,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 
-from sharequeue.http.application.app import App
-from sharequeue.http.exchange import request_id_from
-from sharequeue.log import fields
+from sharequeue_http.application.app import App
+from sharequeue_http.exchange import request_id_from
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

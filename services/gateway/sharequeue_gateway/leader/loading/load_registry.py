@@ -12,7 +12,6 @@ from typing import Final
 
 from sharequeue import background
 from sharequeue.clock import Clock
-from sharequeue.log import Rarely, fields
 from sharequeue.protocol.errors import (
     ApiError,
     CoordinatorLoadInProgress,
@@ -32,6 +31,7 @@ from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loading.loader import Fenced, Loader, Outcome, Wanted
 from sharequeue_gateway.leader.reports import led_metrics
+from sharequeue_http.log import Rarely, fields
 
 log = logging.getLogger(__name__)
 

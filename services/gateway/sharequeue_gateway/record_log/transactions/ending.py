@@ -22,7 +22,6 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from sharequeue import background
-from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError, Throttled
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import APPEND
@@ -47,6 +46,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     check_principal,
 )
 from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from sharequeue.protocol.errors import (
     TransactionalIdAuthorizationFailed,
     TransactionalIdNotFound,
 )
-from sharequeue.protocol.mistakes import quoted
+from sharequeue_http.forms.mistakes import quoted
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 MOST_SHOWN: Final = 64

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sharequeue.log import fields
 from sharequeue.protocol.errors import (
     ApiError,
     ConcurrentTransactions,
@@ -41,6 +40,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     still_open,
 )
 from sharequeue_gateway.record_log.transactions.transaction_sizes import TransactionSizes
+from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 

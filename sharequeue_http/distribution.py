@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from sharequeue.log import SERVICE
+from sharequeue_http.log import SERVICE
 
 M = TypeVar("M")
 Labels = tuple[str, ...]

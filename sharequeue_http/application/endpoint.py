@@ -16,18 +16,18 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from sharequeue.distribution import Distribution, Histograms, OfEachService
-from sharequeue.http.answer import Answer, Stream
-from sharequeue.http.exchange import ClientGone, Exchange, Headers, request_id_from, too_large
-from sharequeue.http.origins import Callers
-from sharequeue.http.problems import problem_answer
-from sharequeue.http.texts import convert_texts
-from sharequeue.log import REQUEST, RequestContext, fields
-from sharequeue.protocol import mistakes
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.bounds import ALWAYS_FITS, TooMany
-from sharequeue.protocol.codec import decoder_of, encode
 from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, Throttled
+from sharequeue_http.answer import Answer, Stream
+from sharequeue_http.distribution import Distribution, Histograms, OfEachService
+from sharequeue_http.exchange import ClientGone, Exchange, Headers, request_id_from, too_large
+from sharequeue_http.forms import mistakes
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import decoder_of, encode
+from sharequeue_http.forms.texts import convert_texts
+from sharequeue_http.log import REQUEST, RequestContext, fields
+from sharequeue_http.origins import Callers
+from sharequeue_http.problems import problem_answer
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ the buffer has room again. Between the two the next answers wait, and the edge c
 import asyncio
 from collections.abc import Callable
 
-from sharequeue.http.wire.edge import Edge
+from sharequeue_http.wire.edge import Edge
 
 
 class Unsent:
-    """What one client has still to take. See `sharequeue.http.wire.edge.Sender`."""
+    """What one client has still to take. See `sharequeue_http.wire.edge.Sender`."""
 
     __slots__ = ("_drop", "_edge", "_held", "_last", "_loop", "_transport", "taken_at", "untaken")
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Scope
 
-from sharequeue.http.exchange import ClientGone, Exchange, Headers
+from sharequeue_http.exchange import ClientGone, Exchange, Headers
 
 ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 

@@ -1,7 +1,7 @@
 """One request of a connection and its answer: the body as it comes in, the answer as the client takes it.
 
-`sharequeue.http.wire.protocol` makes an exchange for each head and calls it for each event. An endpoint reads and
-answers it, or an ASGI application through `sharequeue.http.wire.asgi_adapter`.
+`sharequeue_http.wire.protocol` makes an exchange for each head and calls it for each event. An endpoint reads and
+answers it, or an ASGI application through `sharequeue_http.wire.asgi_adapter`.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from io import BytesIO
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
-from sharequeue.http.answer import JOINED_BYTES
 from sharequeue.protocol.errors import ApiError, TooLarge
+from sharequeue_http.answer import JOINED_BYTES
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -64,7 +64,7 @@ class Connection(Protocol):
 
 
 class Server(Protocol):
-    """Answers the requests of one call. See `sharequeue.http.application.endpoint.Endpoint`."""
+    """Answers the requests of one call. See `sharequeue_http.application.endpoint.Endpoint`."""
 
     takes_body: bool
 

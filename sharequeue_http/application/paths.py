@@ -3,8 +3,8 @@
 from functools import lru_cache
 from typing import Any, Final
 
-from sharequeue.http.application.endpoint import Endpoint
-from sharequeue.http.exchange import Found, split_path
+from sharequeue_http.application.endpoint import Endpoint
+from sharequeue_http.exchange import Found, split_path
 
 MOST_KNOWN: Final = 1024
 LONGEST_KNOWN: Final = 256

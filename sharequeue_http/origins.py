@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from sharequeue.protocol.errors import ApiError, HostNotAllowed, InvalidRequest, OriginNotAllowed
-from sharequeue.protocol.mistakes import quoted
+from sharequeue_http.forms.mistakes import quoted
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers, names in lower case."""

@@ -18,16 +18,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sharequeue.http.answer import Answer
-from sharequeue.http.application.endpoint import Admission, Endpoint, Handler
-from sharequeue.http.application.paths import Paths
-from sharequeue.http.exchange import Headers, request_id_from, split_path
-from sharequeue.http.origins import Callers, Pairs
-from sharequeue.http.problems import problem_answer
-from sharequeue.protocol.apis import Api
 from sharequeue.protocol.errors import ApiError, InvalidRequest, UnknownPath
-from sharequeue.protocol.mistakes import quoted
 from sharequeue.protocol.types import MAX_CALL_BYTES
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.endpoint import Admission, Endpoint, Handler
+from sharequeue_http.application.paths import Paths
+from sharequeue_http.exchange import Headers, request_id_from, split_path
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.origins import Callers, Pairs
+from sharequeue_http.problems import problem_answer
 
 DEFAULT_MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
 INTERNAL_MAX_REQUEST_BYTES: Final = 128 * 1024 * 1024

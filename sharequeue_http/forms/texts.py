@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from sharequeue.protocol.mistakes import quoted
+from sharequeue_http.forms.mistakes import quoted
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9.].*", re.DOTALL)
 _WHOLE: Final = re.compile(r"-?[0-9]+")

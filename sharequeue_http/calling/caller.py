@@ -10,11 +10,6 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from sharequeue.http.calling.connections import CannotConnect, ConnectionLost, Connections
-from sharequeue.log import REQUEST
-from sharequeue.protocol import nesting
-from sharequeue.protocol.apis import Api, path_of
-from sharequeue.protocol.codec import decoder_of, encode
 from sharequeue.protocol.errors import (
     BY_CODE,
     ApiError,
@@ -25,6 +20,11 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.problems import Problem
 from sharequeue.protocol.types import whole_number
+from sharequeue_http.calling.connections import CannotConnect, ConnectionLost, Connections
+from sharequeue_http.forms import nesting
+from sharequeue_http.forms.api import Api, path_of
+from sharequeue_http.forms.codec import decoder_of, encode
+from sharequeue_http.log import REQUEST
 
 _FROM_BETWEEN: Final = {
     429: "THROTTLING_QUOTA_EXCEEDED",

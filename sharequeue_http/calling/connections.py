@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from sharequeue.http.answer import JOINED_BYTES
+from sharequeue_http.answer import JOINED_BYTES
 
 IDLE_S: Final = 30.0
 """A connection that was idle for longer is not used again. Services and proxies close theirs later."""

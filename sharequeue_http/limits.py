@@ -1,8 +1,8 @@
 """The limits of HTTP connections: settings that all three services share.
 
 A request line, a head, a body and a pause each have a bound, so no client holds memory or a file that it does not use.
-`sharequeue.http.wire.protocol` enforces the limits of one connection,
-`sharequeue.http.wire.edge` those of all together.
+`sharequeue_http.wire.protocol` enforces the limits of one connection,
+`sharequeue_http.wire.edge` those of all together.
 Sources: RFC 9110 15.5, RFC 9112 3 and 9.5.
 """
 

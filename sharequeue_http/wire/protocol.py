@@ -32,13 +32,14 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from sharequeue.http.application.paths import LONGEST_KNOWN
-from sharequeue.http.exchange import Exchange, Headers
-from sharequeue.http.limits import HttpLimits
-from sharequeue.http.wire.asgi_adapter import serve_asgi
-from sharequeue.http.wire.connection import MOST_QUEUED, Connection
-from sharequeue.http.wire.edge import Edge
-from sharequeue.http.wire.head import (
+from sharequeue.protocol.errors import ApiError, InvalidRequest
+from sharequeue_http.application.paths import LONGEST_KNOWN
+from sharequeue_http.exchange import Exchange, Headers
+from sharequeue_http.limits import HttpLimits
+from sharequeue_http.wire.asgi_adapter import serve_asgi
+from sharequeue_http.wire.connection import MOST_QUEUED, Connection
+from sharequeue_http.wire.edge import Edge
+from sharequeue_http.wire.head import (
     bad_target,
     head_too_large,
     line_too_long,
@@ -47,7 +48,6 @@ from sharequeue.http.wire.head import (
     without_host,
     without_offer,
 )
-from sharequeue.protocol.errors import ApiError, InvalidRequest
 
 PIECE: Final = 16 * 1024
 """A read is parsed in pieces of this size, so that it yields few more than MOST_QUEUED requests."""

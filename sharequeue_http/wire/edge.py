@@ -1,7 +1,7 @@
 """All connections of one server together: chooses one to close or refuse when files, memory or time run out.
 
 A connection registers here while it is idle, while one of its clocks runs, and while a body arrives.
-`sharequeue.http.wire.protocol` decides about one connection; this module chooses among them.
+`sharequeue_http.wire.protocol` decides about one connection; this module chooses among them.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ import os
 import resource
 from typing import Final, Protocol
 
-from sharequeue.http.application.app import App
-from sharequeue.http.limits import HttpLimits
-from sharequeue.log import Rarely, fields
+from sharequeue_http.application.app import App
+from sharequeue_http.limits import HttpLimits
+from sharequeue_http.log import Rarely, fields
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ from typing import Final
 import msgspec
 from prometheus_client import Counter
 
-from sharequeue.distribution import OfEachService
-from sharequeue.http.answer import Answer
-from sharequeue.log import Tally
-from sharequeue.protocol.codec import encode
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import PointedDetail, Problem
+from sharequeue_http.answer import Answer
+from sharequeue_http.distribution import OfEachService
+from sharequeue_http.forms.codec import encode
+from sharequeue_http.log import Tally
 
 log = logging.getLogger(__name__)
 

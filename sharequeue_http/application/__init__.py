@@ -6,6 +6,6 @@
 finds the endpoint of a path. `app` is the FastAPI application around them: pages for people, and refusals of foreign
 hosts and origins on paths without an endpoint.
 
-The services and `sharequeue.ownership` add their calls here; `sharequeue.http.wire` brings the requests. The room knows
+The services and `sharequeue.ownership` add their calls here; `sharequeue_http.wire` brings the requests. The room knows
 an `Exchange` of each: no connection, and no byte of HTTP.
 """

@@ -8,6 +8,6 @@ It is the one place that retries, and the one that knows which services its proc
 takes no connection. `connections` sends one request at a time on each open connection. It tells a request
 that was not sent (`CannotConnect`) from one whose outcome is unknown (`ConnectionLost`).
 
-Every room above `sharequeue.http` may call this one. It imports neither the serving end nor a web framework: a program
+Every room above `sharequeue_http` may call this one. It imports neither the serving end nor a web framework: a program
 that only consumes records installs none.
 """

@@ -3,9 +3,9 @@
 import re
 from typing import Final
 
-from sharequeue.http.exchange import Headers
-from sharequeue.http.limits import HttpLimits
 from sharequeue.protocol.errors import InvalidRequest
+from sharequeue_http.exchange import Headers
+from sharequeue_http.limits import HttpLimits
 
 UPGRADE_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
 ABSOLUTE_TARGET: Final = re.compile(rb"https?://([!-\"$-.0->A-~]+?)((?:[/?][!-~]*)?)", re.IGNORECASE)

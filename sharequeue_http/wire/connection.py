@@ -21,13 +21,13 @@ import time
 from collections import deque
 from typing import Any, ClassVar, Final
 
-from sharequeue.http.exchange import Exchange, answer_head, request_id_from
-from sharequeue.http.problems import problem_answer
-from sharequeue.http.wire.edge import Edge
-from sharequeue.http.wire.head import head_too_large, line_too_long, too_many_headers
-from sharequeue.http.wire.unsent import Unsent
-from sharequeue.log import fields
 from sharequeue.protocol.errors import ApiError, InvalidRequest, Throttled
+from sharequeue_http.exchange import Exchange, answer_head, request_id_from
+from sharequeue_http.log import fields
+from sharequeue_http.problems import problem_answer
+from sharequeue_http.wire.edge import Edge
+from sharequeue_http.wire.head import head_too_large, line_too_long, too_many_headers
+from sharequeue_http.wire.unsent import Unsent
 
 log = logging.getLogger(__name__)
 

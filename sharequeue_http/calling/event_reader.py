@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from sharequeue.http.calling.caller import error_of_answer
-from sharequeue.http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue.protocol.errors import ApiError
+from sharequeue_http.calling.caller import error_of_answer
+from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
 
 MOST_LINE_BYTES: Final = 64 * 1024
 """Of the head and of chunk sizes. An event may have any size."""
