@@ -36,7 +36,7 @@ import sharequeue_http.problems
 from sharequeue.openapi.field_texts import field_texts
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
-from sharequeue.protocol.errors import ERRORS
+from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.types import MAX_INT64
 from sharequeue.repeats import Rule
 from sharequeue.service.series import Counts, Family
@@ -222,8 +222,8 @@ def errors() -> str:
     """Every error, by its name, and the calls that have it among their own."""
     calls = [value for value in vars(apis).values() if isinstance(value, Api) and not value.internal]
     rows = []
-    for error in sorted(ERRORS, key=lambda error: error.code):
-        if error.kafka_code == 0:
+    for error, number in sorted(KAFKA_CODES.items()):
+        if number == 0:
             continue
         own = [api.operation_id for api in calls if error.code in api.errors]
         names = ", ".join(f"[{name}](calls.md#{name.lower()})" for name in own) if len(own) < 9 else f"{len(own)} calls"
@@ -231,7 +231,7 @@ def errors() -> str:
         rows.append(
             (
                 f"`{error.code}`",
-                _minus(error.kafka_code),
+                _minus(number),
                 str(error.status),
                 "yes" if error.retriable else "no",
                 "yes" if error.definite else "no",

@@ -14,8 +14,8 @@ from io import BytesIO
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
-from sharequeue.protocol.errors import ApiError, TooLarge
 from sharequeue_http.answer import JOINED_BYTES
+from sharequeue_http.forms.errors import ApiError, TooLarge
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from sharequeue.protocol.errors import ApiError, HostNotAllowed, InvalidRequest, OriginNotAllowed
+from sharequeue_http.forms.errors import ApiError, HostNotAllowed, InvalidRequest, OriginNotAllowed
 from sharequeue_http.forms.mistakes import quoted
 
 Pairs = tuple[tuple[bytes, bytes], ...]
@@ -28,7 +28,7 @@ page."""
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 """`Sec-Fetch-Site` of a page of this service, and of a request that the user made without a page."""
 _METHODS: Final = b"GET, POST, PATCH, DELETE"
-_EXPOSED: Final = (b"access-control-expose-headers", b"Acknowledge-Failed, Retry-After, X-Request-Id")
+_EXPOSED: Final = ("Retry-After", "X-Request-Id")
 _PREFLIGHT_S: Final = b"600"
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)(?:%[\w.~%-]+)?\]|([\w.~!$&'()*+,;=%-]+))(?::([0-9]{0,5}))?", re.ASCII)
@@ -124,17 +124,21 @@ def origins_of(setting: str) -> list[str]:
 class Callers:
     """The hosts that requests may name, and the origins whose pages may call. Recent decisions are cached."""
 
-    def __init__(self, hosts: Iterable[str] = (), origins: Sequence[str] = (), prefix: str = "") -> None:
+    def __init__(
+        self, hosts: Iterable[str] = (), origins: Sequence[str] = (), prefix: str = "", exposed: Sequence[str] = ()
+    ) -> None:
         """Take the settings.
 
         Args:
             hosts: names that requests may use besides addresses and localhost, as `hosts_of` and `host_of_url` give
             them. origins: of pages that may call, as `origins_of` gives them; `*`: of all pages. prefix: of the
-            environment variables ALLOW_HOSTS and ALLOW_ORIGINS, which have both.
+            environment variables ALLOW_HOSTS and ALLOW_ORIGINS, which have both. exposed: headers of answers that pages
+            may read, besides those of every answer.
         """
         self._allow_hosts = f"allow_hosts ({prefix}ALLOW_HOSTS)"
         self._allow_origins = f"allow_origins ({prefix}ALLOW_ORIGINS)"
         self._hosts = frozenset(hosts)
+        self._exposed = (b"access-control-expose-headers", ", ".join((*exposed, *_EXPOSED)).encode())
         self._any_origin = "*" in origins
         self._origins = frozenset(parse_origin(origin) for origin in origins if origin != "*")
         self._host_known = lru_cache(_MOST_KNOWN)(self._host_fault)
@@ -231,9 +235,9 @@ class Callers:
 
     def _answer(self, sent: bytes) -> Pairs:
         if self._any_origin:
-            return (b"access-control-allow-origin", b"*"), _EXPOSED
+            return (b"access-control-allow-origin", b"*"), self._exposed
         if self._allows(parse_origin(sent.decode("latin-1"))):
-            return (b"access-control-allow-origin", sent), (b"vary", b"Origin"), _EXPOSED
+            return (b"access-control-allow-origin", sent), (b"vary", b"Origin"), self._exposed
         return ()
 
 

@@ -1,16 +1,14 @@
 """Problem documents, the answers to requests that fail, and how many there were. Source: RFC 9457."""
 
 import logging
-from typing import Final
+from typing import Any, Final
 
-import msgspec
 from prometheus_client import Counter
 
-from sharequeue.protocol.errors import ApiError
-from sharequeue.protocol.messages.problems import PointedDetail, Problem
 from sharequeue_http.answer import Answer
 from sharequeue_http.distribution import OfEachService
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import KNOWN, ApiError
 from sharequeue_http.log import Tally
 
 log = logging.getLogger(__name__)
@@ -29,27 +27,30 @@ REFUSALS: Final = Tally(log, logging.INFO, "requests refused")
 """Clients' mistakes, by their code: the first at once, then how many there were in a minute."""
 
 
-def problem_of(error: ApiError, request_id: str) -> Problem:
+def problem_of(error: ApiError, request_id: str) -> dict[str, Any]:
     """The problem document of an error."""
-    return Problem(
-        type=f"urn:sharequeue:problem:{error.error.code.lower().replace('_', '-')}",
-        title=error.error.title,
-        status=error.status,
-        detail=error.detail,
-        code=error.error.code,
-        kafka_code=error.error.kafka_code,
-        retriable=error.error.retriable,
-        definite=error.definite,
-        request_id=request_id,
-        errors=[PointedDetail(pointer=pointer, detail=detail) for pointer, detail in error.pointers],
-        limit=error.limit,
-    )
+    problem: dict[str, Any] = {
+        "type": "about:blank",
+        "title": error.error.title,
+        "status": error.status,
+        "detail": error.detail,
+        "code": error.error.code,
+        **KNOWN.members.get(error.error, {}),
+        "retriable": error.error.retriable,
+        "definite": error.definite,
+        "request_id": request_id,
+    }
+    if error.pointers:
+        problem["errors"] = [{"pointer": pointer, "detail": detail} for pointer, detail in error.pointers]
+    if error.limit is not None:
+        problem["limit"] = error.limit
+    return problem
 
 
 def problem_answer(error: ApiError, request_id: str) -> Answer:
     """The answer for an error: its problem document, with `Retry-After` if waiting helps,
     and the way to authenticate."""
-    body = encode({**msgspec.to_builtins(problem_of(error, request_id)), **error.extra})
+    body = encode({**problem_of(error, request_id), **error.extra})
     headers: tuple[tuple[bytes, bytes], ...] = (PROBLEM_JSON,)
     if error.status in COUNTED:
         REFUSED().labels(str(error.status)).inc()

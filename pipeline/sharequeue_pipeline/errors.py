@@ -2,8 +2,8 @@
 
 import os
 
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import ProducedBatch
+from sharequeue_http.forms.errors import ApiError
 
 
 class PipelineError(Exception):

@@ -15,7 +15,6 @@ import msgspec
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.compaction import ListRecordBatchesQuery, RecordBatchList, RecordBatchListing
 from sharequeue.protocol.messages.fields import IsolationLevel
 from sharequeue.protocol.messages.records import MAX_RECORDS_READ, ReadRecordsQuery
@@ -28,6 +27,7 @@ from sharequeue.protocol.messages.transactions import (
 )
 from sharequeue_http.calling.caller import Client, decoded
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_pipeline.errors import PipelineError, data_loss, refused
 from sharequeue_pipeline.options import GatewayOptions
 from sharequeue_pipeline.ranges import Range

@@ -12,10 +12,11 @@ from sharequeue.client.consuming.acknowledging import Acknowledging, Results
 from sharequeue.client.consuming.deliveries import Sent
 from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.groups import GroupTopicOffsets, ShareGroupOffsets, UpdateShareGroupConfigRequest
 from sharequeue.protocol.messages.in_flight import InFlightBatch, InFlightPartition, InFlightQuery
 from sharequeue.protocol.messages.records import FetchRequest, FetchResponse
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range, divided

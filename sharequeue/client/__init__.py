@@ -52,26 +52,28 @@ from sharequeue.client.producer import Producer
 from sharequeue.client.sending import Pending, Produced
 from sharequeue.client.transaction import Transaction
 from sharequeue.protocol.errors import (
-    ApiError,
     ConcurrentTransactions,
-    CoordinatorNotAvailable,
     GroupIdNotFound,
     GroupMaxSizeReached,
     InvalidGroupId,
     InvalidRecordState,
-    InvalidRequest,
     InvalidTopic,
     InvalidTransactionTimeout,
     InvalidTxnState,
     ProducerFenced,
-    RequestTimedOut,
     StorageError,
-    Throttled,
-    TooLarge,
     TransactionalIdNotFound,
-    UnexpectedAnswer,
     UnknownTopicId,
     UnknownTopicOrPartition,
+)
+from sharequeue_http.forms.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    RequestTimedOut,
+    Throttled,
+    TooLarge,
+    UnexpectedAnswer,
     Unreachable,
 )
 

@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 from sharequeue.client.errors import IllegalState, OneLoop
 from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.records import ProduceResponse
 from sharequeue_http.calling.caller import Client, decoded
+from sharequeue_http.forms.errors import ApiError
 
 PRODUCE: Final = replace(apis.PRODUCE_RECORDS, idempotent=True)
 """Each request carries an Idempotency-Key, so it is safe to repeat one whose answer was lost."""

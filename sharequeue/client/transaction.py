@@ -21,7 +21,7 @@ from sharequeue.client.consuming.outcomes import RENEW, Outcome, outcome_of
 from sharequeue.client.errors import IllegalState
 from sharequeue.client.sending import Options, Sender
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, InvalidTxnState
+from sharequeue.protocol.errors import InvalidTxnState
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
@@ -32,6 +32,7 @@ from sharequeue.protocol.messages.transactions import (
     MemberAcknowledgements,
 )
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.errors import ApiError
 
 BEGIN: Final = replace(apis.BEGIN_TRANSACTION, idempotent=True)
 """A lost begin is begun again: what the first one began has no records. With a transactional id and an epoch it stands

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from sharequeue.openapi.examples import answers, examples_of
 from sharequeue.openapi.schemas import Schemas
-from sharequeue.protocol.errors import BY_CODE, Error
+from sharequeue.protocol.errors import BY_CODE, KAFKA_CODES
 from sharequeue.protocol.messages.problems import Problem
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import Error
 
 _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
     "X-Request-Id": {
@@ -101,7 +102,8 @@ def responses(api: Api, schemas: Schemas) -> dict[str, Any]:
 
 
 def _success(api: Api, schemas: Schemas) -> dict[str, Any]:
-    names = ["X-Request-Id", *(["Acknowledge-Failed"] if api.acknowledges else [])]
+    acknowledges = api.tag == "Records" and "failed_count" in getattr(api.response, "__struct_fields__", ())
+    names = ["X-Request-Id", *(["Acknowledge-Failed"] if acknowledges else [])]
     success: dict[str, Any] = {"headers": _headers(names)}
     if api.streams:
         success["description"] = (
@@ -146,7 +148,7 @@ def _particular(api: Api, schemas: Schemas) -> dict[int, dict[str, Any]]:
         codes.setdefault(BY_CODE[code].status, []).append(BY_CODE[code])
     problems = {}
     for status, errors in codes.items():
-        lines = [f"{error.code} ({error.kafka_code}): {error.title[0].lower()}{error.title[1:]}." for error in errors]
+        lines = [f"{error.code} ({KAFKA_CODES[error]}): {error.title[0].lower()}{error.title[1:]}." for error in errors]
         shared = _SHARED.get(status)
         if shared is not None and (api.takes_body or status in (422, 503)):
             lines.append(shared[1])

@@ -8,7 +8,7 @@ from sharequeue.openapi.answers import responses, shared_headers, shared_respons
 from sharequeue.openapi.examples import examples_of
 from sharequeue.openapi.parameters import parameters
 from sharequeue.openapi.schemas import Schemas
-from sharequeue.protocol.errors import ERRORS
+from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.messages.problems import Problem
 from sharequeue_http.forms.api import Api
 
@@ -51,7 +51,9 @@ def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, An
     bodies = [api.request for api in calls if api.request is not None and api.takes_body]
     answers = [api.response for api in calls if api.response is not None]
     schemas = Schemas(bodies, [*answers, Problem])
-    schemas.components["ErrorCode"]["x-extensible-enum"] = [error.code for error in ERRORS if error.kafka_code != 0]
+    schemas.components["ErrorCode"]["x-extensible-enum"] = [
+        error.code for error, number in KAFKA_CODES.items() if number != 0
+    ]
     paths: dict[str, dict[str, Any]] = {}
     for api in calls:
         paths.setdefault(api.path, {})[api.method.lower()] = _operation(api, schemas)

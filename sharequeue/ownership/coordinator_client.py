@@ -11,18 +11,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeVar, Unpack
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import (
-    ApiError,
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    RequestTimedOut,
-)
+from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator
 from sharequeue.protocol.messages.cluster import CoordinatorLocation, ShardOwner, ShardsResponse
 from sharequeue.protocol.shards import shard_of
 from sharequeue_http.calling.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats, decoded
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, RequestTimedOut
 
 T = TypeVar("T")
 
@@ -30,7 +25,7 @@ PATIENCE_S: Final = 0.75
 """An instance that takes longer to answer may be paused: the others are asked repeatedly who the owner is."""
 MAP_DEADLINE_S: Final = 1.0
 MOVED: Final = frozenset(
-    error.error.kafka_code for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+    KAFKA_CODES[error.error] for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 )
 """Answers of a coordinator that may not be the owner any more."""
 
@@ -202,7 +197,7 @@ class CoordinatorClient:
                     key = key()
                 repeats = repeats or Repeats(api, deadline)
                 again = repeats.after(error) and retry
-                if error.problem is None or error.error.kafka_code in MOVED:
+                if error.problem is None or KAFKA_CODES[error.error] in MOVED:
                     await self._learn_before(deadline if again else time.monotonic() + repeats.pause_s)
                 if not (again and repeats.in_time()):
                     raise

@@ -6,16 +6,17 @@ from uuid import UUID
 from sharequeue.ownership.coordinator_client import CoordinatorClient, location
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.cluster import FindCoordinatorQuery, FindCoordinatorResponse, ShardsResponse
 from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.protocol.shards import shard_of, share_key
-from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fault, whole_number
+from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fault
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.readiness import CHECK_S, Check, faults
 from sharequeue.service.service import ReadinessCheck, serve_operations
 from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import InvalidRequest
+from sharequeue_http.forms.texts import whole_number
 
 
 def serve_coordinator(

@@ -18,11 +18,12 @@ import asyncpg
 from prometheus_client import Gauge
 
 from sharequeue.ownership.shard_store import Instance, Shard, ShardStore, stack_of
-from sharequeue.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
+from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.shards import balance
 from sharequeue.repeats import LEASE_HELD
 from sharequeue_http.distribution import OfEachService
+from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import msgspec
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
+from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator
 from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.protocol.messages.share_state import (
     GroupState,
@@ -30,10 +30,11 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import CALL, Tries
 from sharequeue_http.calling.caller import SHORTEST_ATTEMPT_S
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 MOST_ASKED: Final = 2000
 """Share-partitions in one call."""
-ELSEWHERE: Final = frozenset(error.error.kafka_code for error in (CoordinatorLoadInProgress, NotCoordinator))
+ELSEWHERE: Final = frozenset(KAFKA_CODES[error.error] for error in (CoordinatorLoadInProgress, NotCoordinator))
 """Answered by an instance that is not the owner, before it did anything."""
 
 _decode_write: Final = msgspec.json.Decoder(WriteBatchResponse).decode
@@ -223,7 +224,7 @@ def _failed(partition: int, error: ApiError) -> PartitionStateResult:
     """The result of a share-partition whose owner gave none. COORDINATOR_NOT_AVAILABLE: the call may have happened, or
     may still happen."""
     refused = error.definite and not error.error.retriable
-    error_code = (error if refused else CoordinatorNotAvailable).error.kafka_code
+    error_code = KAFKA_CODES[(error if refused else CoordinatorNotAvailable).error]
     return PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)
 
 

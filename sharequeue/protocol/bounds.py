@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_RECORDS
+from sharequeue_http.forms.mistakes import TooMany
 
 MAX_VALUES: Final = 200_000
 """Values in the body of an acknowledgement or a commit, counted by its commas: more than the longest lists need."""
@@ -19,25 +20,12 @@ MAX_VALUES: Final = 200_000
 MAX_NAMES: Final = 20_000
 """Values in the body of a heartbeat. Each of its names is matched with a pattern, which takes ten times as long."""
 
-ALWAYS_FITS: Final = min(MAX_VALUES, MAX_NAMES, MAX_RECORDS)
-"""Bytes: a body of no more is not checked. Its values take little memory, and the schema bounds them."""
-
 ACKNOWLEDGEMENT_BYTES: Final = 600
 """The most bytes of an acknowledgement without its reason and with one type, as JSON."""
 CHARACTER_BYTES: Final = 6
 """The most bytes of a character of a reason, as JSON: that of a control character."""
 ACKNOWLEDGEMENTS_BYTES: Final = 700_000
 """The most bytes of all acknowledgements of a call. A fetch names topics and partitions beside them."""
-
-
-class TooMany(Exception):
-    """A body holds more than `limit` of something: `what` names it, `pointer` its place."""
-
-    def __init__(self, pointer: str, what: str, limit: int) -> None:
-        super().__init__(f"{pointer} has more than {limit} {what}")
-        self.pointer = pointer
-        self.what = what
-        self.limit = limit
 
 
 def check_values(body: bytes, most: int = MAX_VALUES) -> None:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sharequeue.protocol.errors import InvalidConfig, InvalidRequest
+from sharequeue.protocol.errors import InvalidConfig
 from sharequeue.protocol.types import (
     MAX_DELAY_MS,
     MAX_INT64,
@@ -19,9 +19,10 @@ from sharequeue.protocol.types import (
     MAX_NAME_LENGTH,
     MIN_LOCK_DURATION_MS,
     topic_name_fault,
-    whole_number,
 )
+from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.forms.texts import whole_number
 
 HOUR_MS: Final = 3_600_000
 SHORTEST_HOLD_MS: Final = 60_000

@@ -7,6 +7,8 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from sharequeue_http.forms.codec import Utf8Text
+
 Int32 = Annotated[int, msgspec.Meta(extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, msgspec.Meta(extra_json_schema={"format": "int64"})]
 
@@ -76,33 +78,11 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
 
-class Reason:
-    """Why a client released or rejected records. It is kept as UTF-8: a str with one emoji has four bytes for each of
-    its characters, and a request may have a reason for each of thousands of ranges.
+class Reason(Utf8Text):
+    """Why a client released or rejected records. A request may have one for each of thousands of ranges."""
 
-    `sharequeue_http.forms.codec` has the hooks that decode and encode it.
-    """
-
-    __slots__ = ("_utf8",)
-
-    def __init__(self, text: str) -> None:
-        self._utf8 = text.encode()
-
-    def __str__(self) -> str:
-        return self._utf8.decode()
-
-    def __repr__(self) -> str:
-        return f"Reason({str(self)!r})"
-
-    def __len__(self) -> int:
-        """Its bytes as UTF-8."""
-        return len(self._utf8)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Reason) and self._utf8 == other._utf8
-
-    def __hash__(self) -> int:
-        return hash(self._utf8)
+    __slots__ = ()
+    MOST_CHARACTERS = 1024
 
 
 class GivenReason(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -133,7 +113,7 @@ UNINITIALIZED_DELIVERY_COMPLETE_COUNT: Final = -1
 
 MAX_MEMBER_ID_LENGTH: Final = 36
 MAX_FETCH_ID_LENGTH: Final = 64
-MAX_REASON_LENGTH: Final = 1024
+MAX_REASON_LENGTH: Final = Reason.MOST_CHARACTERS
 MAX_IDEMPOTENCY_KEY_LENGTH: Final = 128
 MAX_IDEMPOTENCY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 """The longest time for which a client may have an idempotency key remembered."""
@@ -157,8 +137,6 @@ MAX_GROUP_NAMES: Final = 50_000
 """Subscribed names of all members of a group together; a name counts once for each member."""
 MAX_GROUP_PARTITIONS: Final = 50_000
 """Partitions of all topics that the members of a group subscribe to."""
-MAX_CALL_BYTES: Final = 1 << 20
-"""Of a client's body that carries no records and commits no transaction."""
 MAX_ACKNOWLEDGEMENTS: Final = 1000
 """In one call. An acknowledgement with `types` counts as many times as it has types."""
 MAX_SETTLED: Final = 10_000
@@ -181,14 +159,6 @@ GROUP_ID: Final = r"^[^/\x00-\x1f\x7f-\x9f]+\Z"
 TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}\Z"
 _TOPIC_NAME: Final = re.compile(TOPIC_NAME)
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-def whole_number(text: str, most: int) -> int | None:
-    """Parse decimal digits. Returns: a number from 0 to `most`; None if `text` is anything else, of any length."""
-    if not (text.isascii() and text.isdigit()):
-        return None
-    digits = text.lstrip("0") or "0"
-    return number if len(digits) <= len(str(most)) and (number := int(digits)) <= most else None
 
 
 def topic_name_fault(name: str) -> str | None:

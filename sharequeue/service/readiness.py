@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue_http.forms.errors import ApiError
 
 CHECK_S: Final = 0.5
 ROUNDABOUT_CHECK_S: Final = 0.6

@@ -18,13 +18,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest, UnknownPath
-from sharequeue.protocol.types import MAX_CALL_BYTES
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Admission, Endpoint, Handler
 from sharequeue_http.application.paths import Paths
 from sharequeue_http.exchange import Headers, request_id_from, split_path
-from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.api import MAX_CALL_BYTES, Api
+from sharequeue_http.forms.errors import ApiError, InvalidRequest, UnknownPath
 from sharequeue_http.forms.mistakes import quoted
 from sharequeue_http.origins import Callers, Pairs
 from sharequeue_http.problems import problem_answer
@@ -149,7 +148,8 @@ async def _http_problem(request: Request, exception: Exception) -> Response:
     if allowed or exception.status_code == 405:
         error = InvalidRequest(f"{quoted(path)} does not take {quoted(request.method)}", status=405)
     elif exception.status_code == 404:
-        error = UnknownPath(f"there is nothing at {quoted(path)}; /openapi.json lists what there is")
+        known = "; /openapi.json lists what there is" if request.app.paths.find(b"GET", b"/openapi.json") else ""
+        error = UnknownPath(f"there is nothing at {quoted(path)}{known}")
     else:
         error = InvalidRequest(str(exception.detail), status=exception.status_code)
     request_id = request_id_from(request.headers.get("x-request-id", "").encode())

@@ -16,14 +16,13 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from sharequeue.protocol.bounds import ALWAYS_FITS, TooMany
-from sharequeue.protocol.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, Throttled
 from sharequeue_http.answer import Answer, Stream
 from sharequeue_http.distribution import Distribution, Histograms, OfEachService
 from sharequeue_http.exchange import ClientGone, Exchange, Headers, request_id_from, too_large
 from sharequeue_http.forms import mistakes
-from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.api import ALWAYS_FITS, Api
 from sharequeue_http.forms.codec import decoder_of, encode
+from sharequeue_http.forms.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, Throttled
 from sharequeue_http.forms.texts import convert_texts
 from sharequeue_http.log import REQUEST, RequestContext, fields
 from sharequeue_http.origins import Callers
@@ -107,7 +106,7 @@ class Endpoint:
         self._admission = admission
         self._handler = handler
         self._callers = callers
-        self._as_method = "POST" if api.acquires else api.method
+        self._as_method = "POST" if api.unsafe else api.method
         """The method by which pages of other sites are refused."""
         self._max_request_bytes = max_request_bytes
         protected = cluster_token is not None and (api.internal or protect)
@@ -210,7 +209,7 @@ class Endpoint:
             if self._check_body is not None and len(raw) > ALWAYS_FITS:
                 self._check_body(raw)
             return self._decoder.decode(raw)
-        except TooMany as fault:
+        except mistakes.TooMany as fault:
             raise mistakes.too_many(fault.pointer, fault.what, fault.limit) from None
         except msgspec.ValidationError as fault:
             raise mistakes.unfit_body(fault, self.api.request) from None

@@ -1,4 +1,4 @@
-"""The calling end of the calls: a row of `sharequeue.protocol.apis` and a request become an answer or an exception."""
+"""The calling end of the calls: a row of a table of calls and a request become an answer or an exception."""
 
 import asyncio
 import contextlib
@@ -10,27 +10,29 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from sharequeue.protocol.errors import (
-    BY_CODE,
-    ApiError,
-    RequestTimedOut,
-    UnexpectedAnswer,
-    Unreachable,
-    exception_type,
-)
-from sharequeue.protocol.messages.problems import Problem
-from sharequeue.protocol.types import whole_number
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost, Connections
 from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import Api, path_of
 from sharequeue_http.forms.codec import decoder_of, encode
+from sharequeue_http.forms.errors import (
+    KNOWN,
+    MEMBERS,
+    ApiError,
+    CoordinatorNotAvailable,
+    RequestTimedOut,
+    Throttled,
+    UnexpectedAnswer,
+    Unreachable,
+    exception_type,
+)
+from sharequeue_http.forms.texts import whole_number
 from sharequeue_http.log import REQUEST
 
-_FROM_BETWEEN: Final = {
-    429: "THROTTLING_QUOTA_EXCEEDED",
-    502: "REQUEST_TIMED_OUT",
-    503: "COORDINATOR_NOT_AVAILABLE",
-    504: "REQUEST_TIMED_OUT",
+_FROM_BETWEEN: Final[Mapping[int, type[ApiError]]] = {
+    429: Throttled,
+    502: RequestTimedOut,
+    503: CoordinatorNotAvailable,
+    504: RequestTimedOut,
 }
 """The error for a status without a problem document, which a proxy on the way has sent: a repeat may help."""
 QUOTED_BYTES: Final = 100
@@ -223,24 +225,24 @@ def error_of_answer(body: bytes, status: int, headers: Mapping[str, str], answer
     retry_after_s = _seconds(headers.get("retry-after")) if status == 429 else None
     try:
         problem = msgspec.json.decode(body)
-        error = BY_CODE[problem["code"]]
+        error = KNOWN.by_code[problem["code"]]
         detail, definite = problem["detail"], bool(problem["definite"])
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-        code = _FROM_BETWEEN.get(status)
-        login = "; a proxy wants a login there, or it is not a gateway" if code is None and status < 500 else ""
+        kind = _FROM_BETWEEN.get(status)
+        login = "; a proxy wants a login there, or it is another service" if kind is None and status < 500 else ""
         if (location := headers.get("location")) and 300 <= status < 400:
             detail = f"to {location[:QUOTED_BYTES]}"
         else:
             what = headers.get("content-type", "no content type")[:QUOTED_BYTES]
             detail = f"({what}): {body[:QUOTED_BYTES].decode('utf-8', 'replace')!r}"
-        return (UnexpectedAnswer if code is None else exception_type(BY_CODE[code]))(
+        return (kind or UnexpectedAnswer)(
             f"{answered} with {status} {detail}{login}",
-            status=status if code or status in (401, 403) else 502,
+            status=status if kind or status in (401, 403) else 502,
             definite=status in (401, 403, 429),
             retry_after_s=retry_after_s,
         )
     pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]
-    known = {*Problem.__struct_fields__} - {"results", "failed_count"}
+    known = MEMBERS | KNOWN.members[error].keys()
     refusal = exception_type(error)(
         detail,
         error=error,
@@ -252,5 +254,5 @@ def error_of_answer(body: bytes, status: int, headers: Mapping[str, str], answer
         extra={name: value for name, value in problem.items() if name not in known},
     )
     with contextlib.suppress(msgspec.ValidationError):
-        refusal.problem = msgspec.convert(problem, Problem)
+        refusal.problem = msgspec.convert(problem, KNOWN.problem)
     return refusal

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from sharequeue.protocol.errors import ApiError
 from sharequeue_http.calling.caller import error_of_answer
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError
 
 MOST_LINE_BYTES: Final = 64 * 1024
 """Of the head and of chunk sizes. An event may have any size."""
@@ -29,15 +30,16 @@ class ServerEvent(NamedTuple):
 class EventReader:
     """Reads the events of one answer."""
 
-    def __init__(self, url: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._url = url
+    def __init__(self, answered: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """`answered`: says what answers, and to which call."""
+        self._answered = answered
         self._reader = reader
         self._writer = writer
         self._unread = bytearray()
         self._id = ""
 
     @classmethod
-    async def open(cls, base_url: str, target: str, headers: Mapping[str, str], deadline_s: float) -> Self:
+    async def open(cls, api: Api, base_url: str, target: str, headers: Mapping[str, str], deadline_s: float) -> Self:
         """Make the request and read the head of the answer.
 
         Raises: ApiError: the other side refused. CannotConnect; ConnectionLost: there is no answer.
@@ -50,7 +52,7 @@ class EventReader:
                 reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls, limit=MOST_LINE_BYTES)
         except (OSError, TimeoutError) as fault:
             raise CannotConnect(str(fault) or "it does not accept connections in time") from fault
-        events = cls(base_url, reader, writer)
+        events = cls(f"{base_url} answered {api.operation_id}", reader, writer)
         lines = [f"GET {parts.path.rstrip('/')}{target} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}"]
         lines += [f"{name}: {value}" for name, value in {"Accept": "text/event-stream", **headers}.items()]
         try:
@@ -79,7 +81,7 @@ class EventReader:
             return None
         length = min(int(headers.get("content-length", "0")), MOST_LINE_BYTES)
         body = await self._reader.readexactly(length)
-        return error_of_answer(body, status, headers, f"{self._url} answered streamRecords")
+        return error_of_answer(body, status, headers, self._answered)
 
     async def next(self, silence_s: float) -> ServerEvent | None:
         """The next event; None if it only moves the id.

@@ -7,11 +7,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 NO_BODY: Final = None
-ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
-RECORD_RUNS: Final = "application/vnd.sharequeue.record-runs.v1"
-"""See `sharequeue.protocol.record_runs`."""
-TOPIC_ERRORS: Final = ("INVALID_TOPIC_EXCEPTION", "UNKNOWN_TOPIC_OR_PARTITION")
-GROUP_ERRORS: Final = ("INVALID_GROUP_ID",)
+MAX_CALL_BYTES: Final = 1 << 20
+"""Of a client's body whose call is not `large`."""
+ALWAYS_FITS: Final = 10_000
+"""Bytes: a body of no more is not checked before it is decoded. Its values take little memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class Api:
     """One call. `path` holds `{parameters}`; `request` is the type of the body (GET, DELETE: the query),
     `response` the answer's.
 
-    `errors`: the codes that are particular to this call. Every call may also answer 42, 413, 415, -1 and 503.
+    `errors`: the codes that are particular to this call. Every call may also answer those of HTTP.
     `idempotent`: two equal calls have the effect of one, so a call whose answer was lost may be made again.
     """
 
@@ -36,8 +35,8 @@ class Api:
     tag: str = "Internal"
     errors: tuple[str, ...] = ()
     idempotent: bool = False
-    acquires: bool = False
-    """Whether it acquires although its method is GET."""
+    unsafe: bool = False
+    """Whether it changes something although its method is GET."""
     streams: bool = False
     """Whether the answer is a stream of Server-Sent Events that ends with its connection alone."""
     raw_body: bool = False
@@ -49,10 +48,12 @@ class Api:
     also: tuple[int, ...] = ()
     """Further statuses that come with `response` and not with a problem."""
     check_body: Callable[[bytes], None] | None = None
-    """Called with a client's body before it is decoded. Raises: TooMany. None: any body of its size may be decoded."""
+    """Called with a client's body of more than ALWAYS_FITS before it is decoded. Raises: TooMany. None: any body of its
+    size may be decoded."""
     large: bool = False
-    """Whether a body may have `max_request_bytes`: it carries records, or commits a transaction. Others have at most
-    MAX_CALL_BYTES."""
+    """Whether a body may have `max_request_bytes`. Others have at most MAX_CALL_BYTES."""
+    protected: bool = False
+    """Whether operators make this call, with the cluster token."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
@@ -65,18 +66,8 @@ class Api:
 
     @property
     def changes(self) -> bool:
-        """Whether this call changes something or acquires, so that pages of foreign origins may not make it."""
-        return self.method != "GET" or self.acquires
-
-    @property
-    def acknowledges(self) -> bool:
-        """Whether its answer counts acknowledgements that failed, in a header too."""
-        return "failed_count" in getattr(self.response, "__struct_fields__", ()) and self.tag == "Records"
-
-    @property
-    def protected(self) -> bool:
-        """Whether operators make this call, with the cluster token."""
-        return self.tag == "Audit"
+        """Whether this call changes something, so that pages of foreign origins may not make it."""
+        return self.method != "GET" or self.unsafe
 
     @property
     def internal(self) -> bool:

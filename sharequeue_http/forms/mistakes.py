@@ -8,15 +8,14 @@ import difflib
 import functools
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest
-from sharequeue.protocol.types import GROUP_ID, PLAIN_TEXT, TOPIC_NAME
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 MOST_COMPARED: Final = 64
 """A longer unknown name is not compared with the known ones."""
@@ -46,11 +45,18 @@ _TYPES: Final = {
     "array": "an array",
     "object": "an object",
 }
-_PATTERNS: Final[Mapping[str | None, str]] = {
-    PLAIN_TEXT: "must not hold control characters",
-    GROUP_ID: "must not hold `/` or control characters",
-    TOPIC_NAME: "must have 1 to 249 characters of a-z, A-Z, 0-9, `.`, `_` and `-`",
-}
+MUST: Final = "must"
+"""The name, in `extra` of a type's msgspec.Meta, of the words for what a text must be, where a pattern says it."""
+
+
+class TooMany(Exception):
+    """A body holds more than `limit` of something: `what` names it, `pointer` its place."""
+
+    def __init__(self, pointer: str, what: str, limit: int) -> None:
+        super().__init__(f"{pointer} has more than {limit} {what}")
+        self.pointer = pointer
+        self.what = what
+        self.limit = limit
 
 
 def no_body(kind: Any) -> InvalidRequest:
@@ -211,7 +217,7 @@ def _words(said: str, kind: inspect.Type | None, noun: str) -> str:
         return f"must be one of {', '.join(f'`{name}`' for name in known)}{did_you_mean(given.strip(chr(39)), known)}"
     if "matching regex" in said:
         pattern = plain.pattern if isinstance(plain, inspect.StrType) else None
-        return _PATTERNS.get(pattern, f"must match the pattern {pattern}")
+        return f"must {_must(kind) or f'match the pattern {pattern}'}"
     if isinstance(plain, inspect.IntType | inspect.FloatType):
         return f"must be {'' if None in (plain.ge, plain.le) else 'from '}{_range(plain.ge, plain.le)}"
     if isinstance(plain, inspect.StrType):
@@ -219,6 +225,13 @@ def _words(said: str, kind: inspect.Type | None, noun: str) -> str:
     if isinstance(plain, inspect.ListType | inspect.DictType):
         return f"must have {_range(plain.min_length, plain.max_length)} entries"
     return quoted(said)
+
+
+def _must(kind: inspect.Type | None) -> str | None:
+    """The words of a type for its pattern."""
+    if isinstance(kind, inspect.UnionType):
+        return next(filter(None, map(_must, kind.types)), None)
+    return (kind.extra or {}).get(MUST) if isinstance(kind, inspect.Metadata) else None
 
 
 def _wrong_type(expected: Sequence[str], got: str | None) -> str:

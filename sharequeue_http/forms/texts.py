@@ -1,4 +1,5 @@
-"""Makes messages of texts: query parameters and environment variables. A whole number is written in digits."""
+"""Makes messages and numbers of texts: headers, query parameters, environment variables. A whole number is written in
+digits."""
 
 import re
 from collections.abc import Mapping
@@ -24,6 +25,14 @@ def convert_texts(values: Mapping[str, str], message: Any) -> Any:
         if _NUMBER.fullmatch(value) and not _WHOLE.fullmatch(value):
             raise msgspec.ValidationError(f"Expected `int`, got {quoted(value)!r} - at `$.{name}`")
     return msgspec.convert(values, message, strict=False)
+
+
+def whole_number(text: str, most: int) -> int | None:
+    """Parse decimal digits. Returns: a number from 0 to `most`; None if `text` is anything else, of any length."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0") or "0"
+    return number if len(digits) <= len(str(most)) and (number := int(digits)) <= most else None
 
 
 @cache

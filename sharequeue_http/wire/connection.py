@@ -21,8 +21,8 @@ import time
 from collections import deque
 from typing import Any, ClassVar, Final
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest, Throttled
 from sharequeue_http.exchange import Exchange, answer_head, request_id_from
+from sharequeue_http.forms.errors import ApiError, InvalidRequest, Throttled
 from sharequeue_http.log import fields
 from sharequeue_http.problems import problem_answer
 from sharequeue_http.wire.edge import Edge

@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue_http.exchange import Headers
+from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.limits import HttpLimits
 
 UPGRADE_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})

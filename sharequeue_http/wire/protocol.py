@@ -32,9 +32,9 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest
 from sharequeue_http.application.paths import LONGEST_KNOWN
 from sharequeue_http.exchange import Exchange, Headers
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.limits import HttpLimits
 from sharequeue_http.wire.asgi_adapter import serve_asgi
 from sharequeue_http.wire.connection import MOST_QUEUED, Connection

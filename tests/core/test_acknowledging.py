@@ -3,8 +3,8 @@
 import pytest
 from sharequeue_gateway.share_partition.machine import Acknowledged, AcknowledgementBatch
 
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.types import AcknowledgeType
+from sharequeue_http.forms.errors import InvalidRequest
 from tests.core.share_partition_driver import Driver, fetched, refused
 
 # AK: rules of state

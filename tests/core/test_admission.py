@@ -2,8 +2,8 @@
 
 import pytest
 
-from sharequeue.protocol.errors import Throttled
 from sharequeue_http.application.endpoint import Admission
+from sharequeue_http.forms.errors import Throttled
 
 
 def admission_of(max_bytes: int, in_hand: int) -> Admission:

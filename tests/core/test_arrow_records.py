@@ -15,8 +15,8 @@ from sharequeue_gateway.producing.arrow_tails import ArrowRecords, arrow_records
 from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_gateway.producing.record_tails import record_tails
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest
 from sharequeue.protocol.messages.records import ProduceRequest
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from tests.examples import examples
 
 NOW_MS = 1_800_000_000_000

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 import pytest
 from sharequeue_coordinator.share_group.assignor import Assignment, AssignorError, assign, desired_counts
 
+from sharequeue.protocol.errors import KAFKA_CODES
+
 
 def some(*numbers: int) -> frozenset[int]:
     return frozenset(numbers)
@@ -50,7 +52,7 @@ def test_as_001_without_members_nothing_is_assigned() -> None:
 def test_as_003_a_missing_topic_is_an_error() -> None:
     with pytest.raises(AssignorError, match="T2") as raised:
         assign({"a": ["T1", "T2"]}, {"T1": [0]}, {})
-    assert raised.value.error.kafka_code == -1
+    assert KAFKA_CODES[raised.value.error] == -1
 
 
 def test_as_005_only_assignable_partitions_are_assigned() -> None:

@@ -16,7 +16,7 @@ from sharequeue.protocol.configs import (
     share_group_config,
     validate,
 )
-from sharequeue.protocol.errors import InvalidConfig
+from sharequeue.protocol.errors import KAFKA_CODES, InvalidConfig
 from sharequeue.protocol.types import topic_name_fault
 
 
@@ -123,7 +123,7 @@ def test_unknown_settings_and_invalid_values_are_refused(name: str, value: str) 
     with pytest.raises(InvalidConfig) as raised:
         validate(GROUP_CONFIGS, name, value, kafka_defaults=False)
     assert name in raised.value.detail
-    assert raised.value.error.kafka_code == 40
+    assert KAFKA_CODES[raised.value.error] == 40
 
 
 @pytest.mark.parametrize(

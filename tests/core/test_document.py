@@ -13,7 +13,7 @@ from sharequeue.openapi import document, to_3_0
 from sharequeue.openapi.field_texts import field_texts
 from sharequeue.openapi.page import markdown
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import BY_CODE
+from sharequeue.protocol.errors import BY_CODE, KAFKA_CODES
 from sharequeue.protocol.messages.fields import Request
 from sharequeue_http.forms.api import Api
 
@@ -151,7 +151,7 @@ def test_a_call_with_a_body_names_the_refusals_of_bodies(api: Api) -> None:
 def test_a_call_names_its_own_errors_with_their_meaning(api: Api) -> None:
     responses = DOCUMENT["paths"][api.path][api.method.lower()]["responses"]
     for code in api.errors:
-        assert f"{code} ({BY_CODE[code].kafka_code}): " in responses[str(BY_CODE[code].status)]["description"]
+        assert f"{code} ({KAFKA_CODES[BY_CODE[code]]}): " in responses[str(BY_CODE[code].status)]["description"]
 
 
 def test_only_the_audits_need_a_token() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import (
     RedriveDeadLettersRequest,
     ResetShareGroupOffsetsRequest,
@@ -17,6 +16,7 @@ from sharequeue.protocol.messages.in_flight import InFlightQuery
 from sharequeue.protocol.messages.records import AcknowledgeRequest, FetchRequest, ProduceRequest
 from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery
 from sharequeue_http.forms import mistakes
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.forms.texts import convert_texts
 from tests.core.cpu import times_as_much
 

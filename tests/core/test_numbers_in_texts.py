@@ -10,9 +10,10 @@ from msgspec import ValidationError
 from sharequeue.cli.topics.administration import _before
 from sharequeue.ownership.endpoints import check_key
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, duration_ms, validate
-from sharequeue.protocol.errors import InvalidConfig, InvalidRequest
+from sharequeue.protocol.errors import InvalidConfig
 from sharequeue.protocol.messages.topics import ListTopicsQuery
 from sharequeue.service.settings import SettingsError, load
+from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.forms.texts import convert_texts
 
 WRITTEN_OTHERWISE = (

@@ -7,8 +7,9 @@ from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, Res
 from sharequeue_gateway.share_partition.runs import Hold, StateWrite
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, InvalidRecordState, InvalidRequest
+from sharequeue.protocol.errors import ConcurrentTransactions, InvalidRecordState
 from sharequeue.protocol.types import AcknowledgeType, Reason, SettledBatch
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from tests.core.share_partition_driver import TYPES, Driver, fetched
 from tests.core.states import StateAnnotation, Stored
 

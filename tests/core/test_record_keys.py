@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sharequeue_gateway.producing.record_keys import is_null, key_bytes, key_json
 
-from sharequeue.protocol.errors import InvalidRequest
+from sharequeue_http.forms.errors import InvalidRequest
 
 PIECES = [
     "a",

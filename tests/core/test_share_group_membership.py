@@ -6,14 +6,9 @@ from sharequeue_coordinator.share_group.initialization import GroupTopic
 from sharequeue_coordinator.share_group.machine import ShareGroup
 
 from sharequeue.protocol.configs import share_group_config
-from sharequeue.protocol.errors import (
-    FencedMemberEpoch,
-    GroupIdNotFound,
-    GroupMaxSizeReached,
-    InvalidRequest,
-    UnknownMemberId,
-)
+from sharequeue.protocol.errors import FencedMemberEpoch, GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId
 from sharequeue.protocol.types import MAX_GROUP_NAMES, MAX_GROUP_PARTITIONS, MAX_PARTITIONS_NAMED
+from sharequeue_http.forms.errors import InvalidRequest
 from tests.core.share_group_driver import Driver
 
 

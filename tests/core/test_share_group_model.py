@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sharequeue_coordinator.share_group.changes import Epochs
 
-from sharequeue.protocol.errors import (
-    ApiError,
-    FencedMemberEpoch,
-    GroupIdNotFound,
-    GroupMaxSizeReached,
-    InvalidRequest,
-    UnknownMemberId,
-)
+from sharequeue.protocol.errors import FencedMemberEpoch, GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from tests.core.share_group_driver import Driver
 from tests.examples import examples
 

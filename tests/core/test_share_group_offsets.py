@@ -5,7 +5,7 @@ from sharequeue_coordinator.share_group import offsets as share_group_offsets
 from sharequeue_coordinator.share_group.changes import Changes
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 
-from sharequeue.protocol.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
+from sharequeue.protocol.errors import KAFKA_CODES, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
 from tests.core.share_group_driver import Driver
 
 
@@ -21,7 +21,7 @@ def alter(driver: Driver, asked: dict[str, dict[int, int]]) -> dict[tuple[str, i
     """Returns: the error number of each partition that is refused."""
     alteration = share_group_offsets.alter(driver.group, asked, driver.topics)
     driver.apply(alteration.changes)
-    return {key: fault.error.kafka_code for key, fault in alteration.faults.items()}
+    return {key: KAFKA_CODES[fault.error] for key, fault in alteration.faults.items()}
 
 
 def test_gi_011_altering_offsets_initialises_the_partitions() -> None:
@@ -84,7 +84,7 @@ def test_gi_021_deleting_offsets_forgets_the_initialised_topics() -> None:
     driver.share_coordinator = "silent"
     driver.initialize({"id-topic2": [0]})
     deletion = share_group_offsets.delete_offsets(driver.group, ["topic1", "topic2", "topic3"], driver.topics)
-    assert {name: (fault.error.kafka_code, type(fault)) for name, fault in deletion.faults.items()} == {
+    assert {name: (KAFKA_CODES[fault.error], type(fault)) for name, fault in deletion.faults.items()} == {
         "topic2": (3, UnknownTopicOrPartition),
         "topic3": (3, UnknownTopicOrPartition),
     }

@@ -30,7 +30,7 @@ from sharequeue_gateway.share_partition.restoring import Restoring
 from sharequeue_share_coordinator.share_state import shard
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.state import StateBatch
 from sharequeue.protocol.types import (
@@ -41,6 +41,7 @@ from sharequeue.protocol.types import (
     OffsetRange,
     Reason,
 )
+from sharequeue_http.forms.errors import ApiError
 from tests.core.acquisition_model import Call
 from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused, Settlement
 from tests.core.share_partition_driver import Batch
@@ -352,7 +353,7 @@ class AnyEvents(SideBySide):
         if refusal is not None:
             with pytest.raises(ApiError) as raised:
                 self.apply_to_machine(member, unit, atomic)
-            assert raised.value.error.kafka_code == refusal
+            assert KAFKA_CODES[raised.value.error] == refusal
             return
         result = self.apply_to_machine(member, unit, atomic)
         assert result.ignored == ignored

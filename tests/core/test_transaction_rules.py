@@ -20,7 +20,8 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
 )
 from sharequeue_gateway.record_log.transactions.transaction_sizes import MOST, TransactionSizes
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import KAFKA_CODES
+from sharequeue_http.forms.errors import ApiError
 
 BY_NAME = {
     "committed": (State.COMMITTED, Reason.CLIENT),
@@ -63,7 +64,7 @@ def test_each_end_of_what_has_ended(cell: tuple[str, Wish], code: int | None) ->
         return
     with pytest.raises(ApiError) as refused:
         end_answer(cell[1], "t", found)
-    assert (refused.value.error.kafka_code, refused.value.definite) == (code, True)
+    assert (KAFKA_CODES[refused.value.error], refused.value.definite) == (code, True)
     assert refused.value.extra == {
         "transaction_id": "t",
         "state": found.state.name.lower(),
@@ -78,28 +79,28 @@ def test_a_commit_with_other_acknowledgements_is_refused(first: bytes | None, ag
     assert end_answer(COMMIT, "t", found, first) is found
     with pytest.raises(ApiError, match="other acknowledgements") as refused:
         end_answer(COMMIT, "t", found, again)
-    assert (refused.value.error.kafka_code, refused.value.definite) == (48, True)
+    assert (KAFKA_CODES[refused.value.error], refused.value.definite) == (48, True)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 @pytest.mark.parametrize("appended", [True, False])
 def test_an_append_to_what_has_ended(name: str, appended: bool) -> None:
     error = append_refusal("t", transaction(name), appended)
-    assert (error.error.kafka_code, error.definite) == (90 if name == "fenced" else 48, True)
+    assert (KAFKA_CODES[error.error], error.definite) == (90 if name == "fenced" else 48, True)
     assert error.extra.get("appended") == (True if appended else None)
 
 
 def test_what_is_not_known() -> None:
     with pytest.raises(ApiError, match="no transaction 't' is known") as refused:
         end_answer(COMMIT, "t", None)
-    assert (refused.value.error.kafka_code, refused.value.definite) == (105, False)
+    assert (KAFKA_CODES[refused.value.error], refused.value.definite) == (105, False)
     error = append_refusal("t", None, False)
-    assert (error.error.kafka_code, error.definite) == (105, True), "it has no batch"
+    assert (KAFKA_CODES[error.error], error.definite) == (105, True), "it has no batch"
 
 
 def test_an_open_one_says_no_reason() -> None:
     error = still_open(transaction("committed")._replace(state=State.OPEN, ended_at_ms=None))
-    assert error.error.kafka_code == 48
+    assert KAFKA_CODES[error.error] == 48
     assert error.extra == {"transaction_id": "t", "state": "open"}
 
 
@@ -110,7 +111,7 @@ def test_epochs(current: int | None, given: int, code: int | None) -> None:
         return
     with pytest.raises(ApiError) as refused:
         check_epoch("x", current, given)
-    assert refused.value.error.kafka_code == code
+    assert KAFKA_CODES[refused.value.error] == code
     assert not refused.value.error.retriable
 
 
@@ -118,7 +119,7 @@ def test_a_transaction_has_one_principal() -> None:
     check_principal("t", "a", "a")
     with pytest.raises(ApiError) as refused:
         check_principal("t", "a", "b")
-    assert (refused.value.error.kafka_code, refused.value.status) == (53, 403)
+    assert (KAFKA_CODES[refused.value.error], refused.value.status) == (53, 403)
 
 
 def test_bytes_are_bounded_for_each_transaction() -> None:
@@ -170,13 +171,13 @@ def test_which_parts_a_commit_takes() -> None:
     check_commit(OPEN, ["a", "b"], {"a", "b"}, MOST_PARTITIONS)
     with pytest.raises(ApiError, match=r"^b is not an open part of transaction t") as refused:
         check_commit(OPEN, ["a", "b"], {"a"}, 1)
-    assert (refused.value.error.kafka_code, refused.value.extra["state"]) == (48, "open")
+    assert (KAFKA_CODES[refused.value.error], refused.value.extra["state"]) == (48, "open")
     with pytest.raises(ApiError, match="more than 1000 partitions") as wide:
         check_commit(OPEN, ["a"], {"a"}, MOST_PARTITIONS + 1)
     assert wide.value.limit == MOST_PARTITIONS
     with pytest.raises(ApiError, match="the commit of w names the parts") as alone:
         check_commit(OPEN._replace(part_of="w"), [], (), 1)
-    assert alone.value.error.kafka_code == 48
+    assert KAFKA_CODES[alone.value.error] == 48
 
 
 def test_when_a_part_begins() -> None:
@@ -190,4 +191,4 @@ def test_when_a_part_begins() -> None:
     ):
         with pytest.raises(ApiError) as refused:
             check_whole("t", whole, past)
-        assert (refused.value.error.kafka_code, refused.value.extra.get("state")) == (code, state)
+        assert (KAFKA_CODES[refused.value.error], refused.value.extra.get("state")) == (code, state)

@@ -2,7 +2,7 @@
 
 from sharequeue_gateway.leader.persister import PendingWrite
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue_http.forms.errors import ApiError
 
 
 class Unheard:

@@ -13,13 +13,14 @@ import pytest
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import CoordinatorNotAvailable, TopicAlreadyExists
+from sharequeue.protocol.errors import TopicAlreadyExists
 from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.messages.share_state import GroupState, PartitionState, TopicState, WriteBatchRequest
 from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.protocol.state import StateBatch, StateBatches
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
+from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from tests.http.calls import wait_until
 
 pytestmark = pytest.mark.three_programs

@@ -55,7 +55,7 @@ def test_a_wrong_token_is_refused(pipeline: Pipeline, gateway: Gateway, name: st
         proxy.rule = rule
         pipeline.url = proxy.url
         expected = f"the gateway at {proxy.url} refuses the token: {proxy.url} answered describeTopic with 401 "
-        expected += "(no content type): 'who are you?'; a proxy wants a login there, or it is not a gateway"
+        expected += "(no content type): 'who are you?'; a proxy wants a login there, or it is another service"
         assert fault_line(lambda: pipeline.read(topics=name, token="wrong")) == expected
         frame = pipeline.spark.range(3).selectExpr("id AS value")
         assert fault_line(lambda: pipeline.write(frame, topic=name, token="wrong")) == expected

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 from sharequeue.service.in_process import InProcess
 from sharequeue_http.application.app import App, create_app, serve
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.calling.caller import SERVED_HERE, Client
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 from sharequeue_http.log import REQUEST, SERVICE, RequestContext
 from tests.hostile.edge_server import edge_server
 

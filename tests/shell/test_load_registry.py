@@ -35,7 +35,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRecordState
+from sharequeue.protocol.errors import KAFKA_CODES, InvalidRecordState
 from sharequeue.protocol.messages.cluster import (
     DescribeTopicsResponse,
     Gateway,
@@ -47,6 +47,7 @@ from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
 from sharequeue.protocol.messages.topics import Topic as Described
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from tests.core.restored import load
 from tests.shell.coordinator_wire import CoordinatorWire
 
@@ -347,7 +348,7 @@ def test_an_unknown_partition_of_an_acknowledgement_is_looked_up() -> None:
         await coordinator.answer(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[described(2)]))
         await coordinator.answer(apis.READ_STATE, NEVER_FETCHED)
         (result,) = await acknowledging
-        assert result.kafka_code == InvalidRecordState.error.kafka_code
+        assert result.kafka_code == KAFKA_CODES[InvalidRecordState.error]
 
     run(work)
 
@@ -381,7 +382,7 @@ def test_the_state_of_another_share_partition_fails_the_load(topic_id: str | Non
         await coordinator.answer(apis.READ_STATE, mixed_up)
         (refused,) = await asking
         assert isinstance(refused, ApiError)
-        assert refused.error.kafka_code == -1
+        assert KAFKA_CODES[refused.error] == -1
         assert list(leader.all()) == []
         again = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         await coordinator.answer(apis.READ_STATE, READ)

@@ -9,7 +9,6 @@ from sharequeue_gateway.leader.persister import Persister
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, RequestTimedOut
 from sharequeue.protocol.messages.share_state import (
     GroupStateResult,
     PartitionState,
@@ -20,6 +19,7 @@ from sharequeue.protocol.messages.share_state import (
 )
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError, RequestTimedOut
 from tests.core.share_partition_driver import fetched
 from tests.core.write_events import Unheard
 from tests.shell.coordinator_wire import CoordinatorWire

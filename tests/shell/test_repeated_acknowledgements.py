@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 
-from sharequeue.protocol.errors import RequestTimedOut
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import RequestTimedOut
 
 
 class Leaders:

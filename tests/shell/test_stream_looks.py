@@ -11,7 +11,7 @@ from sharequeue_gateway.routing.held import RoutedHeld
 from sharequeue_gateway.routing.stream import Shared, Stream
 from sharequeue_gateway.share_partition.stream_window import SentRange, StreamWindow
 
-from sharequeue.protocol.errors import RequestTimedOut
+from sharequeue_http.forms.errors import RequestTimedOut
 from tests.shell.test_load_registry import ORDERS
 from tests.shell.test_work_for_a_fetch import Client
 from tests.shell.turned_loop import TurnedLoop, run

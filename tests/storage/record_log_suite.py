@@ -9,7 +9,8 @@ import pytest
 from sharequeue_gateway.record_log.log import IdempotencyKey, Offsets, ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 
-from sharequeue.protocol.errors import InvalidRequest, UnknownTopicOrPartition
+from sharequeue.protocol.errors import UnknownTopicOrPartition
+from sharequeue_http.forms.errors import InvalidRequest
 from tests.storage.record_log_trimming_suite import TrimmingSuite
 from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all
 

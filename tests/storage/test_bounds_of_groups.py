@@ -6,7 +6,7 @@ import pytest
 from sharequeue_coordinator.groups import registry
 from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 
-from sharequeue.protocol.errors import Throttled
+from sharequeue_http.forms.errors import Throttled
 from tests.storage.group_coordinators import running, until
 
 

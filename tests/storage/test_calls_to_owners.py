@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from sharequeue.ownership.share_state_client import ShareStateClient
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
 from sharequeue.protocol.messages.share_state import GroupState, PartitionState, TopicState, WriteBatchRequest
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError
 
 NOBODY = "http://127.0.0.1:1"
 

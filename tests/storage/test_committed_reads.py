@@ -13,7 +13,7 @@ from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.removing.compacting import Replacement
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
-from sharequeue.protocol.errors import InvalidRequest
+from sharequeue_http.forms.errors import InvalidRequest
 from tests.storage import transactions_by_hand as by_hand
 from tests.storage.database import session
 from tests.storage.record_logs import Heard, PostgresRecordLogs, append, new_topic, tail

@@ -8,7 +8,8 @@ from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing import compacting
 from sharequeue_gateway.record_log.removing.compacting import PIECE_BATCHES, Replacement, replaced
 
-from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge
+from sharequeue.protocol.errors import InvalidUpdateVersion
+from sharequeue_http.forms.errors import InvalidRequest, TooLarge
 from tests.storage.database import session
 from tests.storage.record_logs import PostgresRecordLogs, append, new_topic
 

@@ -20,8 +20,9 @@ from sharequeue_gateway.record_log.transactions.settlements import Settlement, S
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
-from sharequeue.protocol.errors import StorageError, TooLarge
+from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_http.forms.errors import TooLarge
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import PostgresRecordLogs, append, append_all, batch_of, new_topic, read_all, tail

@@ -15,14 +15,13 @@ from sharequeue_coordinator.share_group.initialization import GroupTopic
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import (
     CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    InvalidRequest,
     NotCoordinator,
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
 from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, Gateway, StartOffset, TopicStartOffsets
+from sharequeue_http.forms.errors import CoordinatorNotAvailable, InvalidRequest
 from tests.storage.database import session
 from tests.storage.group_coordinators import SHARDS, group_of, instance, running, two, until
 from tests.storage.lossy_proxy import LossyProxy

@@ -9,8 +9,9 @@ from sharequeue_coordinator.groups import share_states
 from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 from sharequeue_coordinator.share_group.initialization import Initialization
 
-from sharequeue.protocol.errors import CoordinatorNotAvailable, UnknownMemberId
+from sharequeue.protocol.errors import UnknownMemberId
 from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, StartOffset, TopicStartOffsets
+from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from tests.storage.group_coordinators import running, until
 
 Change = Callable[[GroupCoordinator, str], Awaitable[None]]

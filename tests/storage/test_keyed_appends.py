@@ -15,7 +15,7 @@ from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
-from sharequeue.protocol.errors import InvalidRequest
+from sharequeue_http.forms.errors import InvalidRequest
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of

@@ -14,7 +14,8 @@ import pytest
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, TransactionOptions
 
-from sharequeue.protocol.errors import ApiError, TransactionalIdNotFound
+from sharequeue.protocol.errors import TransactionalIdNotFound
+from sharequeue_http.forms.errors import ApiError
 from tests.storage.database import session
 from tests.storage.record_logs import PostgresRecordLogs
 

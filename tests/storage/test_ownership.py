@@ -10,12 +10,8 @@ import pytest
 
 from sharequeue.ownership.leases import NameTaken, Ownership, OwnershipLost
 from sharequeue.ownership.shard_store import ShardStore
-from sharequeue.protocol.errors import (
-    ApiError,
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    NotCoordinator,
-)
+from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
 

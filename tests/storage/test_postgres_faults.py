@@ -9,7 +9,8 @@ import pytest
 from msgspec import structs
 from sharequeue_gateway.record_log.store import lock_key
 
-from sharequeue.protocol.errors import ApiError, StorageError
+from sharequeue.protocol.errors import StorageError
+from sharequeue_http.forms.errors import ApiError
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 import pytest
 from sharequeue_gateway.record_log import appending
 
-from sharequeue.protocol.errors import ApiError, RequestTimedOut
+from sharequeue_http.forms.errors import ApiError, RequestTimedOut
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of

@@ -28,9 +28,9 @@ from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import replay
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import AcknowledgeType, AcquireMode
+from sharequeue_http.forms.errors import ApiError
 from tests.core.restored import load
 from tests.core.states import Stored
 from tests.storage.database import session

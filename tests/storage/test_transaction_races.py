@@ -20,7 +20,8 @@ from sharequeue_gateway.record_log.transactions.ending import End
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, TERMINATE, TIME_OUT, State
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue.protocol.errors import KAFKA_CODES
+from sharequeue_http.forms.errors import ApiError
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
@@ -114,7 +115,7 @@ async def test_an_append_during_the_end_is_refused_and_stops_no_other(database_u
         assert await ending == ("committed", "client")
         with pytest.raises(ApiError) as refused:
             await late
-        assert (refused.value.error.kafka_code, refused.value.extra["state"]) == (48, "committed")
+        assert (KAFKA_CODES[refused.value.error], refused.value.extra["state"]) == (48, "committed")
         assert await attributes(admin, elsewhere) == [0]
 
 
@@ -220,7 +221,7 @@ async def test_a_new_producer_that_was_overtaken_disturbs_no_newer_one(database_
         await proxy.deliver()
         with pytest.raises(ApiError) as refused:
             await beginning
-        assert refused.value.error.kafka_code == 90
+        assert KAFKA_CODES[refused.value.error] == 90
         await produce(log, newest.transaction_id, topic)
         assert await ended(log, newest.transaction_id, COMMIT) == ("committed", "client")
 
@@ -281,7 +282,7 @@ async def test_a_transaction_in_use_for_too_long(database_url: str) -> None:
         async with locked(admin, topic):
             with deadline(log, 1), pytest.raises(ApiError) as refused:
                 await log.transactions.end(transaction, COMMIT)
-            assert (refused.value.error.kafka_code, refused.value.definite) == (51, True)
+            assert (KAFKA_CODES[refused.value.error], refused.value.definite) == (51, True)
             assert refused.value.error.retriable
         assert await ended(other, transaction, COMMIT) == ("committed", "client")
 
@@ -378,7 +379,7 @@ async def test_an_append_whose_answer_was_lost_and_what_became_of_its_transactio
             with pytest.raises(ApiError) as refused:
                 await appending
             assert refused.value.extra["appended"] is True
-            assert (refused.value.error.kafka_code, refused.value.extra["state"]) == (48, state)
+            assert (KAFKA_CODES[refused.value.error], refused.value.extra["state"]) == (48, state)
         assert (await attributes(admin, topic))[:3] == [0, 16, 16]
 
 
@@ -414,7 +415,7 @@ class Run:
         try:
             bases = await produce(log, transaction, self.topic_id, *partitions)
         except ApiError as error:
-            if transaction is None or error.error.kafka_code not in (48, 105):
+            if transaction is None or KAFKA_CODES[error.error] not in (48, 105):
                 raise
         else:
             if transaction is not None:
@@ -424,7 +425,7 @@ class Run:
         try:
             found = await log.transactions.end(transaction, self.random.choice([COMMIT, COMMIT, ABORT]))
         except ApiError as error:
-            if error.error.kafka_code not in (48, 105):
+            if KAFKA_CODES[error.error] not in (48, 105):
                 raise
             if error.extra.get("state"):
                 self.tell(transaction, error.extra["state"] == "committed")

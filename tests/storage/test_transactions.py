@@ -27,8 +27,9 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
 )
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, TransactionOptions
 
-from sharequeue.protocol.errors import ApiError, TooLarge
+from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.messages.transactions import ListTransactionsQuery
+from sharequeue_http.forms.errors import ApiError, TooLarge
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import NO_SWEEP, Heard, PostgresRecordLogs, append_all, batch_of, new_topic
@@ -90,7 +91,7 @@ async def rows(connection: Any) -> dict[str, int]:
 
 
 def code_of(answer: Any) -> str | int:
-    return answer.error.kafka_code if isinstance(answer, ApiError) else str(answer)
+    return KAFKA_CODES[answer.error] if isinstance(answer, ApiError) else str(answer)
 
 
 async def ended(log: PostgresRecordLog, transaction_id: str, wish: Wish, **more: Any) -> tuple[Any, ...]:
@@ -99,7 +100,7 @@ async def ended(log: PostgresRecordLog, transaction_id: str, wish: Wish, **more:
         found = await log.transactions.end(transaction_id, wish, **more)
     except ApiError as error:
         said = (error.extra.get("state"), error.extra.get("reason"))
-        return (error.error.kafka_code, error.definite, *said)
+        return (KAFKA_CODES[error.error], error.definite, *said)
     return found.state.name.lower(), found.reason.name.lower()
 
 
@@ -255,7 +256,7 @@ async def test_each_append_to_a_transaction_in_each_state(module_database: str, 
             try:
                 await append_all(gateway, appends, key)
             except ApiError as error:
-                said = (error.error.kafka_code, error.definite, error.extra.get("state"), error.extra.get("reason"))
+                said = (KAFKA_CODES[error.error], error.definite, error.extra.get("state"), error.extra.get("reason"))
                 appended = error.extra.get("appended")
             assert appended is None
             assert said == APPEND_ANSWERS[state]
@@ -305,7 +306,7 @@ async def test_a_key_gives_the_first_answer_while_the_transaction_is_open(databa
         await log.transactions.end(transaction, COMMIT)
         with pytest.raises(ApiError) as refused:
             await append_all(log, [append], key)
-        assert (refused.value.error.kafka_code, refused.value.extra["state"]) == (48, "committed")
+        assert (KAFKA_CODES[refused.value.error], refused.value.extra["state"]) == (48, "committed")
         assert [row[2] for row in await stored(admin, topic)] == [16, 112]
 
 
@@ -315,7 +316,7 @@ async def test_a_key_gives_the_first_answer_while_the_transaction_is_open(databa
 async def refused_begin(log: PostgresRecordLog, **wish: Any) -> tuple[int, Any]:
     with pytest.raises(ApiError) as refused:
         await begin(log, **wish)
-    return refused.value.error.kafka_code, refused.value.extra
+    return KAFKA_CODES[refused.value.error], refused.value.extra
 
 
 async def test_a_new_producer_fences_the_earlier_one(database_url: str) -> None:
@@ -397,7 +398,7 @@ async def test_most_transactions_are_bounded(database_url: str) -> None:
         last = await begin(log)
         with pytest.raises(ApiError, match="10000 transactions are open") as refused:
             await begin(log)
-        assert (refused.value.error.kafka_code, refused.value.status, refused.value.limit) == (89, 429, 10_000)
+        assert (KAFKA_CODES[refused.value.error], refused.value.status, refused.value.limit) == (89, 429, 10_000)
         await log.transactions.end(last, ABORT)
         await begin(log)
 
@@ -412,7 +413,7 @@ async def test_a_transaction_has_at_most_a_thousand_partitions(database_url: str
         for gateway in (log, other):
             with pytest.raises(ApiError, match="1001 partitions; the most is 1000") as refused:
                 await produce(gateway, transaction, topic, 1000)
-            assert (refused.value.error.kafka_code, refused.value.limit) == (10, 1000)
+            assert (KAFKA_CODES[refused.value.error], refused.value.limit) == (10, 1000)
         await produce(log, transaction, topic, 3)
         assert await ended(log, transaction, COMMIT) == ("committed", "client")
         markers = "SELECT count(*) FROM log.record_batches WHERE topic_id = $1 AND attributes = 112"

@@ -15,6 +15,7 @@ from sharequeue_gateway.share_partition.machine import SharePartition, StateWrit
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
+from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.state import StateBatch, StateBatches
 from sharequeue.protocol.types import Reason, SharePartitionKey
 from sharequeue.stack.stack import Stack, temporary_stack
@@ -98,7 +99,7 @@ def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
             outcomes = [persister.submit(*write).outcome for write in (writes if late_first else reversed(writes))]
             late, current = await asyncio.gather(*(outcomes if late_first else reversed(outcomes)))
             assert late is not None
-            assert late.error.kafka_code == 6
+            assert KAFKA_CODES[late.error] == 6
             assert current is None
             state = await read(client, key, 1_001)
             assert state.state_batches() == [StateBatch(20, 24, 2, 1)]

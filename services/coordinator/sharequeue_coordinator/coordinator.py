@@ -7,7 +7,6 @@ from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.service_configs import EMPTY_RETENTION
 from sharequeue.repeats import DELETION
 from sharequeue_coordinator.database import Database
@@ -24,6 +23,7 @@ from sharequeue_coordinator.groups.summaries import Summaries
 from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.topic_admin import TopicAdmin
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -507,7 +507,7 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             leading.record_log.transactions,
         ),
         partial(_series, base, leading, delivering.members, settings.max_metric_pairs),
-        callers=Callers(hosts, origins_of(settings.allow_origins), PREFIX),
+        callers=Callers(hosts, origins_of(settings.allow_origins), PREFIX, ("Acknowledge-Failed",)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,
         admission=admission,

@@ -7,9 +7,10 @@ from typing import Final
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, UnknownTopicOrPartition
+from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.cluster import DescribeTopicsRequest, DescribeTopicsResponse
 from sharequeue.protocol.messages.share_state import TopicState
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.shard import Decision
 

@@ -27,8 +27,8 @@ from sharequeue.cli.output import (
     url_option,
 )
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import InUseQuery
+from sharequeue_http.forms.errors import ApiError
 
 
 @click.command()

@@ -9,8 +9,8 @@ import click
 
 from sharequeue.cli.output import REFUSED, Command, pages, say
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupListing
+from sharequeue_http.forms.errors import ApiError
 
 group_argument: Final = click.argument("group")
 groups_argument: Final = click.argument("group", nargs=-1)

@@ -7,7 +7,6 @@ import click
 from sharequeue.cli.groups.choosing import all_groups_option, groups_argument, named_groups
 from sharequeue.cli.output import ask, decode, echo_json, explain, json_option, pages, run, say, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
     FetchingMembers,
@@ -15,6 +14,7 @@ from sharequeue.protocol.messages.groups import (
     ShareGroupDescription,
     ShareGroupOffsets,
 )
+from sharequeue_http.forms.errors import ApiError
 
 
 @click.command()

@@ -20,9 +20,9 @@ from sharequeue.cli.output import (
     url_option,
 )
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveFilter, RedriveResult
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.errors import ApiError
 
 AT_ONCE: Final = 10_000
 """One call redrives no more."""

@@ -27,7 +27,8 @@ from sharequeue.protocol.messages.topics import (
     TopicDescription,
     UpdateTopicRequest,
 )
-from sharequeue.protocol.types import MAX_INT32, MAX_INT64, whole_number
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64
+from sharequeue_http.forms.texts import whole_number
 
 name_argument: Final = click.argument("name")
 """The name of an existing topic."""

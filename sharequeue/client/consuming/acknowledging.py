@@ -18,11 +18,12 @@ from sharequeue.client.consuming.outcomes import GIVEN_BACK
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure
 from sharequeue.protocol import apis
 from sharequeue.protocol.bounds import acknowledgements_in_a_call
-from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest
+from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
 from sharequeue.repeats import LEADER_MOVED
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 IGNORED: Final = "ignored"

@@ -17,7 +17,6 @@ from sharequeue.client.consuming.following import FollowingClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
     BY_CODE,
-    ApiError,
     InvalidShareSessionEpoch,
     ShareSessionNotFound,
     UnknownTopicId,
@@ -26,6 +25,7 @@ from sharequeue.protocol.errors import (
 from sharequeue.protocol.messages.records import FetchRequest, FetchResponse, TopicPartitions
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.errors import ApiError
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.records import FetchResponse
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError
 
 AVOIDED_S: Final = 30.0
 """How long a leader is avoided after it was out of reach: its URL may be for the gateways' network only."""

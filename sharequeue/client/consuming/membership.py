@@ -11,10 +11,11 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.groups import HeartbeatResult, ShareGroupHeartbeatRequest
 from sharequeue.repeats import HEARTBEAT, JOINED
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.errors import ApiError
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from sharequeue.client.consuming.fetching import MISSING_TOPIC, SESSION_LOST, Fe
 from sharequeue.client.consuming.membership import Membership
 from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.client.consuming.settling import Settling
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue.repeats import CALL
+from sharequeue_http.forms.errors import ApiError
 
 EARLY: Final = 0.5
 """A fetch that found nothing in less than this part of its time did not wait: something keeps it from fetching."""

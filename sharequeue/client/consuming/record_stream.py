@@ -21,7 +21,7 @@ from sharequeue.client.consuming.deliveries import Delivery, Record, releases
 from sharequeue.client.consuming.outcomes import outcome_of
 from sharequeue.client.errors import AcknowledgementError, IllegalState, OneLoop
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import BY_CODE, ApiError, Unreachable, exception_type
+from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.records import FetchResponse
 from sharequeue.protocol.types import MAX_STREAM_WINDOW
 from sharequeue.repeats import CALL, Tries
@@ -30,6 +30,7 @@ from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue_http.calling.event_reader import EventReader, ServerEvent
 from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import path_of
+from sharequeue_http.forms.errors import ApiError, Unreachable, exception_type
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +178,9 @@ class RecordStream(OneLoop):
             try:
                 if self._events is None:
                     headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
-                    self._events = await EventReader.open(self._client.base_url, self._target, headers, OPEN_S)
+                    self._events = await EventReader.open(
+                        apis.STREAM_RECORDS, self._client.base_url, self._target, headers, OPEN_S
+                    )
                 return await self._events.next(SILENCE_S)
             except (CannotConnect, ConnectionLost) as fault:
                 error: ApiError = Unreachable(f"cannot reach {self._client.base_url}: {fault}")

@@ -14,10 +14,10 @@ from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowle
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, never_begun_runs
 from sharequeue.client.consuming.outcomes import RENEW
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
 from sharequeue.repeats import HEARTBEAT
+from sharequeue_http.forms.errors import ApiError
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from sharequeue.client.consuming.acknowledging import Acknowledging, Settled, in
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
 from sharequeue.client.consuming.fetching import MISSING_TOPIC, Fetching
 from sharequeue.client.errors import AcknowledgementError
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue_http.forms.errors import ApiError
 
 log = logging.getLogger(__name__)
 

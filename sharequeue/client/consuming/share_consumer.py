@@ -22,9 +22,9 @@ from sharequeue.client.consuming.polling import Polling
 from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.client.consuming.settling import CommitCallback, Committed, Settling
 from sharequeue.client.errors import AcknowledgementError, IllegalState, OneLoop
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.errors import ApiError
 
 log = logging.getLogger(__name__)
 

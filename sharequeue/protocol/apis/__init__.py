@@ -61,11 +61,13 @@ from sharequeue.protocol.apis.leaders import (
 from sharequeue.protocol.apis.operations import AUDIT_LOG, AUDIT_SHARE_STATE, LIST_ACTIVITY, LIVEZ, METRICS, READYZ
 from sharequeue.protocol.apis.records import (
     ACKNOWLEDGE_RECORDS,
+    ARROW_STREAM,
     FETCH_RECORDS,
     PRODUCE_ARROW,
     PRODUCE_RAW_RECORD,
     PRODUCE_RECORDS,
     READ_RECORDS,
+    RECORD_RUNS,
     STREAM_RECORDS,
 )
 from sharequeue.protocol.apis.share_state import (
@@ -96,7 +98,6 @@ from sharequeue.protocol.apis.transactions import (
     LIST_TRANSACTIONS,
     TERMINATE_TRANSACTION,
 )
-from sharequeue_http.forms.api import ARROW_STREAM, RECORD_RUNS
 
 __all__ = [
     "ABORT_TRANSACTION",

@@ -1,6 +1,7 @@
 """Share groups: calls of a gateway, which forwards most of them to the group coordinator."""
 
 from sharequeue.protocol import bounds
+from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
     FetchingMembers,
@@ -20,7 +21,7 @@ from sharequeue.protocol.messages.groups import (
     UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
-from sharequeue_http.forms.api import GROUP_ERRORS, TOPIC_ERRORS, Api
+from sharequeue_http.forms.api import Api
 
 GET_SHARE_GROUP_CONFIG = Api(
     "getShareGroupConfig",

@@ -27,6 +27,7 @@ AUDIT_SHARE_STATE = Api(
     request=ExportStateQuery,
     response=AuditStateResponse,
     tag="Audit",
+    protected=True,
     errors=("CLUSTER_AUTHORIZATION_FAILED",),
     idempotent=True,
 )
@@ -40,6 +41,7 @@ AUDIT_LOG = Api(
     request=AuditLogQuery,
     response=LogAudit,
     tag="Audit",
+    protected=True,
     errors=("CLUSTER_AUTHORIZATION_FAILED",),
     idempotent=True,
 )

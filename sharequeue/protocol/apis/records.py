@@ -1,6 +1,9 @@
 """Produce, fetch and acknowledge records, and read them by offset: calls of a gateway."""
 
+from typing import Final
+
 from sharequeue.protocol import bounds
+from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages.records import (
     AcknowledgeRequest,
     AcknowledgeResponse,
@@ -13,7 +16,11 @@ from sharequeue.protocol.messages.records import (
     RecordPage,
     StreamQuery,
 )
-from sharequeue_http.forms.api import ARROW_STREAM, GROUP_ERRORS, TOPIC_ERRORS, Api
+from sharequeue_http.forms.api import Api
+
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+RECORD_RUNS: Final = "application/vnd.sharequeue.record-runs.v1"
+"""See `sharequeue.protocol.record_runs`."""
 
 _SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
 _IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours gets the first answer again")
@@ -110,7 +117,7 @@ STREAM_RECORDS = Api(
     tag="Records",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     headers=(("Last-Event-ID", "the `id` of the last event that the client has, to continue its stream"),),
-    acquires=True,
+    unsafe=True,
     streams=True,
 )
 ACKNOWLEDGE_RECORDS = Api(

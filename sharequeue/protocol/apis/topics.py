@@ -1,6 +1,7 @@
 """Topics and their partitions: calls of a gateway, which forwards those about a topic itself to the group
 coordinator."""
 
+from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
     RecordBatchList,
@@ -17,7 +18,7 @@ from sharequeue.protocol.messages.topics import (
     TopicList,
     UpdateTopicRequest,
 )
-from sharequeue_http.forms.api import TOPIC_ERRORS, Api
+from sharequeue_http.forms.api import Api
 
 CREATE_TOPIC = Api(
     "createTopic",

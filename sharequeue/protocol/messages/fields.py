@@ -31,6 +31,7 @@ from sharequeue.protocol.types import (
     Int32,
     Reason,
 )
+from sharequeue_http.forms.mistakes import MUST
 
 
 def at_most(entries: int) -> Meta:
@@ -74,17 +75,30 @@ LockDurationMs = Annotated[
 CheckedInt64 = Annotated[int, Meta(extra_json_schema={"format": "int64", "minimum": 0, "maximum": MAX_INT64})]
 """The bounds are checked with the rest of an acknowledgement, so that only a wrong one fails."""
 
-PlainText = Annotated[str, Meta(pattern=PLAIN_TEXT)]
+PlainText = Annotated[str, Meta(pattern=PLAIN_TEXT, extra={MUST: "not hold control characters"})]
 
 TopicName = Annotated[
     str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": TOPIC_NAME})
 ]
 """Checked where topics are looked up: INVALID_TOPIC_EXCEPTION."""
 
-EnforcedTopicName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=TOPIC_NAME)]
+EnforcedTopicName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_NAME_LENGTH,
+        pattern=TOPIC_NAME,
+        extra={MUST: "have 1 to 249 characters of a-z, A-Z, 0-9, `.`, `_` and `-`"},
+    ),
+]
 """For calls that do not look the topic up."""
 
-GroupId = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=GROUP_ID)]
+GroupId = Annotated[
+    str,
+    Meta(
+        min_length=1, max_length=MAX_NAME_LENGTH, pattern=GROUP_ID, extra={MUST: "not hold `/` or control characters"}
+    ),
+]
 
 _ACKNOWLEDGE_TYPE: Final = word(
     "AcknowledgeType",

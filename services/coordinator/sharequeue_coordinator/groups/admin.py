@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 
-from sharequeue.protocol.errors import ApiError, NonEmptyGroup
+from sharequeue.protocol.errors import NonEmptyGroup
 from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, InitializedTopic, TopicIdPartitions
 from sharequeue.protocol.messages.leaders import GroupTopicsRequest, GroupUsageResponse, UnloadGroupRequest
 from sharequeue_coordinator.groups.gateway_calls import GatewayCalls
@@ -35,6 +35,7 @@ from sharequeue_coordinator.share_group.changes import Changes
 from sharequeue_coordinator.share_group.initialization import Initialization
 from sharequeue_coordinator.share_group.machine import ShareGroup
 from sharequeue_coordinator.share_group.offsets import Deletion
+from sharequeue_http.forms.errors import ApiError
 
 
 class GroupAdmin:

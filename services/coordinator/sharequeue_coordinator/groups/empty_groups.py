@@ -12,10 +12,10 @@ import asyncio
 import logging
 from typing import Final
 
-from sharequeue.protocol.errors import ApiError
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.admin import GroupAdmin
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.messages.cluster import Gateway, StartOffset, TopicStartOffsets
 from sharequeue.protocol.messages.leaders import (
     ChangeReadersRequest,
@@ -18,6 +17,7 @@ from sharequeue.protocol.messages.leaders import (
 from sharequeue.repeats import EVERY_GATEWAY, Tries
 from sharequeue_http.calling.caller import SHORTEST_ATTEMPT_S, Client
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 ATTEMPT_S: Final = 2.0
 CHANGED_AT_ONCE: Final = 1000

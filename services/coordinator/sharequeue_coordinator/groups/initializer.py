@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from sharequeue import background
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, UnknownTopicOrPartition
+from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.cluster import InitializedTopic
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.owned_group import OwnedGroup
@@ -17,6 +17,7 @@ from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.share_group import initialization
 from sharequeue_coordinator.share_group.changes import Changes
 from sharequeue_coordinator.share_group.machine import ShareGroup
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

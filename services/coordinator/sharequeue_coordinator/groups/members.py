@@ -1,7 +1,6 @@
 """Heartbeats: members join, stay, change their subscriptions and leave."""
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.initializer import Initializer
 from sharequeue_coordinator.groups.registry import GroupRegistry
@@ -9,6 +8,7 @@ from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.share_group.changes import Changes
 from sharequeue_coordinator.share_group.heartbeat import JOIN_EPOCH, Heartbeat, HeartbeatAnswer
 from sharequeue_coordinator.share_group.machine import ShareGroup
+from sharequeue_http.forms.errors import CoordinatorNotAvailable
 
 
 class Members:

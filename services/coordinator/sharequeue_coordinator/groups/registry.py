@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from sharequeue import background
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import share_group_config
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, GroupIdNotFound, NotCoordinator, StorageError
+from sharequeue.protocol.errors import GroupIdNotFound, NotCoordinator, StorageError
 from sharequeue.protocol.service_configs import group_configs
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.database import Database, Fence
@@ -20,6 +20,7 @@ from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.share_group.changes import Changes, GroupSettings
 from sharequeue_coordinator.share_group.machine import ShareGroup
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 KEEP_UNUSED_S: Final = 60.0
 """How long a group without members stays in memory after its last use."""

@@ -8,17 +8,12 @@ from typing import Final
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import (
-    ApiError,
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    error_of,
-)
+from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator, error_of
 from sharequeue.protocol.messages.cluster import GroupPartitionSummary, InitializedPartition, InitializedTopic
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue_coordinator.share_group.initialization import Initialization
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 DEADLINE_S: Final = 8.0
 AT_ONCE: Final = 1000
@@ -109,7 +104,7 @@ def initialized_topics(
             partitions=[
                 InitializedPartition(
                     partition=partition,
-                    error_code=fault.error.kafka_code if fault else 0,
+                    error_code=KAFKA_CODES[fault.error] if fault else 0,
                     error_message=fault.detail if fault else None,
                 )
                 for partition in partitions

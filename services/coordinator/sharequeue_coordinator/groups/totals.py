@@ -1,6 +1,6 @@
 """How many groups and share-partitions all group coordinators have together, and how many they may have."""
 
-from sharequeue.protocol.errors import Throttled
+from sharequeue_http.forms.errors import Throttled
 
 
 class Totals:

@@ -4,7 +4,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import GroupIdNotFound, InvalidRequest, UnknownMemberId, checked_group_id
+from sharequeue.protocol.errors import KAFKA_CODES, GroupIdNotFound, UnknownMemberId, checked_group_id
 from sharequeue.protocol.messages.cluster import (
     CLIENT_HOST,
     CLIENT_ID,
@@ -36,6 +36,7 @@ from sharequeue_coordinator.share_group.changes import Member, ShareGroupState
 from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 
 ASSIGNOR_NAME: Final = "simple"
@@ -103,7 +104,7 @@ class GroupsApi:
         try:
             await self._members.leave(group_id, call.path["member_id"])
         except (GroupIdNotFound, UnknownMemberId) as error:
-            error_code = error.error.kafka_code
+            error_code = KAFKA_CODES[error.error]
         has = (await self._groups.find(group_id)).machine.initialized_partitions()
         topics = [TopicIdPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in has.items()]
         return LeaveShareGroupResponse(error_code=error_code, topics=topics)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
+from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.cluster import (
     Gateway,
     GatewayGeneration,
@@ -23,6 +23,7 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.repeats import LEASE_HELD
 from sharequeue_coordinator.database import Fence
 from sharequeue_coordinator.metadata import store
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

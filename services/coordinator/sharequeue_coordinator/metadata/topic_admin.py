@@ -10,7 +10,7 @@ from sharequeue import background
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, StorageError, Throttled, TopicAlreadyExists
+from sharequeue.protocol.errors import StorageError, TopicAlreadyExists
 from sharequeue.protocol.messages.leaders import DeleteTopicRecordsRequest
 from sharequeue.protocol.messages.topics import Topic
 from sharequeue_coordinator.database import Database, Fence
@@ -18,6 +18,7 @@ from sharequeue_coordinator.metadata import store, topic_rules
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.store import TopicRow
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, Throttled
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

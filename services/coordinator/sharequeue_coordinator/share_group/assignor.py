@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import chain, repeat
 from typing import Final
 
-from sharequeue.protocol.errors import ApiError
+from sharequeue_http.forms.errors import ApiError
 
 Assignment = Mapping[str, frozenset[int]]
 """The partitions of one member by topic id, without the topics of which it has none."""

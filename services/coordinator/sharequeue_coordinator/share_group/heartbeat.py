@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH
 from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import Changes
+from sharequeue_http.forms.errors import InvalidRequest
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1

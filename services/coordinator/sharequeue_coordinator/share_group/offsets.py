@@ -7,12 +7,13 @@ request to the share coordinator at a time, here as in every initialisation.
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sharequeue.protocol.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
+from sharequeue.protocol.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET
 from sharequeue_coordinator.share_group import initialization
 from sharequeue_coordinator.share_group.changes import Changes, TopicsByName, partition_counts
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 from sharequeue_coordinator.share_group.machine import ShareGroup
+from sharequeue_http.forms.errors import ApiError
 
 
 class Alteration(NamedTuple):

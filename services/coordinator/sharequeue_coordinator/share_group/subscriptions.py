@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Collection
 
-from sharequeue.protocol.errors import GroupMaxSizeReached, InvalidRequest
+from sharequeue.protocol.errors import GroupMaxSizeReached
 from sharequeue.protocol.types import MAX_GROUP_NAMES, MAX_GROUP_PARTITIONS, MAX_PARTITIONS_NAMED
 from sharequeue_coordinator.share_group.changes import Member, TopicsByName
 from sharequeue_coordinator.share_group.subscribed_topics import partition_count
+from sharequeue_http.forms.errors import InvalidRequest
 
 
 def names_with(subscribed: Counter[str], member: Member, updated: Member) -> Collection[str]:

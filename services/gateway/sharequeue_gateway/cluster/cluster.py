@@ -16,7 +16,6 @@ from sharequeue import background
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.leases import NameTaken, OwnershipLost
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, InvalidRequest
 from sharequeue.protocol.messages.cluster import (
     GatewayGeneration,
     LeaderEpochResponse,
@@ -31,6 +30,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import GATEWAY_LEASE, Tries
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

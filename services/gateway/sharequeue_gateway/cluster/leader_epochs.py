@@ -7,9 +7,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.messages.cluster import LeaderEpochResponse
 from sharequeue.repeats import EPOCH
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -16,13 +16,7 @@ import msgspec
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import DEAD_LETTER_PREFIX, LOCK_DURATION, ShareGroupConfig, share_group_config
-from sharequeue.protocol.errors import (
-    ApiError,
-    InvalidTopic,
-    TopicAlreadyExists,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
+from sharequeue.protocol.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicId, UnknownTopicOrPartition
 from sharequeue.protocol.messages import topics as topic_messages
 from sharequeue.protocol.messages.cluster import (
     DescribeTopicsRequest,
@@ -40,6 +34,7 @@ from sharequeue.protocol.types import MAX_INT32, MAX_INT64, topic_name_fault
 from sharequeue.repeats import FEED
 from sharequeue_gateway import metrics
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError
 from sharequeue_gateway import metrics
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,8 @@ import msgspec
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import check_lock_duration
 from sharequeue.protocol.errors import (
-    ApiError,
+    KAFKA_CODES,
     InvalidRecordState,
-    InvalidRequest,
     NotLeaderOrFollower,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -30,6 +29,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
 from sharequeue_http.forms import mistakes
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 APPLIED: Final = AcknowledgementResult(status="applied")
 IGNORED: Final = AcknowledgementResult(status="ignored")
@@ -160,7 +160,7 @@ def failed(error: ApiError) -> AcknowledgementResult:
     return AcknowledgementResult(
         status="failed" if error.definite else "unknown",
         code=error.error.code,
-        kafka_code=error.error.kafka_code,
+        kafka_code=KAFKA_CODES[error.error],
         detail=detail if error.definite else f"{detail}; repeat it to learn the outcome",
         retriable=error.error.retriable,
     )

@@ -18,7 +18,7 @@ import msgspec
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
-from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
+from sharequeue.protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import KEPT_REASONS, OffsetRange, SharePartitionKey
 from sharequeue.repeats import DEAD_LETTER
 from sharequeue_gateway import metrics
@@ -31,6 +31,7 @@ from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, R
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import DeadLetter
 from sharequeue_http.forms import codec, nesting
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Partitions
@@ -27,6 +26,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.share_partition.fetch_limits import rotate
+from sharequeue_http.forms.errors import ApiError
 
 LOADED_AT_ONCE: Final = 500
 """The most share-partitions that a fetch loads before it looks for records in them."""

@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange
+from sharequeue_http.forms.errors import ApiError
 
 
 class FetchLimits(msgspec.Struct, frozen=True):

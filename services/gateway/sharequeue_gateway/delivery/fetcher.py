@@ -18,7 +18,6 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable
 from sharequeue.protocol.types import AcknowledgeType, TopicIdPartition
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -37,6 +36,7 @@ from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import rotate, split_bytes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
 from sharequeue_gateway.share_partition.turns import in_turn
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError
 from sharequeue_gateway.cluster.metadata import KnownTopic
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.delivery.waiting import WaitingFetch
@@ -19,6 +18,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange
+from sharequeue_http.forms.errors import ApiError
 
 UNBOUNDED: Final = 1 << 31
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
+from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import SettledBatch, SharePartitionKey
@@ -25,6 +25,7 @@ from sharequeue_gateway.delivery.acknowledging import (
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 AT_ONCE: Final = 100
 """How many acknowledgements of a share-partition are held by one write."""

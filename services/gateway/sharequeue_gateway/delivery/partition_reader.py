@@ -11,7 +11,6 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import OffsetRange
 from sharequeue.slices import Slices
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits
@@ -24,6 +23,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import fitting
 from sharequeue_gateway.share_partition.new_records import begin_at_new
+from sharequeue_http.forms.errors import ApiError
 
 READS_ON: Final = 4
 """The most further reads of the database for a share-partition after a fetch has acquired records from it."""

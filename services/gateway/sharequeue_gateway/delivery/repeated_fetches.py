@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked
@@ -23,6 +22,7 @@ from sharequeue_gateway.locks.lock_store import LockTimers, fetch_key
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange
+from sharequeue_http.forms.errors import ApiError
 
 _decode: Final = msgspec.json.Decoder(list[tuple[str, int, int, int]]).decode
 UNBOUNDED: Final = 1 << 31

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import check_lock_duration
-from sharequeue.protocol.errors import InvalidRequest, Throttled, UnknownTopicId, checked_group_id
+from sharequeue.protocol.errors import UnknownTopicId, checked_group_id
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
 from sharequeue_gateway import metrics
@@ -33,6 +33,7 @@ from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import OpenSession, Sessions
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import InvalidRequest, Throttled
 
 DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800

@@ -6,13 +6,15 @@ Each name is looked up once, even if a request repeats it a million times.
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
+from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import TopicPartitions
-from sharequeue.protocol.types import MAX_ERRORS, MAX_INT32, MAX_PARTITIONS_NAMED, topic_name_fault, whole_number
+from sharequeue.protocol.types import MAX_ERRORS, MAX_INT32, MAX_PARTITIONS_NAMED, topic_name_fault
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.forms.texts import whole_number
 
 WHOLE: Final = -1
 """Stands for all partitions of a topic."""

@@ -5,15 +5,16 @@ from typing import Final
 import msgspec
 
 from sharequeue.protocol.apis import ARROW_STREAM
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import ProduceRequest
-from sharequeue.protocol.types import MAX_INT32, whole_number
+from sharequeue.protocol.types import MAX_INT32
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.forms.texts import whole_number
 
 RECORD_HEADER_PREFIX: Final = "record-header-"
 

@@ -19,7 +19,6 @@ from typing import Final
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.operations import Readiness, ReadinessQuery
 from sharequeue.service.readiness import ROUNDABOUT_CHECK_S, Check, faults
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -30,6 +29,7 @@ from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
+from sharequeue_http.forms.errors import ApiError
 
 POSTGRESQL: Final = "postgresql"
 REDIS: Final = "redis"

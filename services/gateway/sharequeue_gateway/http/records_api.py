@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from sharequeue.protocol.errors import BY_CODE, ApiError, checked_group_id
+from sharequeue.protocol.errors import BY_CODE, checked_group_id
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
-from sharequeue.protocol.types import MAX_CALL_BYTES
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import SMALL, Acknowledger, check_count, failed_of
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
@@ -16,7 +15,9 @@ from sharequeue_gateway.routing.sessions import Sessions
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.exchange import too_large
+from sharequeue_http.forms.api import MAX_CALL_BYTES
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError
 
 
 class RecordsApi:

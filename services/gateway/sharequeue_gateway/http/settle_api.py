@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest, TooLarge, checked_group_id
+from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import (
     AcknowledgeRequest,
@@ -25,6 +25,7 @@ from sharequeue_gateway.routing.settling import Wanted
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Admission, Call
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError, InvalidRequest, TooLarge
 
 _decode: Final = msgspec.json.Decoder(ProduceResponse).decode
 

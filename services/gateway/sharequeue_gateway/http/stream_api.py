@@ -7,7 +7,7 @@ stream, and origins are checked as for a POST (`sharequeue_http/origins.py`).
 from functools import partial
 from typing import Final
 
-from sharequeue.protocol.errors import InvalidRequest, OriginNotAllowed, checked_group_id
+from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages.records import StreamQuery
 from sharequeue.protocol.types import MAX_TOPICS_NAMED
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -18,6 +18,7 @@ from sharequeue_gateway.routing.stream import StreamEvent
 from sharequeue_gateway.routing.streams import Opening, Streams
 from sharequeue_http.answer import Answer, Stream
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import InvalidRequest, OriginNotAllowed
 
 NOT_ACCEPTED: Final = 406
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.leaders import DeleteTopicRecordsRequest
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import ReadRecordsQuery
@@ -27,6 +26,7 @@ from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import InvalidRequest
 
 
 class TopicsApi:

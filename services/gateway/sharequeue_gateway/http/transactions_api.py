@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest, InvalidTransactionTimeout
+from sharequeue.protocol.errors import InvalidTransactionTimeout
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
     BegunTransaction,
@@ -39,6 +39,7 @@ from sharequeue_gateway.record_log.transactions.transactions import NewTransacti
 from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Wanted
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 MOST_BLOCKED: Final = 1000
 """Share-partitions that one description names."""

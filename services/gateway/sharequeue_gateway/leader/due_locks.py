@@ -6,7 +6,7 @@ from typing import Final
 
 from sharequeue import background
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
@@ -17,6 +17,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway.leader.leader import Leader
@@ -29,6 +28,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.removing.readers import STALE_MS, Beginning, Readers
 from sharequeue_gateway.record_log.removing.readers_store import Floor
 from sharequeue_gateway.share_partition.machine import StateWrite
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -11,13 +11,7 @@ from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import (
-    ApiError,
-    GroupIdNotFound,
-    InvalidRequest,
-    NotLeaderOrFollower,
-    UnknownTopicOrPartition,
-)
+from sharequeue.protocol.errors import KAFKA_CODES, GroupIdNotFound, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
@@ -32,12 +26,14 @@ from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
 from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_gateway.share_partition.outcomes import Completed
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import Tally
 
 log = logging.getLogger(__name__)
 
 UNLOADING: Final = frozenset(
-    error.error.kafka_code for error in (NotLeaderOrFollower, UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
+    KAFKA_CODES[error.error]
+    for error in (NotLeaderOrFollower, UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
 )
 """Refusals that unload the share-partition: another gateway leads, or the topic, the group or its state is gone."""
 
@@ -207,7 +203,7 @@ class Leader:
         if led.fenced:
             if not error.definite:
                 self._loads.fence(led)
-        elif error.error.kafka_code in UNLOADING:
+        elif KAFKA_CODES[error.error] in UNLOADING:
             self.unload(led)
         elif not error.definite or decided:
             if not error.definite:

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
 from sharequeue_gateway.leader.wake_up import WakeUps
 from sharequeue_gateway.share_partition.batch_times import BatchTimes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, SharePartition
+from sharequeue_http.forms.errors import ApiError
 
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Final, Protocol
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
@@ -24,6 +23,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_calls import LockEntry, LockWrite
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
+from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

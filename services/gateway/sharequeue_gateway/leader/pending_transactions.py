@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, InvalidRecordState, StorageError
+from sharequeue.protocol.errors import InvalidRecordState, StorageError
 from sharequeue.protocol.types import SettledBatch, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
@@ -40,6 +40,7 @@ from sharequeue_gateway.record_log.transactions.settlements import (
     Unapplied,
     settled_of,
 )
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import Rarely, fields
 
 log = logging.getLogger(__name__)

@@ -31,18 +31,14 @@ import msgspec
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import (
-    ApiError,
+    KAFKA_CODES,
     CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     FencedLeaderEpoch,
     FencedStateEpoch,
     GroupIdNotFound,
-    InvalidRequest,
     NotCoordinator,
     NotLeaderOrFollower,
-    RequestTimedOut,
     StorageError,
-    UnexpectedAnswer,
     UnknownTopicOrPartition,
     error_of,
 )
@@ -58,17 +54,24 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import STATE_PROBE, STATE_WRITE
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.machine import StateWrite
+from sharequeue_http.forms.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    RequestTimedOut,
+    UnexpectedAnswer,
+)
 from sharequeue_http.log import Rarely, fields
 
 log = logging.getLogger(__name__)
 
-NOT_AVAILABLE: Final = CoordinatorNotAvailable.error.kafka_code
+NOT_AVAILABLE: Final = KAFKA_CODES[CoordinatorNotAvailable.error]
 RETRIABLE: Final = frozenset(
-    error.error.kafka_code for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+    KAFKA_CODES[error.error] for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 )
-FENCED: Final = frozenset(error.error.kafka_code for error in (FencedLeaderEpoch, FencedStateEpoch))
+FENCED: Final = frozenset(KAFKA_CODES[error.error] for error in (FencedLeaderEpoch, FencedStateEpoch))
 PASSED_ON: Final = frozenset(
-    error.error.kafka_code for error in (UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
+    KAFKA_CODES[error.error] for error in (UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
 )
 SEND_AGAIN_S: Final = 2.0
 """The deadline of a request for which nobody waits any more."""
@@ -118,7 +121,7 @@ def persist_error(kafka_code: int, detail: str | None) -> ApiError:
         return CoordinatorNotAvailable(detail or "the share coordinator is not available", definite=False)
     if kafka_code in FENCED:
         return NotLeaderOrFollower(detail or "another leader or a newer state took over")
-    if kafka_code == StorageError.error.kafka_code:
+    if kafka_code == KAFKA_CODES[StorageError.error]:
         return StorageError(detail or "the state cannot be stored", definite=True)
     if kafka_code in PASSED_ON:
         return error_of(kafka_code, detail)
@@ -325,7 +328,7 @@ class Persister:
                 if now_s >= pending.deadline:
                     self._fails(url, error.detail)
             return [pending for pending in writes if self._keep(pending, error, events)]
-        if result.error_code == StorageError.error.kafka_code:
+        if result.error_code == KAFKA_CODES[StorageError.error]:
             self._fails(url, error.detail)
         missed = self._refused.allows(now_s)
         if missed is not None:

@@ -9,10 +9,10 @@ decompression is counted before memory is taken for it. Arrow then checks every 
 import struct
 from typing import Any, Final, NamedTuple
 
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, MAX_RECORDS
 from sharequeue_gateway.producing.record_tails import unfit
 from sharequeue_http.forms import mistakes
+from sharequeue_http.forms.errors import InvalidRequest
 
 MOST_BATCHES: Final = 1000
 """Record batches of one stream. Each costs some time, however few rows it has."""

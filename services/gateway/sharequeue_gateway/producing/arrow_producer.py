@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from sharequeue.protocol.errors import TooLarge
 from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import ProducedBatches
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -27,6 +26,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import check_t
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Admission
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import TooLarge
 
 
 class ArrowProducer:

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES
 from sharequeue_gateway.producing.arrow_columns import ArrowStream, Columns, read_columns
 from sharequeue_gateway.producing.record_tails import unfit
 from sharequeue_http.forms import mistakes, nesting
+from sharequeue_http.forms.errors import InvalidRequest
 
 AT_ONCE: Final = 512
 """Rows of a column that are Python values at the same time."""

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import InvalidRequest, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import ProduceRecord
-from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS, whole_number
+from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.partitioner import key_hashes
 from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
@@ -25,7 +25,9 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import check_t
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.forms import nesting
+from sharequeue_http.forms.errors import InvalidRequest, TooLarge
 from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.forms.texts import whole_number
 
 DAY_MS: Final = 86_400_000
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue_http.forms import mistakes
+from sharequeue_http.forms.errors import InvalidRequest
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _DECODE: Final = msgspec.json.Decoder(str).decode

@@ -9,11 +9,11 @@ from typing import Annotated, Final
 
 import msgspec
 
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.types import MAX_HEADERS, MAX_HEADERS_BYTES
 from sharequeue_gateway.producing.record_keys import base64_json, given, is_null, key_json
 from sharequeue_http.forms import mistakes
+from sharequeue_http.forms.errors import InvalidRequest
 
 AROUND_VALUE: Final = len(b',"timestamp_ms":0,"key":null,"value":}')
 """The smallest size of a tail without its value, in bytes."""

@@ -24,7 +24,6 @@ import asyncpg
 import msgspec
 
 from sharequeue import background
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
 from sharequeue_gateway.record_log import key_store, store
@@ -43,6 +42,7 @@ from sharequeue_gateway.record_log.locked_append import (
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

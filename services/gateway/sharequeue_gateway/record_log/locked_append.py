@@ -18,13 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import asyncpg
 import msgspec
 
-from sharequeue.protocol.errors import (
-    ApiError,
-    InvalidRequest,
-    RequestTimedOut,
-    StorageError,
-    UnknownTopicOrPartition,
-)
+from sharequeue.protocol.errors import StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import ProducedRecord
 from sharequeue.protocol.types import TopicIdPartition
@@ -36,6 +30,7 @@ from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
+from sharequeue_http.forms.errors import ApiError, InvalidRequest, RequestTimedOut
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -18,10 +18,11 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import StoredBatch
+from sharequeue_http.forms.errors import ApiError
 
 MOST_PARTITIONS: Final = 1000
 """The most partitions of one append. Each is locked until its commit, and PostgreSQL has room for some thousand

@@ -15,10 +15,11 @@ import msgspec
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, GroupIdNotFound
+from sharequeue.protocol.errors import GroupIdNotFound
 from sharequeue.protocol.messages.groups import DescribeShareGroupQuery, ShareGroupDescription
 from sharequeue_gateway.cluster.metadata import KnownTopic
 from sharequeue_gateway.record_log.removing.readers import Readers
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Sequence
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -19,6 +18,7 @@ from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 from sharequeue_gateway.retention.heartbeats import Heartbeats
 from sharequeue_gateway.retention.housekeeping import Housekeeping
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest, NotLeaderOrFollower
+from sharequeue.protocol.errors import KAFKA_CODES, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
@@ -20,8 +20,9 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED, Acknowledger, ask_for_topics, failed, type_names
 from sharequeue_gateway.routing.routing import MOVED, Routing
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
-NOT_LEADER: Final = NotLeaderOrFollower.error.kafka_code
+NOT_LEADER: Final = KAFKA_CODES[NotLeaderOrFollower.error]
 
 _decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
 

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, RequestTimedOut
+from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest, LeaderFetchRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
@@ -33,6 +33,7 @@ from sharequeue_gateway.routing.gateway_client import by_topic
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.turns import Turns, leaders_in_turn
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError, RequestTimedOut
 
 AT_ONCE_MS: Final = 20
 MOST_TURNS: Final = 10_000
@@ -438,7 +439,7 @@ def _unknown(error: ApiError) -> AcknowledgementResult:
     return AcknowledgementResult(
         status="unknown",
         code=error.error.code,
-        kafka_code=error.error.kafka_code,
+        kafka_code=KAFKA_CODES[error.error],
         detail=f"{error.detail}; repeat it to learn the outcome",
         retriable=True,
     )

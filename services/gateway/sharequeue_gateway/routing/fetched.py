@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from sharequeue.protocol.errors import BY_CODE, ApiError
+from sharequeue.protocol.errors import BY_CODE, KAFKA_CODES
 from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderFetchResponse
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import PartitionLeader
@@ -15,6 +15,7 @@ from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Partition
 from sharequeue_gateway.record_log.record_batch import holding
 from sharequeue_gateway.routing.routing import MOVED
 from sharequeue_http.forms import nesting
+from sharequeue_http.forms.errors import ApiError
 
 _entry: Final = msgspec.json.Decoder(AcquiredEntry)
 _answer: Final = msgspec.json.Decoder(LeaderFetchResponse)
@@ -45,7 +46,7 @@ class Fetched(msgspec.Struct, frozen=True):
     @property
     def moved(self) -> bool:
         """Whether a partition has a new leader, or will soon have one."""
-        return any(fault.error.error.kafka_code in MOVED for fault in self.faults)
+        return any(KAFKA_CODES[fault.error.error] in MOVED for fault in self.faults)
 
     def opened(self) -> "Fetched":
         return self

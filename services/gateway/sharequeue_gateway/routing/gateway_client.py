@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
@@ -41,6 +40,7 @@ from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks, RestoredLock
 from sharequeue_http.answer import JSON, Answer
+from sharequeue_http.forms.errors import ApiError
 
 LeftBy = dict[SharePartitionKey, list[LeftLocks]]
 """By share-partition: the locks that each of several gateways knew."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.leaders import HeldOffsets, HeldRequest
 from sharequeue.repeats import STREAM_HOLDS
 from sharequeue_gateway.cluster.generation import Node
@@ -14,6 +13,7 @@ from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.routing.fetched import Fetched, decoded
 from sharequeue_gateway.routing.routing import Routing
+from sharequeue_http.forms.errors import ApiError
 
 
 class RoutedHeld:

@@ -2,20 +2,16 @@
 
 from typing import Final
 
-from sharequeue.protocol.errors import (
-    CoordinatorNotAvailable,
-    FencedLeaderEpoch,
-    NotLeaderOrFollower,
-    RequestTimedOut,
-)
+from sharequeue.protocol.errors import KAFKA_CODES, FencedLeaderEpoch, NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
 from sharequeue_gateway.routing.gateway_client import GatewayClient
+from sharequeue_http.forms.errors import CoordinatorNotAvailable, RequestTimedOut
 
 MOVED: Final = frozenset(
-    fault.error.kafka_code
+    KAFKA_CODES[fault.error]
     for fault in (NotLeaderOrFollower, RequestTimedOut, CoordinatorNotAvailable, FencedLeaderEpoch)
 )
 """Errors after which the new leader is looked for: leadership moved, or the leader does not answer."""

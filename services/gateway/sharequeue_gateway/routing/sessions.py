@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, InvalidShareSessionEpoch, ShareSessionLimitReached
+from sharequeue.protocol.errors import InvalidShareSessionEpoch, ShareSessionLimitReached
 from sharequeue.protocol.types import MAX_PARTITIONS_NAMED, SharePartitionKey, TopicIdPartition, topic_name_fault
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
@@ -15,6 +15,7 @@ from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.session import CLOSE, OPEN, ShareSession, ShareSessionCache
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from sharequeue.protocol.errors import (
-    ApiError,
     ConcurrentTransactions,
     InvalidRecordState,
     InvalidTxnState,
@@ -30,6 +29,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
 )
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, PostgresTransactions
 from sharequeue_gateway.routing.settling import Refused, Settler, Wanted, digest_of
+from sharequeue_http.forms.errors import ApiError
 
 TIMEOUT_MS: Final = 30_000
 """Of the transaction of one acknowledgement: if its gateway dies, its records are let go after this time."""

@@ -17,13 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue import background
-from sharequeue.protocol.errors import (
-    BY_CODE,
-    ApiError,
-    CoordinatorNotAvailable,
-    InvalidRequest,
-    TooLarge,
-)
+from sharequeue.protocol.errors import BY_CODE, KAFKA_CODES
 from sharequeue.protocol.messages.leaders import HoldRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
@@ -37,6 +31,7 @@ from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, encoded
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, InvalidRequest, TooLarge
 
 TELL_S: Final = 1.0
 """How long an answer waits for the leaders to apply what is decided."""
@@ -74,7 +69,7 @@ class Refused(Exception):
 LET_GO: Final = AcknowledgementResult(
     status="failed",
     code="INVALID_TXN_STATE",
-    kafka_code=BY_CODE["INVALID_TXN_STATE"].kafka_code,
+    kafka_code=KAFKA_CODES[BY_CODE["INVALID_TXN_STATE"]],
     detail="another acknowledgement was refused; still held",
     retriable=True,
 )

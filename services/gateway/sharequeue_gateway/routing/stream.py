@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable
+from sharequeue.protocol.errors import CoordinatorLoadInProgress
 from sharequeue.protocol.messages.leaders import TakeStreamResponse
 from sharequeue.protocol.types import MAX_INT64, MAX_WAIT_MS, AcquireMode
 from sharequeue.repeats import STREAM, STREAM_HOLDS
@@ -28,6 +28,7 @@ from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer
 from sharequeue_gateway.routing.held import RoutedHeld
 from sharequeue_gateway.share_partition.stream_window import OffsetsAt, SentRange, StreamWindow
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 EVENT_BYTES: Final = 1024 * 1024
 """The most bytes of records in an event; a larger record comes alone."""

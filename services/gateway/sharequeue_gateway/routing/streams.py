@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sharequeue.background import start
-from sharequeue.protocol.errors import ApiError, Throttled
 from sharequeue.protocol.messages.leaders import TakeStreamResponse
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
@@ -30,6 +29,7 @@ from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.stream import Closed, EventId, Records, Replaced, Shared, Stream, StreamEvent
 from sharequeue_gateway.share_partition.stream_window import SentRange
+from sharequeue_http.forms.errors import ApiError, Throttled
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import InvalidRecordState, InvalidRequest
+from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.types import (
     AcknowledgeType,
     DeliveryState,
@@ -44,6 +44,7 @@ from sharequeue_gateway.share_partition.runs import (
     Run,
     StateWrite,
 )
+from sharequeue_http.forms.errors import InvalidRequest
 
 EXPIRED_AT_ONCE: Final = 1000
 """The most runs that one call of `expire` looks at: about 5 ms."""

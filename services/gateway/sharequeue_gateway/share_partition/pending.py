@@ -17,12 +17,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from sharequeue.protocol.errors import ConcurrentTransactions, InvalidRecordState, InvalidRequest
+from sharequeue.protocol.errors import ConcurrentTransactions, InvalidRecordState
 from sharequeue.protocol.state import Note, StateBatch, StateBatches
 from sharequeue.protocol.types import AcknowledgeType, OffsetRange, Reason, SettledBatch
 from sharequeue_gateway.share_partition.outcomes import AcknowledgeCall, AcknowledgementBatch, Completed, not_held
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, DecidedWrite, Hold, Run
 from sharequeue_gateway.share_partition.transitions import Transitions
+from sharequeue_http.forms.errors import InvalidRequest
 
 
 class Held(NamedTuple):

@@ -16,11 +16,11 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.state import Given, Note, StateBatch
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, DeliveryState, GivenReason, Reason
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, Hold, RestoredLock, Run
 from sharequeue_gateway.share_partition.window import Window
+from sharequeue_http.forms.errors import ApiError
 
 STEP_RUNS: Final = 200
 """Runs of one step: about 1 ms."""

@@ -8,13 +8,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sharequeue.protocol.errors import (
-    InvalidRequest,
-    InvalidShareSessionEpoch,
-    ShareSessionLimitReached,
-    ShareSessionNotFound,
-)
+from sharequeue.protocol.errors import InvalidShareSessionEpoch, ShareSessionLimitReached, ShareSessionNotFound
 from sharequeue.protocol.types import MAX_INT32, MAX_PARTITIONS_NAMED, TopicIdPartition
+from sharequeue_http.forms.errors import InvalidRequest
 
 OPEN: Final = 0
 CLOSE: Final = -1

@@ -9,12 +9,13 @@ from typing import Any, Final
 import asyncpg
 
 from sharequeue.ownership.leases import Ownership
-from sharequeue.protocol.errors import ApiError, CoordinatorNotAvailable, NotCoordinator, StorageError
+from sharequeue.protocol.errors import NotCoordinator, StorageError
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS, Meaning
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.service.time_line import TimeLine
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from sharequeue_http.log import REQUEST, Rarely, fields
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.operations import Decided, Operation, WaitingRequest

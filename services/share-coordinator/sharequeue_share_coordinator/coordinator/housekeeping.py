@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
-from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
+from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_http.log import fields
 from sharequeue_share_coordinator import metrics, store
@@ -26,7 +26,7 @@ ROUNDS_PER_SWEEP: Final = 20
 """Every twentieth round, and the first, is a sweep: it reads whole tables."""
 KEYS_PER_READ: Final = 2000
 KEYS_PER_REMOVAL: Final = 20_000
-NOT_SERVED: Final = {error.error.kafka_code for error in (CoordinatorLoadInProgress, NotCoordinator)}
+NOT_SERVED: Final = {KAFKA_CODES[error.error] for error in (CoordinatorLoadInProgress, NotCoordinator)}
 
 
 class Housekeeping:

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Final
 
 from sharequeue.ownership.leases import Ownership
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.coordinator.operations import Operation

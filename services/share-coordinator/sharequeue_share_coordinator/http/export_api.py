@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.protocol.messages.audit import (
     ExportStateQuery,
     ExportStateResponse,
@@ -25,6 +24,7 @@ from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from sharequeue_share_coordinator import store
 from sharequeue_share_coordinator.share_state.rows import PART, SNAPSHOT, TOMBSTONE, UPDATE
 from sharequeue_share_coordinator.store import LoadedRow

@@ -7,7 +7,6 @@ from typing import NamedTuple, Protocol
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import CoordinatorNotAvailable
 from sharequeue.protocol.messages.share_state import (
     GroupState,
     GroupStateResult,
@@ -25,6 +24,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
 from sharequeue_share_coordinator.coordinator.operations import Operation

@@ -8,19 +8,14 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from sharequeue.protocol.errors import (
-    ApiError,
-    CoordinatorLoadInProgress,
-    FencedLeaderEpoch,
-    FencedStateEpoch,
-    InvalidRequest,
-)
+from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, FencedLeaderEpoch, FencedStateEpoch
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.state import StateBatch, texts_in, unnamed_text
 from sharequeue.protocol.types import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
 )
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_share_coordinator.share_state.batch_list import from_offset, updated
 from sharequeue_share_coordinator.share_state.notes import FINISHED, taken, without_unused_texts
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, snapshot_due
@@ -46,7 +41,7 @@ Decide = Callable[[KeyState | None], Decision]
 
 def fault(partition: int, error: type[ApiError] | ApiError, message: str) -> Decision:
     """A refusal. Nothing is stored."""
-    result = PartitionStateResult(partition=partition, error_code=error.error.kafka_code, error_message=message)
+    result = PartitionStateResult(partition=partition, error_code=KAFKA_CODES[error.error], error_message=message)
     return Decision(result)
 
 

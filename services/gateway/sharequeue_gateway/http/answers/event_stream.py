@@ -15,12 +15,12 @@ data: {"code":"…","retriable":true,…}
 import re
 from typing import Final
 
-from sharequeue.protocol.errors import ApiError, InvalidRequest
 from sharequeue.protocol.types import EVENT_ID
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.routing.fetched import RelayedAnswer
 from sharequeue_gateway.routing.stream import Closed, EventId, Failing, Opened, Records, Replaced, StreamEvent
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 from sharequeue_http.problems import problem_of
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
 from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
@@ -99,6 +100,6 @@ def partition_error(fault: PartitionFault) -> PartitionError:
         topic=fault.topic,
         partition=fault.partition,
         code=error.error.code,
-        kafka_code=error.error.kafka_code,
+        kafka_code=KAFKA_CODES[error.error],
         detail=error.detail,
     )

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from sharequeue.protocol.errors import InvalidRequest
+from sharequeue_http.forms.errors import InvalidRequest
 
 Place = TypeVar("Place", bound=tuple[Any, ...])
 

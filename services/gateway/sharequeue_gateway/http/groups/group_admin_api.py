@@ -9,13 +9,7 @@ import msgspec
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import (
-    ApiError,
-    GroupIdNotFound,
-    InvalidRequest,
-    checked_group_id,
-    error_of,
-)
+from sharequeue.protocol.errors import KAFKA_CODES, GroupIdNotFound, checked_group_id, error_of
 from sharequeue.protocol.messages.cluster import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -41,6 +35,7 @@ from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.record_log.log import Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
@@ -125,7 +120,7 @@ class GroupAdminApi:
                     topic=topic,
                     partition=partition,
                     code=fault.error.code,
-                    kafka_code=fault.error.kafka_code,
+                    kafka_code=KAFKA_CODES[fault.error],
                     detail=fault.detail,
                 )
                 for (topic, partition), fault in islice(faults.items(), MAX_ERRORS)

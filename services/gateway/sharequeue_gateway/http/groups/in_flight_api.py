@@ -12,7 +12,7 @@ import msgspec
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, InvalidRecordState, InvalidRequest, checked_group_id
+from sharequeue.protocol.errors import InvalidRecordState, checked_group_id
 from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
 from sharequeue.protocol.messages.fields import PlainText
 from sharequeue.protocol.messages.in_flight import (
@@ -37,6 +37,7 @@ from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.bounds import limited_by
 from sharequeue_gateway.share_partition.runs import Hold
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 LOADED_AT_ONCE: Final = 100
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)

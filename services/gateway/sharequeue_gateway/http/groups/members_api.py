@@ -10,7 +10,7 @@ import msgspec
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import ApiError, InvalidRequest, checked_group_id, error_of
+from sharequeue.protocol.errors import checked_group_id, error_of
 from sharequeue.protocol.messages import groups as messages
 from sharequeue.protocol.messages.cluster import CLIENT_HOST, CLIENT_ID, LeaveShareGroupResponse
 from sharequeue.protocol.messages.groups import HeartbeatResult
@@ -26,6 +26,7 @@ from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

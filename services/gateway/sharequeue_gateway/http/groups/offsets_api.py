@@ -11,7 +11,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import hold_ms
-from sharequeue.protocol.errors import ApiError, checked_group_id
+from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages.cluster import (
     GroupPartitionSummary,
     GroupSummaryQuery,
@@ -27,6 +27,7 @@ from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import ApiError
 
 HOLD: Final = b"retention.hold"
 """In a change of the settings that say how long a group holds the log: it is to be in force when it is answered."""

@@ -16,7 +16,7 @@ from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition, checked_group_id
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveResult
-from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey, whole_number
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
@@ -30,6 +30,7 @@ from sharequeue_gateway.record_log.log import (
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms import nesting
+from sharequeue_http.forms.texts import whole_number
 
 GROUP_HEADER: Final = "__redrive.group"
 REDRIVEN: Final = MAX_INT32

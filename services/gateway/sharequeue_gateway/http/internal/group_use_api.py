@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.cluster import TopicIdPartitions
 from sharequeue.protocol.messages.leaders import (
     GroupTopicsRequest,
@@ -25,6 +24,7 @@ from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.routing.sessions import Sessions
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import ApiError
 
 
 class GroupUse:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
     ENDED,
@@ -45,6 +45,7 @@ from sharequeue_gateway.routing.sessions import Sessions
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError
 
 _WELL: Final = (JSON, (ALL_WELL.encode(), b"1"))
 _ENDED: Final = (JSON, (ENDED.encode(), b"1"))

@@ -1,6 +1,6 @@
 """The calls of a stream's gateway: at a leader, what a member holds; at a gateway that had the stream, to end it."""
 
-from sharequeue.protocol.errors import ApiError, NotLeaderOrFollower
+from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import HeldRequest, TakeStreamRequest, TakeStreamResponse
 from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
@@ -13,6 +13,7 @@ from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import ApiError
 
 
 class StreamLeaderApi:

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.audit import (
     AuditedState,
     AuditLogQuery,
@@ -18,12 +17,14 @@ from sharequeue.protocol.messages.audit import (
     StoredState,
 )
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
-from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, whole_number
+from sharequeue.protocol.types import MAX_INT32, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.record_log import audit_store, store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.store import Bounds
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import InvalidRequest
+from sharequeue_http.forms.texts import whole_number
 
 
 class AuditApi:

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-from sharequeue.protocol.errors import InvalidRequest
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
     RecordBatchList,
@@ -13,6 +12,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.named_partitions import partition_of
 from sharequeue_gateway.record_log.removing.compacting import Compaction, Replacement
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import InvalidRequest
 
 
 class CompactionApi:

@@ -12,14 +12,7 @@ from typing import Final
 
 from sharequeue import background
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import (
-    ApiError,
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    InvalidRecordState,
-    NotLeaderOrFollower,
-    Throttled,
-)
+from sharequeue.protocol.errors import CoordinatorLoadInProgress, InvalidRecordState, NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -31,6 +24,7 @@ from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loading.loader import Fenced, Loader, Outcome, Wanted
 from sharequeue_gateway.leader.reports import led_metrics
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, Throttled
 from sharequeue_http.log import Rarely, fields
 
 log = logging.getLogger(__name__)

@@ -13,14 +13,7 @@ from typing import Final, NamedTuple
 from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.errors import (
-    ApiError,
-    CoordinatorNotAvailable,
-    InvalidRecordState,
-    InvalidRequest,
-    NotLeaderOrFollower,
-    error_of,
-)
+from sharequeue.protocol.errors import KAFKA_CODES, InvalidRecordState, NotLeaderOrFollower, error_of
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue.slices import Slices
@@ -36,9 +29,10 @@ from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Begun, Readers
 from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded, RestoredLock
 from sharequeue_gateway.share_partition.runs import LeftLocks
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 
 LOADS_AT_ONCE: Final = 64
-NOT_INITIALIZED: Final = InvalidRequest.error.kafka_code
+NOT_INITIALIZED: Final = KAFKA_CODES[InvalidRequest.error]
 """The code of the share coordinator for a share-partition that was never initialised."""
 
 Wanted = tuple[SharePartitionKey, KnownTopic]

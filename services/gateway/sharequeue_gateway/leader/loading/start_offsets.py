@@ -13,13 +13,13 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.record_log.log import Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing.readers import Beginning, Begun, Readers
+from sharequeue_http.forms.errors import ApiError
 
 
 def stored_start(state: PartitionStateResult) -> int | None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.histogram import BUCKETS, SHORT_MS, bucket_of
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -22,6 +21,7 @@ from sharequeue_gateway.record_log.store import Query
 from sharequeue_gateway.share_partition.batch_times import BatchTimes, TimedBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
 from sharequeue_gateway.share_partition.runs import ACKNOWLEDGED, ARCHIVED, AVAILABLE, REJECTED
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.series import Family
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -25,6 +24,7 @@ from sharequeue_gateway.record_log.backlog_store import Backlogs
 from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCounts
 from sharequeue_gateway.record_log.store import Query
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.errors import InvalidRequest, InvalidUpdateVersion, TooLarge, UnknownTopicOrPartition
+from sharequeue.protocol.errors import InvalidUpdateVersion, UnknownTopicOrPartition
 from sharequeue.protocol.messages.compaction import RecordBatchListing, ReplacedBatch
 from sharequeue.protocol.types import OffsetRange, TopicIdPartition
 from sharequeue_gateway.record_log import store
@@ -19,6 +19,7 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.store import Bounds, Connection
+from sharequeue_http.forms.errors import InvalidRequest, TooLarge
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """The most bytes in memory of the batches of one replacement. A single batch may be larger."""

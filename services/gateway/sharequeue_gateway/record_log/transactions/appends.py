@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, TooLarge
+from sharequeue.protocol.errors import ConcurrentTransactions
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -24,6 +24,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     Transaction,
     append_refusal,
 )
+from sharequeue_http.forms.errors import ApiError, TooLarge
 
 MOST_NOT_OPEN: Final = 1000
 """How many transactions are remembered as not open."""

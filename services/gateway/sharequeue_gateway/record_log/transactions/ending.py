@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from sharequeue import background
-from sharequeue.protocol.errors import ApiError, ConcurrentTransactions, RequestTimedOut, StorageError, Throttled
+from sharequeue.protocol.errors import ConcurrentTransactions, StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import APPEND
 from sharequeue.service.postgres_faults import FAULTS, LOST
@@ -46,6 +46,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     check_principal,
 )
 from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
+from sharequeue_http.forms.errors import ApiError, RequestTimedOut, Throttled
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)

@@ -15,14 +15,13 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.errors import (
-    ApiError,
     InvalidProducerEpoch,
-    InvalidRequest,
     InvalidTxnState,
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
     TransactionalIdNotFound,
 )
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")

@@ -7,7 +7,7 @@ at each.
 from collections import OrderedDict
 from typing import Final
 
-from sharequeue.protocol.errors import TooLarge
+from sharequeue_http.forms.errors import TooLarge
 
 MOST: Final = 10_000
 """The transactions that are counted; those that were used last."""

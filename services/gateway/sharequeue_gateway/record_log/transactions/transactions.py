@@ -11,13 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sharequeue.protocol.errors import (
-    ApiError,
-    ConcurrentTransactions,
-    StorageError,
-    Throttled,
-    TransactionalIdAuthorizationFailed,
-)
+from sharequeue.protocol.errors import ConcurrentTransactions, StorageError, TransactionalIdAuthorizationFailed
 from sharequeue.protocol.messages.transactions import BegunTransaction
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -40,6 +34,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     still_open,
 )
 from sharequeue_gateway.record_log.transactions.transaction_sizes import TransactionSizes
+from sharequeue_http.forms.errors import ApiError, Throttled
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
