@@ -250,27 +250,30 @@ async def _serve(service: Service, edge: Edge, listener: socket.socket, stopping
     if service.url:
         SERVED_HERE[service.url] = InProcess(service.url, service.app, server.server_state.tasks)
 
-    async with asyncio.TaskGroup() as group:
-        loops = {group.create_task(loop()): loop for loop in (*service.loops, edge.watch)}
-        ends = group.create_task(_until_one_ends(loops))
-        serving = group.create_task(server.serve(sockets=[listener]))
+    try:
+        async with asyncio.TaskGroup() as group:
+            loops = {group.create_task(loop()): loop for loop in (*service.loops, edge.watch)}
+            ends = group.create_task(_until_one_ends(loops))
+            serving = group.create_task(server.serve(sockets=[listener]))
 
-        async def stop_when_asked() -> None:
-            await stopping.wait()
-            log.info("stopping")
-            if service.stop is not None:
-                await service.stop()
-            SERVED_HERE.pop(service.url, None)  # a call from now on learns that nobody listens
-            server.should_exit = True
+            async def stop_when_asked() -> None:
+                await stopping.wait()
+                log.info("stopping")
+                if service.stop is not None:
+                    await service.stop()
+                SERVED_HERE.pop(service.url, None)  # a call from now on learns that nobody listens
+                server.should_exit = True
+                await serving
+                for task in (ends, *loops):
+                    task.cancel()
+
+            stopper = group.create_task(stop_when_asked())
             await serving
-            for task in (ends, *loops):
-                task.cancel()
-
-        stopper = group.create_task(stop_when_asked())
-        await serving
-        if not stopping.is_set():
-            stopper.cancel()
-            raise RuntimeError("the server ended by itself")
+            if not stopping.is_set():
+                stopper.cancel()
+                raise RuntimeError("the server ended by itself")
+    finally:
+        SERVED_HERE.pop(service.url, None)  # one that died answers nothing from its memory
 
 
 async def _until_one_ends(loops: Mapping["asyncio.Task[None]", Loop]) -> None:

@@ -353,7 +353,7 @@ class Worker:
         self.request: tuple[Exchange, Unanswered] | None = (exchange, unanswered)
         loop = asyncio.get_running_loop()
         self.task = loop.create_task(self._run(loop), context=workers.context.copy())
-        self.task.add_done_callback(self._ended)
+        self.task.add_done_callback(self._ended, context=workers.context)  # a log line of it names its service
 
     async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         idle, tasks = self._workers.idle, self._workers.tasks
