@@ -329,3 +329,21 @@ async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
         await connection.execute("SELECT pg_stat_force_next_flush()")
         await connection.close()
         assert tuple(await admin.fetchrow(read)) == before
+
+
+async def test_a_missing_period_of_keys_keeps_no_append_without_a_key(database_url: str) -> None:
+    """Those with a key wait alone until their period is made."""
+    topic = new_topic()
+    async with session(database_url) as admin, PostgresRecordLogs(database_url).open() as log:
+        await append(log, topic, ["first"])
+        names = await admin.fetch(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'log.idempotency_keys'::regclass"
+        )
+        await admin.execute("DROP TABLE " + ", ".join(name for (name,) in names))
+        with slow_appends(log) as slow:
+            late = asyncio.create_task(keyed(log, topic, "late"))
+            others = [asyncio.create_task(log.appender.append([batch_of(topic, [n])])) for n in range(3)]
+            await asyncio.gather(*others)
+            await late
+        assert names_of(slow) == ["late"]
+        assert sorted(map(str, await read_all(log, topic))) == ["0", "1", "2", "first", "late"]

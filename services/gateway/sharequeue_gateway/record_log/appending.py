@@ -154,7 +154,7 @@ class Appender:
         taken: list[WaitingAppend] = []
         others: list[WaitingAppend] = []
         size = keyed = transactional = 0
-        while self._gathered and len(taken) < AT_ONCE:
+        while self._gathered and len(taken) < AT_ONCE and len(others) < AT_ONCE:
             waiting = self._gathered[0]
             if waiting.turn_by < now:
                 _refuse(waiting, not_in_time())
@@ -287,7 +287,10 @@ class Appender:
             self._fall_back_all(encoded, deadline)
         elif key_store.lacks_key_partition(fault):
             self._database.lacks_partition.set()
-            self._fall_back_all(encoded, deadline)
+            for waiting, _ in encoded:
+                if waiting.key is not None:
+                    self._fall_back_alone(waiting, deadline)
+            self._gathered.extendleft(waiting for waiting, _ in reversed(encoded) if waiting.key is None)
         elif isinstance(fault, LOST):
             self._connection.terminate()
             self._connection = None
