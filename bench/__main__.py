@@ -72,7 +72,7 @@ class Measured(NamedTuple):
 
     value: float
     disturbed: str
-    """What disturbed it; empty: nothing did."""
+    """The cause of a disturbance; empty: there was none."""
 
 
 Rows = dict[str, dict[str, list[Measured]]]

@@ -45,7 +45,7 @@ def peak_resident_bytes(pid: int) -> int:
 
 
 class Machine:
-    """What all processors of this machine have done so far; `since` compares two looks."""
+    """The time that all processors of this machine have spent so far. `since` compares two of these."""
 
     def __init__(self) -> None:
         fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
