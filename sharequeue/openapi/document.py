@@ -26,6 +26,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "Transactions": "Records of several requests that become visible together, or never.",
     "Groups": "Share groups: their settings, members, offsets, records in flight and dead letters.",
     "Reports": "What went through the queue, counted by hour.",
+    "Access": "Keys of callers, and rights of principals.",
     "Audit": "For operators, with the cluster token: what is stored, beside what the services say.",
     "Operations": "What a supervisor asks a service: whether it runs, whether it can work, and its metrics.",
 }

@@ -11,7 +11,7 @@ from sharequeue.protocol.messages.problems import Problem
 from sharequeue.protocol.types import group_id_fault
 from sharequeue_http.forms.errors import (
     ApiError,
-    ClusterAuthorizationFailed,
+    AuthenticationFailed,
     CoordinatorNotAvailable,
     Error,
     HostNotAllowed,
@@ -42,7 +42,7 @@ KAFKA_CODES: Final[Mapping[Error, int]] = {
     Error("UNKNOWN_MEMBER_ID", 404, "Unknown member"): 25,
     Error("TOPIC_AUTHORIZATION_FAILED", 403, "Not authorised for the topic"): 29,
     Error("GROUP_AUTHORIZATION_FAILED", 403, "Not authorised for the group"): 30,
-    ClusterAuthorizationFailed.error: 31,
+    Error("CLUSTER_AUTHORIZATION_FAILED", 403, "Not authorised for the cluster"): 31,
     Error("UNSUPPORTED_VERSION", 422, "Unsupported"): 35,
     Error("TOPIC_ALREADY_EXISTS", 409, "Topic already exists"): 36,
     Error("INVALID_PARTITIONS", 422, "Invalid number of partitions"): 37,
@@ -57,6 +57,7 @@ KAFKA_CODES: Final[Mapping[Error, int]] = {
     Error("CONCURRENT_TRANSACTIONS", 409, "Transaction is in use", retriable=True): 51,
     Error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", 403, "Not authorised for the transaction"): 53,
     Error("KAFKA_STORAGE_ERROR", 503, "Storage not available", retriable=True, definite=False): 56,
+    AuthenticationFailed.error: 58,
     Error("NON_EMPTY_GROUP", 409, "Group is in use"): 68,
     Error("GROUP_ID_NOT_FOUND", 404, "Unknown group"): 69,
     Error("FENCED_LEADER_EPOCH", 409, "Leader epoch is fenced", retriable=True): 74,
@@ -64,6 +65,7 @@ KAFKA_CODES: Final[Mapping[Error, int]] = {
     Throttled.error: 89,
     Error("PRODUCER_FENCED", 409, "Producer is fenced"): 90,
     Error("INVALID_UPDATE_VERSION", 409, "Another version is there"): 95,
+    Error("RESOURCE_NOT_FOUND", 404, "Unknown key"): 91,
     Error("UNKNOWN_TOPIC_ID", 404, "Unknown topic id"): 100,
     Error("TRANSACTIONAL_ID_NOT_FOUND", 404, "Unknown transaction"): 105,
     Error("FENCED_MEMBER_EPOCH", 409, "Member epoch is fenced"): 110,
@@ -122,6 +124,22 @@ class InvalidPartitions(ApiError):
 
 class InvalidConfig(ApiError):
     error = BY_CODE["INVALID_CONFIG"]
+
+
+class TopicAuthorizationFailed(ApiError):
+    error = BY_CODE["TOPIC_AUTHORIZATION_FAILED"]
+
+
+class GroupAuthorizationFailed(ApiError):
+    error = BY_CODE["GROUP_AUTHORIZATION_FAILED"]
+
+
+class ClusterAuthorizationFailed(ApiError):
+    error = BY_CODE["CLUSTER_AUTHORIZATION_FAILED"]
+
+
+class ResourceNotFound(ApiError):
+    error = BY_CODE["RESOURCE_NOT_FOUND"]
 
 
 class StorageError(ApiError):

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sharequeue_http.answer import Answer
-from sharequeue_http.application.endpoint import Admission, Endpoint, Handler
+from sharequeue_http.application.endpoint import Admission, Endpoint, Guard, Handler
 from sharequeue_http.application.paths import Paths
 from sharequeue_http.exchange import Headers, request_id_from, split_path
 from sharequeue_http.forms.api import MAX_CALL_BYTES, Api
@@ -120,6 +120,7 @@ def serve(
     cluster_token: str | None = None,
     protect: bool = False,
     admission: Admission | None = None,
+    guard: Guard | None = None,
 ) -> None:
     """Make an endpoint of `api` in `app`.
 
@@ -131,11 +132,12 @@ def serve(
         cluster_token: the token that internal calls must bring; None: they need none.
         protect: this call needs the token too, although it is not internal.
         admission: asked before and after a body is read; None: nothing is bounded.
+        guard: asked who calls and what it may do; None: everybody may make this call.
     """
     limit = max_request_bytes if api.large else min(max_request_bytes, MAX_CALL_BYTES)
     if api.internal:
         limit = INTERNAL_MAX_REQUEST_BYTES
-    app.paths.add(Endpoint(api, handler, limit, cluster_token, protect, app.callers, admission))
+    app.paths.add(Endpoint(api, handler, limit, cluster_token, protect, app.callers, admission, guard))
 
 
 async def _http_problem(request: Request, exception: Exception) -> Response:

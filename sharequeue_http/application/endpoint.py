@@ -11,7 +11,7 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -22,7 +22,7 @@ from sharequeue_http.exchange import ClientGone, Exchange, Headers, request_id_f
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.api import ALWAYS_FITS, Api
 from sharequeue_http.forms.codec import decoder_of, encode
-from sharequeue_http.forms.errors import ApiError, ClusterAuthorizationFailed, InvalidRequest, Throttled
+from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, InvalidRequest, Throttled
 from sharequeue_http.forms.texts import convert_texts
 from sharequeue_http.log import REQUEST, RequestContext, fields
 from sharequeue_http.origins import Callers
@@ -43,14 +43,49 @@ LARGE_BYTES: Final = 1 << 20
 _UTF8_SLICE: Final = 1 << 16
 
 
+class Caller(Protocol):
+    """Who makes a call."""
+
+    @property
+    def principal(self) -> str: ...
+
+
+class Nobody:
+    """The caller where no guard asks who it is."""
+
+    principal: Final = ""
+
+
+NOBODY: Final = Nobody()
+
+
+class Guard(Protocol):
+    """Knows callers, and decides what each of them may do. An endpoint without one serves everybody."""
+
+    def caller(self, api: Api, exchange: Exchange, headers: Mapping[bytes, bytes]) -> Caller:
+        """Who makes this call, by its headers alone. Raises: ApiError: nobody who may make any."""
+
+    async def check(self, caller: Caller, api: Api, path: Mapping[str, str], request: Any) -> Mapping[str, ApiError]:
+        """Check a decoded request. Returns: the names in it that are refused while the rest is served.
+        Raises: ApiError: the whole call is refused."""
+
+    def shown(self, caller: Caller, api: Api, result: Any) -> Any:
+        """The result of a handler without the names that the caller may not see."""
+
+
 class Call(msgspec.Struct, eq=False):
-    """One request as its handler sees it: path parameters, headers, the decoded body or query."""
+    """One request as its handler sees it: path parameters, headers, the decoded body or query, who makes it.
+
+    `refused`: names in the request that its handler answers with these errors.
+    """
 
     exchange: Exchange
     path: Mapping[str, str]
     raw: bytes
     request: Any
     request_id: str
+    caller: Caller = NOBODY
+    refused: Mapping[str, ApiError] = {}
 
     def header(self, name: str) -> str | None:
         wanted = name.lower().encode()
@@ -101,8 +136,10 @@ class Endpoint:
         protect: bool,
         callers: Callers | None,
         admission: Admission | None,
+        guard: Guard | None,
     ) -> None:
         self.api = api
+        self._guard = guard
         self._admission = admission
         self._handler = handler
         self._callers = callers
@@ -156,16 +193,7 @@ class Endpoint:
     ) -> Answer | Stream:
         taken, admission = 0, self._admission
         try:
-            if self._callers is not None:
-                refusal = self._callers.refusal(self._as_method, exchange.headers, headers)
-                if refusal is not None:
-                    raise refusal
-            wanted = self._authorization
-            if wanted is not None and not hmac.compare_digest(headers.get(b"authorization", b""), wanted):
-                raise ClusterAuthorizationFailed(
-                    "this call needs the cluster token: send the header `Authorization: Bearer` with the token of the"
-                    " services"
-                )
+            caller = self._caller(exchange, headers)
             raw = b""
             if self.takes_body:
                 length = self._check_head(exchange.headers, headers)
@@ -180,9 +208,16 @@ class Endpoint:
                 request = await asyncio.to_thread(self._decode, exchange.query, raw)
             else:
                 request = self._decode(exchange.query, raw)
-            call = Call(exchange, path, raw, request, request_id)
+            guard = self._guard
+            if guard is None:
+                call = Call(exchange, path, raw, request, request_id)
+            else:
+                refused = await guard.check(caller, self.api, path, request)
+                call = Call(exchange, path, raw, request, request_id, caller, refused)
             raw, request = b"", None  # so that the handler can free both as early as possible
             result = await self._handler(call)
+            if guard is not None:
+                result = guard.shown(caller, self.api, result)
             if isinstance(result, Answer | Stream):
                 return result
             return Answer(b"", headers=()) if self.api.status == 204 else Answer(encode(result))
@@ -193,6 +228,19 @@ class Endpoint:
         finally:
             if admission is not None:
                 admission.bytes -= taken
+
+    def _caller(self, exchange: Exchange, headers: dict[bytes, bytes]) -> Caller:
+        """Who makes this call. Raises: ApiError: a page that may not call, or nobody who may."""
+        if self._callers is not None:
+            refusal = self._callers.refusal(self._as_method, exchange.headers, headers)
+            if refusal is not None:
+                raise refusal
+        wanted = self._authorization
+        if wanted is not None and not hmac.compare_digest(headers.get(b"authorization", b""), wanted):
+            raise AuthenticationFailed(
+                "this call needs the cluster token: send the header `Authorization: Bearer` with the token of the services"
+            )
+        return NOBODY if self._guard is None else self._guard.caller(self.api, exchange, headers)
 
     def _decode(self, query: bytes, raw: bytes) -> Any:
         """The request as the call's type; None if it has none. Raises: InvalidRequest."""

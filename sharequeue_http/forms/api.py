@@ -54,6 +54,8 @@ class Api:
     """Whether a body may have `max_request_bytes`. Others have at most MAX_CALL_BYTES."""
     protected: bool = False
     """Whether operators make this call, with the cluster token."""
+    access: Any = None
+    """What a caller needs for this call, in the words of the protocol. A `Guard` reads it."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:

@@ -101,8 +101,8 @@ class Unreachable(CoordinatorNotAvailable):
         return "UNREACHABLE"
 
 
-class ClusterAuthorizationFailed(ApiError):
-    error = Error("CLUSTER_AUTHORIZATION_FAILED", 401, "The cluster token is missing or wrong")
+class AuthenticationFailed(ApiError):
+    error = Error("SASL_AUTHENTICATION_FAILED", 401, "Not authenticated")
 
 
 class InvalidRequest(ApiError):

@@ -21,7 +21,7 @@ def states(gateway: Gateway, operator: dict[str, str], **query: Any) -> Json:
 
 def test_clients_may_not_call_audit(gateway: Gateway, name: str) -> None:
     for path in ("/v1/audit/share-state", "/v1/audit/log/4799b8f4-4040-412c-b59e-000000000001/0"):
-        problem(gateway.http.get(path), 401, "CLUSTER_AUTHORIZATION_FAILED", 31)
+        problem(gateway.http.get(path), 401, "SASL_AUTHENTICATION_FAILED", 58)
 
 
 @pytest.mark.parametrize(

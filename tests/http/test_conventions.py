@@ -161,7 +161,7 @@ def test_internal_calls_need_the_cluster_token(gateway: Gateway, shared_stack: S
     for url in urls:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}):
             response = gateway.http.request(api.method, url, headers=headers)
-            problem(response, 401, "CLUSTER_AUTHORIZATION_FAILED", 31)
+            problem(response, 401, "SASL_AUTHENTICATION_FAILED", 58)
             assert response.headers["www-authenticate"] == "Bearer"
 
 
@@ -169,8 +169,8 @@ def test_the_group_coordinator_needs_the_token_for_client_calls(
     gateway: Gateway, shared_stack: Stack, shared_data_dir: Path
 ) -> None:
     url = shared_stack.addresses["group coordinator"] + "/v1/topics"
-    problem(gateway.http.get(url), 401, "CLUSTER_AUTHORIZATION_FAILED", 31)
-    problem(gateway.http.post(url, json={"name": "sneaked-in"}), 401, "CLUSTER_AUTHORIZATION_FAILED", 31)
+    problem(gateway.http.get(url), 401, "SASL_AUTHENTICATION_FAILED", 58)
+    problem(gateway.http.post(url, json={"name": "sneaked-in"}), 401, "SASL_AUTHENTICATION_FAILED", 58)
     token = (shared_data_dir / "cluster.token").read_text()
     listed = good(gateway.http.get(url, headers={"Authorization": f"Bearer {token}"}))["topics"]
     assert "sneaked-in" not in [topic["name"] for topic in listed]

@@ -28,7 +28,7 @@ AUDIT_SHARE_STATE = Api(
     response=AuditStateResponse,
     tag="Audit",
     protected=True,
-    errors=("CLUSTER_AUTHORIZATION_FAILED",),
+    errors=("SASL_AUTHENTICATION_FAILED",),
     idempotent=True,
 )
 AUDIT_LOG = Api(
@@ -42,7 +42,7 @@ AUDIT_LOG = Api(
     response=LogAudit,
     tag="Audit",
     protected=True,
-    errors=("CLUSTER_AUTHORIZATION_FAILED",),
+    errors=("SASL_AUTHENTICATION_FAILED",),
     idempotent=True,
 )
 LIVEZ = Api(

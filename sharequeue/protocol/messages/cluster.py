@@ -146,11 +146,13 @@ class MetadataChangesResponse(Response):
     """The changes: topics that were created or altered, ids of deleted topics, groups whose settings changed.
 
     `reset`: the changes since then are no longer known, so the gateway must drop its cache.
-    `generation`: the number of the gateways' generation. `service`: the service-wide settings of groups.
+    `generation`: the number of the gateways' generation. `service`: the service-wide settings of groups. `access`: the
+    revision of keys and rights; if it is another one than the gateway knows, `describeAccess` has them.
     """
 
     version: int
     generation: int = 0
+    access: int = 0
     service: dict[str, int] = {}
     topics: list[Topic] = []
     deleted_topic_ids: list[str] = []

@@ -1,0 +1,76 @@
+"""Rights: which principal may do which operation on which resources, and whether one right covers a resource.
+
+Only rights that allow exist. Without one, a call is refused. READ, WRITE, DELETE and ALTER include DESCRIBE. A literal
+`*` covers every name. Source: Kafka's AclAuthorizer; KIP-11, KIP-290.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""A caller without a key, where one is not required."""
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the one resource of type CLUSTER. Kafka has the same."""
+ANY_NAME: Final = "*"
+
+
+class ResourceType(StrEnum):
+    TOPIC = "TOPIC"
+    GROUP = "GROUP"
+    TRANSACTIONAL_ID = "TRANSACTIONAL_ID"
+    CLUSTER = "CLUSTER"
+
+
+class PatternType(StrEnum):
+    LITERAL = "LITERAL"
+    PREFIXED = "PREFIXED"
+
+
+class Operation(StrEnum):
+    READ = "READ"
+    WRITE = "WRITE"
+    CREATE = "CREATE"
+    DELETE = "DELETE"
+    DESCRIBE = "DESCRIBE"
+    ALTER = "ALTER"
+
+
+INCLUDE_DESCRIBE: Final = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})
+
+
+class Right(NamedTuple):
+    """One rule: `principal` may do `operation` on the resources of a type whose name is, or begins with, a text."""
+
+    principal: str
+    operation: Operation
+    resource_type: ResourceType
+    resource_name: str
+    pattern_type: PatternType
+
+
+class Rights:
+    """All rights, ready to be asked. It never changes: other rights are another object."""
+
+    def __init__(self, rights: Iterable[Right], super_users: Iterable[str] = ()) -> None:
+        self.super_users: Final = frozenset(super_users)
+        self._literal: set[tuple[str, Operation, ResourceType, str]] = set()
+        prefixes: dict[tuple[str, Operation, ResourceType], set[str]] = {}
+        for right in rights:
+            operations = {right.operation, *({Operation.DESCRIBE} if right.operation in INCLUDE_DESCRIBE else ())}
+            for operation in operations:
+                of = right.principal, operation, right.resource_type
+                if right.pattern_type is PatternType.LITERAL and right.resource_name != ANY_NAME:
+                    self._literal.add((*of, right.resource_name))
+                else:
+                    every = right.pattern_type is PatternType.LITERAL
+                    prefixes.setdefault(of, set()).add("" if every else right.resource_name)
+        self._prefixes = {of: tuple(sorted(names)) for of, names in prefixes.items()}
+
+    def allows(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether a right covers this, or the principal is a super user."""
+        return (
+            principal in self.super_users
+            or (principal, operation, resource_type, name) in self._literal
+            or name.startswith(self._prefixes.get((principal, operation, resource_type), ()))
+        )

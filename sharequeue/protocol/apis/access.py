@@ -1,0 +1,130 @@
+"""Keys and rights: calls of a gateway, which passes them on to the group coordinator."""
+
+from sharequeue.protocol.messages.access import (
+    AccessResponse,
+    AclList,
+    AddAclsRequest,
+    CreatedKey,
+    CreateKeyRequest,
+    KeyDescription,
+    KeyList,
+    KeyUsesRequest,
+    ListAclsQuery,
+    ListKeysQuery,
+    RevokedKeys,
+    RevokeKeysRequest,
+    RotateKeyRequest,
+)
+from sharequeue.protocol.messages.operations import Empty
+from sharequeue_http.forms.api import Api
+
+CREATE_KEY = Api(
+    "createKey",
+    "POST",
+    "/v1/keys",
+    "Make a key of a principal; its text is in this answer alone.",
+    description="The key holds at every gateway within 5 seconds. A principal may have several keys, so that one can replace "
+    "another while both hold.",
+    request=CreateKeyRequest,
+    response=CreatedKey,
+    status=201,
+    tag="Access",
+)
+LIST_KEYS = Api(
+    "listKeys",
+    "GET",
+    "/v1/keys",
+    "List keys by id, a page at a time, without their secrets.",
+    description="Keys that have ended or were revoked are among them for 30 days.",
+    request=ListKeysQuery,
+    response=KeyList,
+    tag="Access",
+    idempotent=True,
+)
+ROTATE_KEY = Api(
+    "rotateKey",
+    "POST",
+    "/v1/keys/{key_id}/rotate",
+    "Make another key of the same principal; the old one holds for `overlap_ms` more.",
+    description="Give the new key to its users within that time. Both keys name the same principal, so its waiting fetches, "
+    "streams and transactions go on.",
+    request=RotateKeyRequest,
+    response=CreatedKey,
+    status=201,
+    tag="Access",
+    errors=("RESOURCE_NOT_FOUND",),
+)
+REVOKE_KEY = Api(
+    "revokeKey",
+    "DELETE",
+    "/v1/keys/{key_id}",
+    "Revoke a key: within 5 seconds no gateway takes it any more.",
+    description="Its waiting fetches end. Records that were answered to it stay locked until their locks end.",
+    response=KeyDescription,
+    tag="Access",
+    errors=("RESOURCE_NOT_FOUND",),
+    idempotent=True,
+)
+REVOKE_KEYS = Api(
+    "revokeKeys",
+    "POST",
+    "/v1/keys/revoke",
+    "Revoke every key that was made before a time.",
+    description="A backup of PostgreSQL has keys that were revoked later. After restoring it, revoke those made before the "
+    "restore, and make new ones with `sharequeue keys create --database-url`.",
+    request=RevokeKeysRequest,
+    response=RevokedKeys,
+    tag="Access",
+    idempotent=True,
+)
+ADD_ACLS = Api(
+    "addAcls",
+    "POST",
+    "/v1/acls",
+    "Add rights of principals.",
+    description="They hold at every gateway within 5 seconds. All of them are added, or none.",
+    request=AddAclsRequest,
+    response=AclList,
+    status=201,
+    tag="Access",
+    idempotent=True,
+)
+LIST_ACLS = Api(
+    "listAcls",
+    "GET",
+    "/v1/acls",
+    "List rights.",
+    description="There are at most 10,000.",
+    request=ListAclsQuery,
+    response=AclList,
+    tag="Access",
+    idempotent=True,
+)
+REMOVE_ACLS = Api(
+    "removeAcls",
+    "DELETE",
+    "/v1/acls",
+    "Remove the rights that have these members; answers those that were removed.",
+    description="At least one member is needed. Gateways refuse what the rights covered within 5 seconds.",
+    request=ListAclsQuery,
+    response=AclList,
+    tag="Access",
+    idempotent=True,
+)
+DESCRIBE_ACCESS = Api(
+    "describeAccess",
+    "GET",
+    "/v1/metadata/access",
+    "Get all keys that hold, and all rights.",
+    response=AccessResponse,
+    idempotent=True,
+)
+NOTE_KEY_USES = Api(
+    "noteKeyUses",
+    "POST",
+    "/v1/metadata/key-uses",
+    "Note when keys were used last.",
+    request=KeyUsesRequest,
+    response=Empty,
+    idempotent=True,
+)
