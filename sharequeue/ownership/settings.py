@@ -18,6 +18,3 @@ class CoordinatorSettings(ServiceSettings, frozen=True, kw_only=True):
     database, and a start with another number is refused."""
     lease_ms: LeaseMs = 3000
     """How long the other instances wait for a silent one before they take its shards."""
-    allow_unauthenticated: bool = False
-    """True lets the service bind an address that is not loopback. Its calls need the cluster token in any case, so it
-    takes any `Host`."""

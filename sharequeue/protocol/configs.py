@@ -4,6 +4,7 @@ Values travel as text. A stored value outside the bounds in force is clamped whe
 Source: KIP-932, KIP-1191, KIP-1240.
 """
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ HOUR_MS: Final = 3_600_000
 SHORTEST_HOLD_MS: Final = 60_000
 """A shorter time would end between two notes that a group is in use."""
 DEAD_LETTER_PREFIX: Final = "dlq."
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 """Of the default dead-letter topic of each group."""
 ERROR_HEADER: Final = "__dlq.errors."
 """Before the names of a dead letter's own headers, which say what became of its record."""
@@ -271,7 +273,7 @@ GROUP_CONFIGS: Final[Configs] = {
             kafka_default="true",
         ),
         Config(
-            "errors.deadletterqueue.topic.name",
+            DEAD_LETTER_TOPIC,
             "text",
             "dlq.<group>",
             "The dead-letter topic. Empty turns dead letters off.",
@@ -475,6 +477,18 @@ def dead_letter_topic_name(group_id: str) -> str:
     return f"{name[:200]}.{hashlib.sha256(group_id.encode()).hexdigest()[:16]}"
 
 
+def group_of_dead_letters(topic: str) -> str | None:
+    """The group whose default dead-letter topic has this name; None: of no group, or its long name was hashed."""
+    if not topic.startswith(DEAD_LETTER_PREFIX) or len(topic) > MAX_NAME_LENGTH:
+        return None
+    safe = topic.removeprefix(DEAD_LETTER_PREFIX).encode()
+    with contextlib.suppress(UnicodeDecodeError):
+        group_id = re.sub(rb"_([0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()), safe).decode()
+        if dead_letter_topic_name(group_id) == topic:
+            return group_id
+    return None
+
+
 class ShareGroupConfig(msgspec.Struct, frozen=True):
     """The settings of a group in force: stored values or defaults, clamped to the bounds."""
 
@@ -537,7 +551,7 @@ def share_group_config(
         auto_offset_reset=values["share.auto.offset.reset"],
         read_committed=values["share.isolation.level"] == "read_committed",
         renew_acknowledge_enable=values["share.renew.acknowledge.enable"] == "true",
-        dead_letter_topic_name=values["errors.deadletterqueue.topic.name"],
+        dead_letter_topic_name=values[DEAD_LETTER_TOPIC],
         dead_letter_copy_record=values["errors.deadletterqueue.copy.record.enable"] == "true",
         session_timeout_ms=int(values[SESSION]),
         heartbeat_interval_ms=int(values[HEARTBEAT]),
@@ -568,6 +582,6 @@ def group_config_values(
     session_ms = int(values[SESSION])
     if int(values[HEARTBEAT]) >= session_ms:
         values[HEARTBEAT] = str(max(session_ms // 3, configs[HEARTBEAT].bounds(kafka_defaults)[0]))
-    if "errors.deadletterqueue.topic.name" not in stored and not kafka_defaults:
-        values["errors.deadletterqueue.topic.name"] = dead_letter_topic_name(group_id)
+    if DEAD_LETTER_TOPIC not in stored and not kafka_defaults:
+        values[DEAD_LETTER_TOPIC] = dead_letter_topic_name(group_id)
     return values

@@ -18,12 +18,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_address(host: str, allow_unauthenticated: bool, prefix: str) -> None:
-    """Refuse a public address while callers are not authenticated. Raises: ValueError."""
-    if not is_loopback(host) and not allow_unauthenticated:
+def check_address(host: str, allow_anonymous_from_network: bool, prefix: str) -> None:
+    """Refuse a public address while callers need no key. Raises: ValueError."""
+    if not is_loopback(host) and not allow_anonymous_from_network:
         raise ValueError(
-            f"{prefix}HOST={host} is a public address and callers are not authenticated; "
-            f"set {prefix}ALLOW_UNAUTHENTICATED=true if strangers cannot reach it"
+            f"{prefix}HOST={host} is a public address and callers need no key: set {prefix}AUTHENTICATION=required, or"
+            f" {prefix}ALLOW_ANONYMOUS_FROM_NETWORK=true if strangers cannot reach it"
         )
 
 

@@ -26,7 +26,6 @@ from sharequeue import __version__
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
 from sharequeue.service import time_line
-from sharequeue.service.addresses import check_address
 from sharequeue.service.allocator import release_large_blocks
 from sharequeue.service.garbage import Collector
 from sharequeue.service.in_process import InProcess
@@ -36,7 +35,7 @@ from sharequeue.slices import Slices
 from sharequeue_http import problems
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.app import App, serve
-from sharequeue_http.application.endpoint import Call
+from sharequeue_http.application.endpoint import Call, Guard
 from sharequeue_http.calling.caller import SERVED_HERE
 from sharequeue_http.distribution import registry_of
 from sharequeue_http.forms.codec import encode
@@ -63,11 +62,17 @@ RESERVED_FILES: Final = 256
 """Open files of a service that are not for connections of clients: stores, other services, logs."""
 
 
-def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Iterator[str]] | None = None) -> None:
+def serve_operations(
+    app: App,
+    ready: ReadinessCheck,
+    series: Callable[[], Iterator[str]] | None = None,
+    guard: Guard | None = None,
+) -> None:
     """Add `/livez`, `/readyz` and `/metrics`: the metrics of this service, and those of its process.
 
     Args:
         series: parts of `/metrics` besides the registries of prometheus_client; they are written in slices.
+        guard: asked who may read the metrics; None: everybody.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double every counter
     for family in (problems.REFUSED, time_line.STARTS, time_line.WENT_BACK):
@@ -96,9 +101,9 @@ def serve_operations(app: App, ready: ReadinessCheck, series: Callable[[], Itera
                     await slices.pause()
         return Answer(b"".join(parts), headers=((b"content-type", CONTENT_TYPE_LATEST.encode()),))
 
-    serve(app, apis.LIVEZ, livez)
-    serve(app, apis.READYZ, readyz)
-    serve(app, apis.METRICS, metrics)
+    serve(app, apis.LIVEZ, livez, guard=guard)
+    serve(app, apis.READYZ, readyz, guard=guard)
+    serve(app, apis.METRICS, metrics, guard=guard)
 
 
 class Service(NamedTuple):
@@ -135,7 +140,6 @@ def start(*programs: Program) -> int:
         try:
             settings = load(program.settings, program.prefix)
             settings.check(program.prefix)
-            check_address(settings.host, settings.allow_unauthenticated, program.prefix)
         except (SettingsError, ValueError) as fault:
             print(f"sharequeue {program.name}: {fault}", file=sys.stderr)
             return 2

@@ -42,8 +42,6 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
     """The address to bind."""
     log_level: str = "info"
     """debug, info, warning or error."""
-    allow_unauthenticated: bool = False
-    """True lets the service bind an address that is not loopback."""
 
     def check(self, prefix: str) -> None:
         """Raises: SettingsError: there is no such log level; the token can be guessed, or no HTTP header can carry it.

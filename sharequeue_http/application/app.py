@@ -133,8 +133,11 @@ def serve(
         protect: this call needs the token too, although it is not internal.
         admission: asked before and after a body is read; None: nothing is bounded.
         guard: asked who calls and what it may do; None: everybody may make this call.
+    Raises: ValueError: there is a guard, and the row does not say what its callers need.
     """
     limit = max_request_bytes if api.large else min(max_request_bytes, MAX_CALL_BYTES)
+    if guard is not None and api.access is None:
+        raise ValueError(f"{api.operation_id} does not say what its callers need")
     if api.internal:
         limit = INTERNAL_MAX_REQUEST_BYTES
     app.paths.add(Endpoint(api, handler, limit, cluster_token, protect, app.callers, admission, guard))

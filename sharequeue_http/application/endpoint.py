@@ -49,11 +49,16 @@ class Caller(Protocol):
     @property
     def principal(self) -> str: ...
 
+    @property
+    def key_id(self) -> str:
+        """The id of its key; empty without one."""
+
 
 class Nobody:
     """The caller where no guard asks who it is."""
 
     principal: Final = ""
+    key_id: Final = ""
 
 
 NOBODY: Final = Nobody()

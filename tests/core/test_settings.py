@@ -32,7 +32,7 @@ def test_settings_are_read_from_the_environment(service: Any) -> None:
 @pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("log_level", "trace"), ("log_level", ""), ("port", "65536"), ("port", "-1"), ("allow_unauthenticated", "maybe")],
+    [("log_level", "trace"), ("log_level", ""), ("port", "65536"), ("port", "-1")],
 )
 def test_an_invalid_value_is_refused_by_name(service: Any, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^{service.PREFIX}{name.upper()}[: ]"):
@@ -105,3 +105,20 @@ def test_service_wide_settings_of_groups_that_contradict_each_other_stop_the_sta
         started(coordinator, group_share_max_record_lock_duration_ms="20000")
     with pytest.raises(SettingsError, match=r"^SHAREQUEUE_COORDINATOR_GROUP_SHARE_DELIVERY_COUNT_LIMIT: "):
         started(coordinator, group_share_delivery_count_limit="many")
+
+
+def test_callers_without_keys_are_let_in_from_a_network_only_by_name() -> None:
+    assert started(gateway, host="127.0.0.1").authentication == "off"
+    for mode in ("off", "optional"):
+        with pytest.raises(ValueError, match=r"HOST=10\.0\.0\.1 is a public address.*_AUTHENTICATION=required"):
+            started(gateway, host="10.0.0.1", authentication=mode)
+        started(gateway, host="10.0.0.1", authentication=mode, allow_anonymous_from_network="true")
+    started(gateway, host="10.0.0.1", authentication="required")
+    for service in (coordinator, share_coordinator):
+        started(service, host="10.0.0.1")  # every call but those of operations needs the cluster token
+
+
+def test_super_users_are_principals() -> None:
+    assert gateway.principals_of(started(gateway, super_users="User:a, User:b").super_users) == ["User:a", "User:b"]
+    with pytest.raises(ValueError, match=f"^{gateway.PREFIX}SUPER_USERS: 'admin' is not a principal"):
+        started(gateway, super_users="User:a,admin")

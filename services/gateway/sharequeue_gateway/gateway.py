@@ -10,10 +10,11 @@ later and passes it to the loop.
     lock_timers.remind ▶ due_locks (locks_due, led_locks)
 """
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
@@ -23,10 +24,11 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.service import Service
 from sharequeue_gateway import metrics
+from sharequeue_gateway.access.book import AccessBook
 from sharequeue_gateway.cluster.append_news import AppendNews
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
-from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.cluster.metadata import FEED_WAIT_MS, Metadata
 from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
 from sharequeue_gateway.cluster.store_clock import keep_clock
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
@@ -37,6 +39,7 @@ from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import WaitingFetches
+from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
@@ -97,10 +100,11 @@ from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Settler
 from sharequeue_gateway.routing.stream import Shared
 from sharequeue_gateway.routing.streams import Streams
-from sharequeue_gateway.settings import PREFIX, Settings
+from sharequeue_gateway.settings import PREFIX, Settings, principals_of
 from sharequeue_gateway.share_partition.session import ShareSessionCache
 from sharequeue_http.application.app import App
 from sharequeue_http.application.endpoint import Admission
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 from sharequeue_http.origins import Callers, host_of_url, hosts_of, origins_of
 
@@ -124,6 +128,8 @@ class Base(NamedTuple):
     cache: BatchCache
     session_cache: ShareSessionCache
     fetches: WaitingFetches
+    access: AccessBook | None
+    """None: callers need no keys, and those that they send are not read."""
 
     async def close(self) -> None:
         await self.database.close()
@@ -198,6 +204,10 @@ async def prepare(settings: Settings) -> Service:
     metrics.OLDEST_UNAPPLIED_SECONDS.set_function(lambda: leading.pending.oldest_unapplied_s)
     metrics.SHARE_COORDINATORS_FAILING.set_function(lambda: len(leader.failing))
     hand_over.begin(await cluster.register())
+    book = base.access
+    if book is not None:
+        with contextlib.suppress(ApiError):  # the feed brings them too
+            await book.fill()
     log.info("registered", extra=fields(node_id=cluster.me.node_id, leader_epoch=base.epochs.current))
     loops = (
         partial(record_log.run, fetcher.waited_for),
@@ -217,7 +227,8 @@ async def prepare(settings: Settings) -> Service:
         leading.activity.run,
         delivering.members.run,
         leading.backlog.run,
-        partial(base.metadata.follow, leader, cluster.hear_of),
+        partial(base.metadata.follow, leader, cluster.hear_of, *_hearing(book, settings.access_stale_ms)),
+        *(() if book is None else (book.run,)),
         partial(cluster.run, hand_over),
         leading.append_news.publish,
         partial(leading.append_news.listen, record_log.hear_of),
@@ -227,10 +238,19 @@ async def prepare(settings: Settings) -> Service:
     async def close() -> None:
         await leading.floors.close()
         await leading.activity.close()
+        if book is not None:
+            await book.note_uses()
         await base.close()
 
     app = _app(base, leading, delivering, settings)
     return Service(app, cluster.me.url, loops, stop=partial(_stop, base, delivering), close=close)
+
+
+def _hearing(book: AccessBook | None, stale_ms: int) -> tuple[Any, ...]:
+    """The feed's arguments for keys and rights: it is never silent for longer than a third of the time allowed."""
+    if book is None:
+        return ()
+    return book.hear, FEED_WAIT_MS if stale_ms < 0 else min(FEED_WAIT_MS, max(stale_ms // 3, 100))
 
 
 async def _stop(base: Base, delivering: Delivering) -> None:
@@ -282,6 +302,9 @@ async def _connect(settings: Settings) -> Base:
         cache=cache,
         session_cache=session_cache,
         fetches=fetches,
+        access=None
+        if settings.authentication == "off"
+        else AccessBook(coordinator, principals_of(settings.super_users)),
     )
 
 
@@ -420,6 +443,7 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     yield from log_metrics.series(leading.record_log)
     yield from queues.series()
     yield from leading.backlog.series()
+    yield from metrics.ANONYMOUS_CALLS.lines()
 
 
 def _apis(
@@ -495,6 +519,12 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
     hosts = [host_of_url(base.cluster.me.url), *hosts_of(settings.allow_hosts)]
     admission = Admission(settings.max_produce_bytes, "that produce or commit", "max_produce_bytes")
     metrics.PRODUCE_BYTES.set_function(lambda: admission.bytes)
+    guard = None
+    if base.access is not None:
+        required = settings.authentication == "required"
+        guard = AccessGuard(
+            base.access, base.metadata, base.clock, required=required, stale_ms=settings.access_stale_ms
+        )
     return create_gateway_app(
         _apis(base, leading, delivering, settings, admission),
         ReadinessCheck(
@@ -505,10 +535,12 @@ def _app(base: Base, leading: Leading, delivering: Delivering, settings: Setting
             leading.dead_letters,
             base.cluster,
             leading.record_log.transactions,
+            guard,
         ),
         partial(_series, base, leading, delivering.members, settings.max_metric_pairs),
         callers=Callers(hosts, origins_of(settings.allow_origins), PREFIX, ("Acknowledge-Failed",)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,
         admission=admission,
+        guard=guard,
     )

@@ -14,6 +14,11 @@ RECORD_ACKNOWLEDGEMENTS = Counts[str](
     "(RecordAcknowledgementsPerSec).",
     ["ack_type"],
 )
+ANONYMOUS_CALLS = Counts[str](
+    "sharequeue_anonymous_calls",
+    "Calls without a key that `authentication=required` would refuse.",
+    ["operation"],
+)
 PARTITION_LOAD_SECONDS = Histogram(
     "sharequeue_partition_load_seconds", "Time to load share-partitions (PartitionLoadTimeMs)."
 )

@@ -1,14 +1,26 @@
 """The gateway's settings, read from environment variables with the prefix SHAREQUEUE_GATEWAY_."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, ValidationError, convert
 
-from sharequeue.service.addresses import check_redis_url
+from sharequeue.protocol.messages.access import PrincipalName
+from sharequeue.service.addresses import check_address, check_redis_url
 from sharequeue.service.settings import Port, Positive, ServiceSettings
 from sharequeue_http.origins import host_of_url, hosts_of, origins_of
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
+
+
+def principals_of(setting: str) -> list[str]:
+    """The principals that a setting lists, separated by commas. Raises: ValueError: one is not a principal."""
+    principals = list(filter(None, map(str.strip, setting.split(","))))
+    for principal in principals:
+        try:
+            convert(principal, PrincipalName)
+        except ValidationError:
+            raise ValueError(f"{principal!r} is not a principal: give User:name") from None
+    return principals
 
 
 class Settings(ServiceSettings, frozen=True, kw_only=True):
@@ -31,9 +43,18 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     url: str = ""
     """The URL at which other services reach this gateway. If it is empty, it is made of `host` and `port`; a gateway
     that binds all addresses uses the host's name. Requests may have its host in `Host`."""
-    allow_unauthenticated: bool = False
-    """True lets the service bind an address that is not loopback. It does not authenticate callers, so it refuses
-    such an address by default."""
+    authentication: Literal["off", "optional", "required"] = "off"
+    """`required`: each caller needs a key, and has the rights of its principal. `optional`: a caller without a key may
+    do all but manage keys and rights, and is counted and logged, so that one sees when to switch. `off`: keys are not
+    read. [security.md](security.md) has a tour."""
+    super_users: str = ""
+    """Principals that may do everything, separated by commas: `User:admin,User:operator`."""
+    access_stale_ms: Annotated[int, Meta(ge=-1)] = 60_000
+    """A gateway that has heard nothing of changes of keys and rights for this time answers 503 to callers, except for
+    acknowledgements, renewals, commits and aborts. −1: never. Nothing with `authentication=off`."""
+    allow_anonymous_from_network: bool = False
+    """True lets the gateway bind an address that is not loopback although callers need no key. Without it, such an
+    address needs `authentication=required`."""
     allow_hosts: str = ""
     """Host names that requests may have in `Host`, separated by commas, without ports:
     `gateway,queue.example.org`. IP addresses, `localhost`, `*.localhost` and the host of `url` are always allowed.
@@ -122,7 +143,9 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
         super().check(prefix)
         if self.redis_timeout_ms >= self.state_write_deadline_ms:
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
+        check_address(self.host, self.authentication == "required" or self.allow_anonymous_from_network, prefix)
         checked = {
+            "super_users": principals_of,
             "url": host_of_url,
             "allow_hosts": hosts_of,
             "allow_origins": origins_of,

@@ -1,12 +1,15 @@
 """Rights: which principal may do which operation on which resources, and whether one right covers a resource.
 
 Only rights that allow exist. Without one, a call is refused. READ, WRITE, DELETE and ALTER include DESCRIBE. A literal
-`*` covers every name. Source: Kafka's AclAuthorizer; KIP-11, KIP-290.
+`*` covers every name. CREATE on the cluster covers every topic. READ and DESCRIBE on a group cover its default
+dead-letter topic. Source: Kafka's AclAuthorizer; KIP-11, KIP-290.
 """
 
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+from sharequeue.protocol.configs import group_of_dead_letters
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """A caller without a key, where one is not required."""
@@ -73,4 +76,18 @@ class Rights:
             principal in self.super_users
             or (principal, operation, resource_type, name) in self._literal
             or name.startswith(self._prefixes.get((principal, operation, resource_type), ()))
+            or (resource_type is ResourceType.TOPIC and self._through_another(principal, operation, name))
         )
+
+    def allows_all(self, principal: str, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether a right covers every name of a type, or the principal is a super user."""
+        return principal in self.super_users or "" in self._prefixes.get((principal, operation, resource_type), ())
+
+    def _through_another(self, principal: str, operation: Operation, topic: str) -> bool:
+        """Whether a right on the cluster or a group covers a topic."""
+        if operation is Operation.CREATE:
+            return self.allows(principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+        if operation not in (Operation.READ, Operation.DESCRIBE):
+            return False
+        group_id = group_of_dead_letters(topic)
+        return group_id is not None and self.allows(principal, operation, ResourceType.GROUP, group_id)

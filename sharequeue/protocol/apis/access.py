@@ -1,5 +1,7 @@
 """Keys and rights: calls of a gateway, which passes them on to the group coordinator."""
 
+from sharequeue.protocol.access.columns import Access, cluster
+from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.messages.access import (
     AccessResponse,
     AclList,
@@ -18,6 +20,9 @@ from sharequeue.protocol.messages.access import (
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue_http.forms.api import Api
 
+_DESCRIBE = Access((cluster(Operation.DESCRIBE),), keyed=True)
+_ALTER = Access((cluster(Operation.ALTER),), keyed=True, audited=True)
+
 CREATE_KEY = Api(
     "createKey",
     "POST",
@@ -29,6 +34,7 @@ CREATE_KEY = Api(
     response=CreatedKey,
     status=201,
     tag="Access",
+    access=_ALTER,
 )
 LIST_KEYS = Api(
     "listKeys",
@@ -40,6 +46,7 @@ LIST_KEYS = Api(
     response=KeyList,
     tag="Access",
     idempotent=True,
+    access=_DESCRIBE,
 )
 ROTATE_KEY = Api(
     "rotateKey",
@@ -53,6 +60,7 @@ ROTATE_KEY = Api(
     status=201,
     tag="Access",
     errors=("RESOURCE_NOT_FOUND",),
+    access=_ALTER,
 )
 REVOKE_KEY = Api(
     "revokeKey",
@@ -64,6 +72,7 @@ REVOKE_KEY = Api(
     tag="Access",
     errors=("RESOURCE_NOT_FOUND",),
     idempotent=True,
+    access=_ALTER,
 )
 REVOKE_KEYS = Api(
     "revokeKeys",
@@ -76,6 +85,7 @@ REVOKE_KEYS = Api(
     response=RevokedKeys,
     tag="Access",
     idempotent=True,
+    access=_ALTER,
 )
 ADD_ACLS = Api(
     "addAcls",
@@ -88,6 +98,7 @@ ADD_ACLS = Api(
     status=201,
     tag="Access",
     idempotent=True,
+    access=_ALTER,
 )
 LIST_ACLS = Api(
     "listAcls",
@@ -99,6 +110,7 @@ LIST_ACLS = Api(
     response=AclList,
     tag="Access",
     idempotent=True,
+    access=_DESCRIBE,
 )
 REMOVE_ACLS = Api(
     "removeAcls",
@@ -110,6 +122,7 @@ REMOVE_ACLS = Api(
     response=AclList,
     tag="Access",
     idempotent=True,
+    access=_ALTER,
 )
 DESCRIBE_ACCESS = Api(
     "describeAccess",

@@ -1,6 +1,11 @@
 """Share groups: calls of a gateway, which forwards most of them to the group coordinator."""
 
+from collections.abc import Iterable, Mapping
+
 from sharequeue.protocol import bounds
+from sharequeue.protocol.access.columns import Access, Need, Shown, always, group, topic, topics
+from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
+from sharequeue.protocol.configs import DEAD_LETTER_TOPIC
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
@@ -23,6 +28,16 @@ from sharequeue.protocol.messages.groups import (
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue_http.forms.api import Api
 
+_DESCRIBE = Access((group(Operation.DESCRIBE),))
+
+
+def _changes_dead_letter_topic(_: Mapping[str, str], request: UpdateShareGroupConfigRequest) -> Iterable[str]:
+    """A group's dead letters are copies of other topics' records, so where they go is decided for the cluster."""
+    return (CLUSTER_NAME,) if DEAD_LETTER_TOPIC in request.config or DEAD_LETTER_TOPIC in request.reset else ()
+
+
+_DEAD_LETTER_TOPIC = Need(Operation.ALTER, ResourceType.CLUSTER, _changes_dead_letter_topic)
+
 GET_SHARE_GROUP_CONFIG = Api(
     "getShareGroupConfig",
     "GET",
@@ -33,6 +48,7 @@ GET_SHARE_GROUP_CONFIG = Api(
     tag="Groups",
     errors=GROUP_ERRORS,
     idempotent=True,
+    access=_DESCRIBE,
 )
 UPDATE_SHARE_GROUP_CONFIG = Api(
     "updateShareGroupConfig",
@@ -46,6 +62,7 @@ UPDATE_SHARE_GROUP_CONFIG = Api(
     tag="Groups",
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
     idempotent=True,
+    access=Access((group(Operation.ALTER), _DEAD_LETTER_TOPIC), audited=True),
 )
 GET_SHARE_GROUP_SERVICE_CONFIG = Api(
     "getShareGroupServiceConfig",
@@ -57,6 +74,7 @@ GET_SHARE_GROUP_SERVICE_CONFIG = Api(
     tag="Groups",
     errors=GROUP_ERRORS,
     idempotent=True,
+    access=_DESCRIBE,
 )
 LIST_SHARE_GROUP_OFFSETS = Api(
     "listShareGroupOffsets",
@@ -69,6 +87,7 @@ LIST_SHARE_GROUP_OFFSETS = Api(
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
     idempotent=True,
+    access=Access((group(Operation.DESCRIBE),), (Shown("topics", ResourceType.TOPIC, "topic"),)),
 )
 LIST_IN_FLIGHT_RECORDS = Api(
     "listInFlightRecords",
@@ -81,6 +100,10 @@ LIST_IN_FLIGHT_RECORDS = Api(
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"),
     idempotent=True,
+    access=Access(
+        (group(Operation.DESCRIBE), topics(Operation.DESCRIBE, lambda query: (query.topic,) if query.topic else ())),
+        tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("partitions", "errors")),
+    ),
 )
 LIST_FETCHING_MEMBERS = Api(
     "listFetchingMembers",
@@ -93,6 +116,7 @@ LIST_FETCHING_MEMBERS = Api(
     tag="Groups",
     errors=GROUP_ERRORS,
     idempotent=True,
+    access=_DESCRIBE,
 )
 SHARE_GROUP_HEARTBEAT = Api(
     "shareGroupHeartbeat",
@@ -109,6 +133,13 @@ SHARE_GROUP_HEARTBEAT = Api(
     headers=(("Client-Id", "the name of this client in describeShareGroup; User-Agent is used without it"),),
     check_body=bounds.check_names,
     idempotent=True,
+    access=Access(
+        (
+            group(Operation.READ),
+            topics(Operation.DESCRIBE, lambda request: request.subscribed_topic_names or ()),
+        ),
+        tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("assignment.topic_partitions", "leaders")),
+    ),
 )
 LEAVE_SHARE_GROUP = Api(
     "leaveShareGroup",
@@ -120,6 +151,7 @@ LEAVE_SHARE_GROUP = Api(
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID"),
     idempotent=True,
+    access=Access((group(Operation.READ),), goes_on=always),
 )
 LIST_SHARE_GROUPS = Api(
     "listShareGroups",
@@ -131,6 +163,7 @@ LIST_SHARE_GROUPS = Api(
     response=ShareGroupList,
     tag="Groups",
     idempotent=True,
+    access=Access(shows=(Shown("groups", ResourceType.GROUP, "group_id"),)),
 )
 DESCRIBE_SHARE_GROUP = Api(
     "describeShareGroup",
@@ -144,6 +177,13 @@ DESCRIBE_SHARE_GROUP = Api(
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
     idempotent=True,
+    access=Access(
+        (group(Operation.DESCRIBE),),
+        (
+            Shown("members.subscribed_topic_names", ResourceType.TOPIC),
+            Shown("members.assignment.topic_partitions", ResourceType.TOPIC, "topic"),
+        ),
+    ),
 )
 DELETE_SHARE_GROUP = Api(
     "deleteShareGroup",
@@ -156,6 +196,7 @@ DELETE_SHARE_GROUP = Api(
     status=204,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP"),
+    access=Access((group(Operation.DELETE),), audited=True),
 )
 RESET_SHARE_GROUP_OFFSETS = Api(
     "resetShareGroupOffsets",
@@ -168,6 +209,13 @@ RESET_SHARE_GROUP_OFFSETS = Api(
     response=ResetOffsetsResult,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
+    access=Access(
+        (
+            group(Operation.ALTER),
+            topics(Operation.READ, lambda request: [each.topic for each in request.topics or ()], each=True),
+        ),
+        audited=True,
+    ),
 )
 DELETE_SHARE_GROUP_OFFSETS = Api(
     "deleteShareGroupOffsets",
@@ -180,6 +228,7 @@ DELETE_SHARE_GROUP_OFFSETS = Api(
     status=204,
     tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
+    access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=True),
 )
 REDRIVE_DEAD_LETTERS = Api(
     "redriveDeadLetters",
@@ -193,4 +242,12 @@ REDRIVE_DEAD_LETTERS = Api(
     tag="Groups",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     idempotent=True,
+    access=Access(
+        (
+            group(Operation.READ),
+            topics(Operation.WRITE, lambda request: (request.topic,) if request.topic else ()),
+            topics(Operation.WRITE, lambda _: (), each=True),
+        ),
+        audited=True,
+    ),
 )

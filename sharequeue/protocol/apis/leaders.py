@@ -1,5 +1,6 @@
 """Calls of a gateway that the group coordinator and the other gateways make."""
 
+from sharequeue.protocol.apis.records import ACKNOWLEDGE_ACCESS, FETCH_ACCESS
 from sharequeue.protocol.messages.groups import FetchingMembers
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.messages.leaders import (
@@ -173,6 +174,7 @@ FETCH_IN_SESSION = Api(
     "Fetch for a client in a share session that this gateway keeps.",
     request=FetchRequest,
     response=FetchResponse,
+    access=FETCH_ACCESS,
 )
 ACKNOWLEDGE_IN_SESSION = Api(
     "acknowledgeInSession",
@@ -181,4 +183,5 @@ ACKNOWLEDGE_IN_SESSION = Api(
     "Acknowledge for a client in a share session that this gateway keeps.",
     request=AcknowledgeRequest,
     response=AcknowledgeResponse,
+    access=ACKNOWLEDGE_ACCESS,
 )

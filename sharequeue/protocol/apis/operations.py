@@ -1,5 +1,7 @@
 """For operators: reports, audits (with the cluster token), and what every service answers about itself."""
 
+from sharequeue.protocol.access.columns import OPEN, Access, Shown, cluster
+from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.messages.audit import AuditLogQuery, AuditStateResponse, ExportStateQuery, LogAudit
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
 from sharequeue.protocol.messages.reports import ActivityReport, ListActivityQuery
@@ -16,6 +18,12 @@ LIST_ACTIVITY = Api(
     response=ActivityReport,
     tag="Reports",
     idempotent=True,
+    access=Access(
+        shows=(
+            Shown("activity", ResourceType.TOPIC, "topic"),
+            Shown("activity", ResourceType.GROUP, "group_id", unnamed=True),
+        )
+    ),
 )
 AUDIT_SHARE_STATE = Api(
     "auditShareState",
@@ -54,6 +62,7 @@ LIVEZ = Api(
     response=Empty,
     tag="Operations",
     idempotent=True,
+    access=OPEN,
 )
 READYZ = Api(
     "readyz",
@@ -68,6 +77,7 @@ READYZ = Api(
     also=(503,),
     tag="Operations",
     idempotent=True,
+    access=OPEN,
 )
 METRICS = Api(
     "metrics",
@@ -77,4 +87,5 @@ METRICS = Api(
     description="A family writes at most 5,000 series. docs/metrics.md names all of them.",
     tag="Operations",
     idempotent=True,
+    access=Access((cluster(Operation.DESCRIBE),)),
 )

@@ -1,8 +1,11 @@
 """Produce, fetch and acknowledge records, and read them by offset: calls of a gateway."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from sharequeue.protocol import bounds
+from sharequeue.protocol.access.columns import Access, always, group, in_path, topic, topics
+from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages.records import (
     AcknowledgeRequest,
@@ -32,6 +35,57 @@ _TRANSACTION_ID = (
     "Transaction-Id",
     "the open transaction that the records belong to; the answer repeats it",
 )
+
+
+def _fetched(request: FetchRequest) -> Iterable[str]:
+    """Topics of a fetch, each of which is served or refused alone; of its acknowledgements too, unless `atomic`."""
+    named = dict.fromkeys(request.topics or ())
+    named.update((each.topic, None) for each in request.topic_partitions or ())
+    if not request.atomic:
+        named.update((each.topic, None) for each in request.acknowledgements)
+    return named
+
+
+def _fetched_together(request: FetchRequest) -> Iterable[str]:
+    return {each.topic for each in request.acknowledgements} if request.atomic else ()
+
+
+def _acknowledged(request: AcknowledgeRequest) -> Iterable[str]:
+    return () if request.atomic or request.produce else {each.topic for each in request.acknowledgements}
+
+
+def _acknowledged_together(request: AcknowledgeRequest) -> Iterable[str]:
+    return {each.topic for each in request.acknowledgements} if request.atomic or request.produce else ()
+
+
+def _produced(request: AcknowledgeRequest) -> Iterable[str]:
+    return [each.topic for each in request.produce]
+
+
+def _streamed(query: StreamQuery) -> Iterable[str]:
+    return query.topic.split(",")
+
+
+_PRODUCE = Access((topic(Operation.WRITE),), creates=in_path("topic"))
+FETCH_ACCESS: Final = Access(
+    (
+        group(Operation.READ),
+        topics(Operation.READ, _fetched_together),
+        topics(Operation.READ, _fetched, each=True),
+    ),
+    goes_on=lambda request: request.is_renew_ack,
+)
+ACKNOWLEDGE_ACCESS: Final = Access(
+    (
+        group(Operation.READ),
+        topics(Operation.READ, _acknowledged_together),
+        topics(Operation.WRITE, _produced),
+        topics(Operation.READ, _acknowledged, each=True),
+    ),
+    creates=lambda _, request: _produced(request),
+    goes_on=always,
+)
+
 _TRANSACTION_ERRORS = ("INVALID_TXN_STATE", "PRODUCER_FENCED", "TRANSACTIONAL_ID_NOT_FOUND")
 
 PRODUCE_RECORDS = Api(
@@ -49,6 +103,7 @@ PRODUCE_RECORDS = Api(
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     check_body=bounds.check_records,
     large=True,
+    access=_PRODUCE,
 )
 PRODUCE_ARROW = Api(
     "produceArrow",
@@ -67,6 +122,7 @@ PRODUCE_ARROW = Api(
     raw_body=True,
     large=True,
     media_type=ARROW_STREAM,
+    access=_PRODUCE,
 )
 PRODUCE_RAW_RECORD = Api(
     "produceRawRecord",
@@ -87,6 +143,7 @@ PRODUCE_RAW_RECORD = Api(
     ),
     raw_body=True,
     large=True,
+    access=_PRODUCE,
 )
 FETCH_RECORDS = Api(
     "fetchRecords",
@@ -100,6 +157,7 @@ FETCH_RECORDS = Api(
     response=FetchResponse,
     tag="Records",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS, *_SESSION_ERRORS, "SHARE_SESSION_LIMIT_REACHED"),
+    access=FETCH_ACCESS,
 )
 STREAM_RECORDS = Api(
     "streamRecords",
@@ -119,6 +177,7 @@ STREAM_RECORDS = Api(
     headers=(("Last-Event-ID", "the `id` of the last event that the client has, to continue its stream"),),
     unsafe=True,
     streams=True,
+    access=Access((group(Operation.READ), topics(Operation.READ, _streamed))),
 )
 ACKNOWLEDGE_RECORDS = Api(
     "acknowledgeRecords",
@@ -144,6 +203,7 @@ ACKNOWLEDGE_RECORDS = Api(
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION),
     check_body=bounds.check_values,
     large=True,
+    access=ACKNOWLEDGE_ACCESS,
 )
 READ_RECORDS = Api(
     "readRecords",
@@ -158,4 +218,5 @@ READ_RECORDS = Api(
     tag="Records",
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
+    access=Access((topic(Operation.READ),)),
 )

@@ -1,6 +1,8 @@
 """Topics and their partitions: calls of a gateway, which forwards those about a topic itself to the group
 coordinator."""
 
+from sharequeue.protocol.access.columns import Access, Shown, topic, topics
+from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
@@ -20,6 +22,8 @@ from sharequeue.protocol.messages.topics import (
 )
 from sharequeue_http.forms.api import Api
 
+_DELETE = Access((topic(Operation.DELETE),), audited=True)
+
 CREATE_TOPIC = Api(
     "createTopic",
     "POST",
@@ -31,6 +35,7 @@ CREATE_TOPIC = Api(
     status=201,
     tag="Topics",
     errors=("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
+    access=Access((topics(Operation.CREATE, lambda request: (request.name,)),), audited=True),
 )
 LIST_TOPICS = Api(
     "listTopics",
@@ -42,6 +47,7 @@ LIST_TOPICS = Api(
     response=TopicList,
     tag="Topics",
     idempotent=True,
+    access=Access(shows=(Shown("topics", ResourceType.TOPIC, "name"),)),
 )
 DESCRIBE_TOPIC = Api(
     "describeTopic",
@@ -53,6 +59,7 @@ DESCRIBE_TOPIC = Api(
     tag="Topics",
     errors=TOPIC_ERRORS,
     idempotent=True,
+    access=Access((topic(Operation.DESCRIBE),)),
 )
 UPDATE_TOPIC = Api(
     "updateTopic",
@@ -66,6 +73,7 @@ UPDATE_TOPIC = Api(
     tag="Topics",
     errors=(*TOPIC_ERRORS, "INVALID_PARTITIONS", "INVALID_CONFIG"),
     idempotent=True,
+    access=Access((topic(Operation.ALTER),), audited=True),
 )
 DELETE_TOPIC = Api(
     "deleteTopic",
@@ -77,6 +85,7 @@ DELETE_TOPIC = Api(
     status=204,
     tag="Topics",
     errors=TOPIC_ERRORS,
+    access=_DELETE,
 )
 DELETE_RECORDS = Api(
     "deleteRecords",
@@ -90,6 +99,7 @@ DELETE_RECORDS = Api(
     tag="Topics",
     errors=(*TOPIC_ERRORS, "UNKNOWN_TOPIC_ID", "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
+    access=_DELETE,
 )
 LIST_RECORD_BATCHES = Api(
     "listRecordBatches",
@@ -102,6 +112,7 @@ LIST_RECORD_BATCHES = Api(
     tag="Topics",
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
+    access=Access((topic(Operation.READ),)),
 )
 REPLACE_RECORD_BATCHES = Api(
     "replaceRecordBatches",
@@ -115,4 +126,5 @@ REPLACE_RECORD_BATCHES = Api(
     tag="Topics",
     errors=(*TOPIC_ERRORS, "UNKNOWN_TOPIC_ID", "OFFSET_OUT_OF_RANGE", "INVALID_UPDATE_VERSION", "MESSAGE_TOO_LARGE"),
     idempotent=True,
+    access=_DELETE,
 )

@@ -1,6 +1,10 @@
 """Transactions: calls of a gateway. Any gateway takes any of them."""
 
+from collections.abc import Iterable
+
 from sharequeue.protocol import bounds
+from sharequeue.protocol.access.columns import Access, Need, Shown, always, cluster, topics
+from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.messages.transactions import (
     BeginTransactionRequest,
     BegunTransaction,
@@ -12,6 +16,22 @@ from sharequeue.protocol.messages.transactions import (
     TransactionList,
 )
 from sharequeue_http.forms.api import Api
+
+_NAMED = Need(
+    Operation.WRITE,
+    ResourceType.TRANSACTIONAL_ID,
+    lambda _, request: () if request.transactional_id is None else (request.transactional_id,),
+)
+_GROUPS_SETTLED = Need(
+    Operation.READ,
+    ResourceType.GROUP,
+    lambda _, request: [each.group_id for each in request.acknowledgements] if request else (),
+)
+
+
+def _topics_settled(request: CommitTransactionRequest | None) -> Iterable[str]:
+    return {each.topic for member in request.acknowledgements for each in member.acknowledgements} if request else ()
+
 
 _END_ERRORS = (
     "INVALID_TXN_STATE",
@@ -43,6 +63,7 @@ BEGIN_TRANSACTION = Api(
         "THROTTLING_QUOTA_EXCEEDED",
         "TRANSACTIONAL_ID_NOT_FOUND",
     ),
+    access=Access((_NAMED,)),
 )
 COMMIT_TRANSACTION = Api(
     "commitTransaction",
@@ -58,6 +79,7 @@ COMMIT_TRANSACTION = Api(
     idempotent=True,
     check_body=bounds.check_values,
     large=True,
+    access=Access((_GROUPS_SETTLED, topics(Operation.READ, _topics_settled)), goes_on=always),
 )
 ABORT_TRANSACTION = Api(
     "abortTransaction",
@@ -70,6 +92,7 @@ ABORT_TRANSACTION = Api(
     tag="Transactions",
     errors=_END_ERRORS,
     idempotent=True,
+    access=Access(goes_on=always),
 )
 TERMINATE_TRANSACTION = Api(
     "terminateTransaction",
@@ -82,6 +105,7 @@ TERMINATE_TRANSACTION = Api(
     tag="Transactions",
     errors=_END_ERRORS,
     idempotent=True,
+    access=Access((cluster(Operation.ALTER),), audited=True),
 )
 LIST_TRANSACTIONS = Api(
     "listTransactions",
@@ -93,6 +117,7 @@ LIST_TRANSACTIONS = Api(
     response=TransactionList,
     tag="Transactions",
     idempotent=True,
+    access=Access(),
 )
 DESCRIBE_TRANSACTION = Api(
     "describeTransaction",
@@ -104,4 +129,10 @@ DESCRIBE_TRANSACTION = Api(
     tag="Transactions",
     errors=("TRANSACTIONAL_ID_NOT_FOUND",),
     idempotent=True,
+    access=Access(
+        shows=(
+            *(Shown(place, ResourceType.TOPIC, "topic") for place in ("partitions", "blocks", "unapplied")),
+            *(Shown(place, ResourceType.GROUP, "group_id") for place in ("blocks", "unapplied")),
+        )
+    ),
 )

@@ -436,5 +436,7 @@ class RedriveResult(Response):
     """How many of them were sent: 0 for a `dry_run`."""
     skipped_count: AnyInt64 = 0
     """How many of them have no record to send, or no topic to send it to."""
+    unauthorized_count: AnyInt64 = 0
+    """How many of them came from topics that the caller may not write. They stay, and a later call may send them."""
     next_page_token: str | UnsetType = UNSET
     """Send it as `page_token` to continue. Absent if no dead letters are left."""

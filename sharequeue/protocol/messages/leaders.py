@@ -19,6 +19,8 @@ class DeleteTopicRecordsRequest(Request):
     partitions: int
 
 
+PRINCIPAL: Final = "sharequeue-principal"
+"""A header, beside the cluster token: whose call another gateway passes on, percent-encoded."""
 ALL_WELL: Final = "sharequeue-all-well"
 """Header of a leader's answer that a gateway can pass to its client unchanged: a fetch that acquired records, or
 acknowledgements, without a fault among them."""

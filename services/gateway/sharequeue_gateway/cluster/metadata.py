@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -218,6 +218,18 @@ class Metadata:
                 raise self.missing(name, 0, self.how_to_make_topics) from None
         return await self.create(name, {})
 
+    async def would_create(self, name: str) -> bool:
+        """Whether a produce to this name would create a topic. Raises: ApiError: the group coordinator is away."""
+        if not self._auto_create_topics:
+            return False
+        try:
+            await self.topic(name)
+        except UnknownTopicOrPartition:
+            return True
+        except InvalidTopic:
+            return False
+        return False
+
     async def create(self, name: str, config: Mapping[str, str]) -> KnownTopic:
         """Create a topic of one partition. If another call creates it at the same time, take that one."""
         request = CreateTopicRequest(name=name, config=dict(config))
@@ -404,18 +416,25 @@ class Metadata:
         finally:
             del self._awaiting[changed]
 
-    async def follow(self, events: MetadataEvents, hear_of: Callable[[int], None]) -> None:
+    async def follow(
+        self,
+        events: MetadataEvents,
+        hear_of: Callable[[int], None],
+        hear_access: Callable[[int], Awaitable[None]] | None = None,
+        wait_ms: int = FEED_WAIT_MS,
+    ) -> None:
         """Follow the change feed, and report changes to `events`. Runs until it is cancelled.
 
         Args:
             hear_of: called with the number of the gateways' generation, which each answer of the feed names.
+            hear_access: the same with the revision of keys and rights. wait_ms: the longest silence of the feed.
         """
         self._events = events
         while True:
             heard = (
                 self._version >= 0 and self._heard_at > 0
             )  # else ask without waiting, to learn at once that it is back
-            query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=FEED_WAIT_MS if heard else 0)
+            query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=wait_ms if heard else 0)
             self._changed_here.clear()
             try:
                 changes: MetadataChangesResponse = await self._coordinator.call(
@@ -423,6 +442,8 @@ class Metadata:
                 )
                 self._heard_at = time.monotonic()
                 hear_of(changes.generation)
+                if hear_access is not None:
+                    await hear_access(changes.access)
                 await self._apply(changes)
             except ApiError as error:
                 self._heard_at = 0.0

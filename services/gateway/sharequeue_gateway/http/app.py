@@ -26,7 +26,7 @@ from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
 from sharequeue_http.application.app import App, create_app, serve
-from sharequeue_http.application.endpoint import Admission, Handler
+from sharequeue_http.application.endpoint import Admission, Guard, Handler
 from sharequeue_http.forms.api import Api
 from sharequeue_http.origins import Callers
 
@@ -126,8 +126,10 @@ def create_gateway_app(
     cluster_token: str,
     max_request_bytes: int,
     admission: Admission,
+    guard: Guard | None,
 ) -> App:
-    """The application of one gateway."""
+    """The application of one gateway. `guard`: of the calls that clients make; None: everybody may make them.
+    Raises: ValueError: a row does not say what its callers need."""
     app = create_app("sharequeue", DESCRIPTION, callers)
     for api, handler in handlers.calls():
         serve(
@@ -137,10 +139,11 @@ def create_gateway_app(
             max_request_bytes=max_request_bytes,
             cluster_token=cluster_token,
             admission=admission if api in BOUNDED else None,
+            guard=None if api.internal and api.access is None else guard,
         )
     serve(app, apis.AUDIT_SHARE_STATE, handlers.audit.share_state, cluster_token=cluster_token, protect=True)
     serve(app, apis.AUDIT_LOG, handlers.audit.log, cluster_token=cluster_token, protect=True)
-    serve_operations(app, ready, series)
+    serve_operations(app, ready, series, guard)
     serve_openapi(app, DESCRIPTION)
     serve_pages(app)
     return app

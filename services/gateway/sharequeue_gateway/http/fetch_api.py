@@ -6,7 +6,8 @@ fetch_records ──▶ every topic known, no session, no acknowledgements, alon
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -23,6 +24,7 @@ from sharequeue_gateway.delivery.fetch_call import Acknowledging, acknowledge_an
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
+from sharequeue_gateway.http.access.refused import acknowledge_others
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.http.records_api import headers_with
@@ -33,7 +35,7 @@ from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import OpenSession, Sessions
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms.errors import InvalidRequest, Throttled
+from sharequeue_http.forms.errors import ApiError, InvalidRequest, Throttled
 
 DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800
@@ -84,7 +86,7 @@ class FetchApi:
         group_id = call.path["group"]
         config = self._metadata.configs.get(group_id)
         partitions = self._known_partitions(request)
-        beside = request.acknowledgements or request.is_renew_ack
+        beside = request.acknowledgements or request.is_renew_ack or call.refused
         if config is None or not partitions or beside or not self._cluster.alone:
             return await self.fetch_here(call)
         if len(self._fetcher.fetches.waiting) >= self._max_waiting_fetches:
@@ -125,7 +127,9 @@ class FetchApi:
             return await self.fetch_here(call)
         waiting = self._fetcher.fetches.new(call.exchange)
         try:
-            answer = await waiting.while_open(self._routing.gateways.fetch_in_session(home, group_id, request))
+            answer = await waiting.while_open(
+                self._routing.gateways.fetch_in_session(home, group_id, request, call.caller.principal)
+            )
         finally:
             waiting.close()
         return Answer(b"") if answer is None else answer
@@ -143,15 +147,17 @@ class FetchApi:
             request.topic_partitions or (),
             request.forgotten_topics,
             self._metadata.how_to_make_topics,
+            call.refused,
         )
         faults = list(named.faults)
-        session = await self._session(group_id, member_id, request, named.partitions)
-        partitions = named.partitions if session is None else self._session_partitions(session, faults)
+        session = await self._session(group_id, member_id, call, named.partitions)
+        partitions = named.partitions if session is None else self._session_partitions(session, faults, call.refused)
         closing = session is not None and session.closing
         asked = self._asked(group_id, member_id, request, None if session is None else session.turn)
         fetches = bool(partitions) and not closing and not request.is_renew_ack
         acknowledgements = request.acknowledgements
-        if fetches and acknowledgements and await self._routed.passes_on(asked, partitions, acknowledgements):
+        passes = fetches and acknowledgements and not call.refused
+        if passes and await self._routed.passes_on(asked, partitions, acknowledgements):
             asked = structs.replace(asked, acknowledgements=acknowledgements)
         idle = session is not None and not (partitions or closing or faults or request.is_renew_ack)
 
@@ -160,7 +166,7 @@ class FetchApi:
                 await self._routed.wait_for_topics(waiting, asked)
             found = await self._routed.fetch(waiting, asked, partitions) if fetches else Fetched()
             if asked.acknowledgements and found.results is None:  # the fetch could not pass them on
-                found = structs.replace(found.opened(), results=await self._acknowledge(group_id, member_id, request))
+                found = structs.replace(found.opened(), results=await self._acknowledge(group_id, member_id, call))
             return found
 
         async def give_back(found: Fetched | RelayedAnswer) -> None:
@@ -170,7 +176,7 @@ class FetchApi:
         waiting = self._fetcher.fetches.new(call.exchange)
         waiting.topics = dict.fromkeys(request.topics or ()) if session is None else session.topics
         beside = acknowledgements and not asked.acknowledgements
-        acknowledging = self._acknowledge(group_id, member_id, request) if beside else None
+        acknowledging = self._acknowledge(group_id, member_id, call) if beside else None
         found, results = await acknowledge_and_fetch(waiting, acknowledging, fetch(), give_back)
         if closing and session is not None:
             await self._sessions.release(session)
@@ -183,9 +189,8 @@ class FetchApi:
         most = self._max_waiting_fetches
         return Throttled(f"{most} fetches wait already; try again in a moment", limit=most)
 
-    async def _session(
-        self, group_id: str, member_id: str, request: FetchRequest, asked: Partitions
-    ) -> OpenSession | None:
+    async def _session(self, group_id: str, member_id: str, call: Call, asked: Partitions) -> OpenSession | None:
+        request: FetchRequest = call.request
         epoch = request.share_session_epoch
         if epoch is None:
             if request.topics is None and request.topic_partitions is None and not request.acknowledgements:
@@ -205,19 +210,28 @@ class FetchApi:
                 for partition in entry.partitions
             ],
             request.fetch_id,
-            followed=request.topics or (),
+            followed=[name for name in request.topics or () if name not in call.refused],
             left=[entry.topic for entry in request.forgotten_topics],
             held_back_ms=min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS),
         )
 
-    def _session_partitions(self, session: OpenSession, faults: list[PartitionFault]) -> Partitions:
-        """The partitions of a session. A partition of a deleted topic becomes a fault, once, and leaves the session."""
+    def _session_partitions(
+        self, session: OpenSession, faults: list[PartitionFault], refused: Mapping[str, ApiError]
+    ) -> Partitions:
+        """The partitions of a session. A partition of a deleted topic becomes a fault, once, and leaves the session.
+        One that the caller may not read any more becomes a fault each time."""
         partitions = []
         gone = []
+        of_topic: dict[str, ApiError | None] = {}
         for topic_id, partition in session.partitions:
             topic = self._metadata.known_topic_id(topic_id)
             if topic is not None:
-                partitions.append((topic, partition))
+                if topic_id not in of_topic:
+                    of_topic[topic_id] = refused.get(topic.name)
+                if (error := of_topic[topic_id]) is None or session.closing:
+                    partitions.append((topic, partition))
+                else:
+                    faults.append(PartitionFault(topic.name, partition, error))
             else:
                 gone.append((topic_id, partition))
                 detail = f"the topic of id {topic_id} was deleted; its partition {partition} leaves the share session"
@@ -226,10 +240,16 @@ class FetchApi:
             self._sessions.forget(session, gone)
         return partitions
 
-    def _acknowledge(self, group_id: str, member_id: str, request: FetchRequest) -> Acknowledging:
-        return self._acknowledger.acknowledge(
-            group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=request.is_renew_ack
+    def _acknowledge(self, group_id: str, member_id: str, call: Call) -> Acknowledging:
+        request: FetchRequest = call.request
+        acknowledge = partial(
+            self._acknowledger.acknowledge,
+            group_id,
+            member_id,
+            atomic=request.atomic,
+            renew=request.is_renew_ack,
         )
+        return acknowledge_others(request.acknowledgements, call.refused, acknowledge)
 
     def _asked(self, group_id: str, member_id: str, request: FetchRequest, turn: int | None) -> Asked:
         now_ms = self._clock.now_ms()

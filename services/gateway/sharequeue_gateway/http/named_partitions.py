@@ -3,7 +3,7 @@
 Each name is looked up once, even if a request repeats it a million times.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
@@ -18,6 +18,7 @@ from sharequeue_http.forms.texts import whole_number
 
 WHOLE: Final = -1
 """Stands for all partitions of a topic."""
+NONE_REFUSED: Final[Mapping[str, ApiError]] = {}
 
 
 class Named(NamedTuple):
@@ -36,12 +37,12 @@ class _Faults:
         self.first: list[PartitionFault] = []
         self.more = 0
 
-    def add(self, name: str, indexes: Iterable[int]) -> None:
+    def add(self, name: str, indexes: Iterable[int], refused: ApiError | None = None) -> None:
         for index in indexes:
             if len(self.first) >= MAX_ERRORS:
                 self.more += 1
                 continue
-            fault = self._metadata.missing(name, index, self._hint)
+            fault = refused or self._metadata.missing(name, index, self._hint)
             if self._away is not None and isinstance(fault, UnknownTopicOrPartition):
                 fault = self._away  # without an answer, the topic may exist
             self.first.append(PartitionFault(name, index, fault))
@@ -53,12 +54,14 @@ async def named_partitions(
     topic_partitions: Sequence[TopicPartitions],
     forgotten: Sequence[TopicPartitions],
     hint: str = "",
+    refused: Mapping[str, ApiError] = NONE_REFUSED,
 ) -> Named:
     """Look up what a request names.
 
     Args:
         topics: all of their partitions are named. forgotten: counted for the bound, and not looked up.
-            hint: how to get a missing topic.
+            hint: how to get a missing topic. refused: topics that the caller may not read; they become faults, and are
+            not looked up.
     Raises: InvalidRequest (422): more than MAX_PARTITIONS_NAMED, each mention counted. InvalidTopic: a forgotten
         topic has a name that no topic can have.
     """
@@ -73,17 +76,21 @@ async def named_partitions(
         wanted.setdefault(entry.topic, {}).update(dict.fromkeys(entry.partitions))
     away = None
     try:
-        await metadata.ask_for({name: max(indexes, default=0) for name, indexes in wanted.items()})
+        await metadata.ask_for(
+            {name: max(indexes, default=0) for name, indexes in wanted.items() if name not in refused}
+        )
     except ApiError as error:
         away = error
-    known = {name: topic for name in wanted if (topic := metadata.by_name.get(name)) is not None}
+    known = {
+        name: topic for name in wanted if name not in refused and (topic := metadata.by_name.get(name)) is not None
+    }
     _check(listed + sum(known[name].partitions for name in known if WHOLE in wanted[name]))
     partitions: dict[tuple[str, int], tuple[KnownTopic, int]] = {}
     faults = _Faults(metadata, away, hint)
     for name, indexes in wanted.items():
         topic = known.get(name)
         if topic is None:
-            faults.add(name, indexes or (WHOLE,))
+            faults.add(name, indexes or (WHOLE,), refused.get(name))
             continue
         if WHOLE in indexes:
             partitions.update(((topic.topic_id, index), (topic, index)) for index in range(topic.partitions))

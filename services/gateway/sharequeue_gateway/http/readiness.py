@@ -24,6 +24,7 @@ from sharequeue.service.readiness import ROUNDABOUT_CHECK_S, Check, faults
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing import log_metrics
@@ -35,13 +36,15 @@ POSTGRESQL: Final = "postgresql"
 REDIS: Final = "redis"
 GROUP_COORDINATOR: Final = "group coordinator"
 SHARE_COORDINATOR: Final = "share coordinator"
+ACCESS: Final = "keys and rights"
+"""Of a gateway that asks for keys."""
 GATEWAY: Final = "gateway"
 DEPENDENCIES: Final = (POSTGRESQL, REDIS, GROUP_COORDINATOR, SHARE_COORDINATOR)
 NEEDED: Final = {
-    "produce": {POSTGRESQL},
-    "fetch": {POSTGRESQL, SHARE_COORDINATOR},
+    "produce": {POSTGRESQL, ACCESS},
+    "fetch": {POSTGRESQL, SHARE_COORDINATOR, ACCESS},
     "acknowledge": {SHARE_COORDINATOR},
-    "manage": {POSTGRESQL, GROUP_COORDINATOR},
+    "manage": {POSTGRESQL, GROUP_COORDINATOR, ACCESS},
 }
 """What each kind of call needs. Topics and groups that a gateway knows are served without the group coordinator."""
 LASTING_S: Final = 2.0
@@ -62,7 +65,9 @@ class ReadinessCheck:
         dead_letters: DeadLetterQueue,
         cluster: Cluster,
         transactions: PostgresTransactions,
+        guard: AccessGuard | None,
     ) -> None:
+        self._guard = guard
         self._transactions = transactions
         self._lock_timers = lock_timers
         self._metadata = metadata
@@ -80,7 +85,7 @@ class ReadinessCheck:
 
     async def __call__(self, strict: bool) -> Readiness:
         lacking = await self._lacking()
-        missing = [name for name in DEPENDENCIES if name in lacking]
+        missing = [name for name in (*DEPENDENCIES, ACCESS) if name in lacking]
         if self._cluster.leaving:
             lacking[GATEWAY] = "is stopping"
         if strict:
@@ -115,6 +120,8 @@ class ReadinessCheck:
             lacking[GROUP_COORDINATOR] = "does not answer: known topics and groups are still served"
         elif self._cluster.lost_lease():
             lacking[GROUP_COORDINATOR] = "does not renew the lease of this gateway"
+        if self._guard is not None and (fault := self._guard.fault()) is not None:
+            lacking[ACCESS] = fault
         if self._dead_letters.stuck():
             lacking["dead letters"] = "cannot be written now; GET in-flight of the group says why"
         return lacking
@@ -125,6 +132,7 @@ class ReadinessCheck:
             "transactions": log_metrics.told(self._transactions.open_now),
             "time line": self._time_line.told,
             "eviction": self._lock_timers.eviction.told,
+            "authentication": None if self._guard is None else self._guard.told(),
         }
         return self._postgres.told() | {name: fact for name, fact in told.items() if fact is not None}
 
@@ -133,13 +141,13 @@ class ReadinessCheck:
         others = self._cluster.others()
         if not others:
             return False
-        if len(missing) == len(DEPENDENCIES):
+        if set(DEPENDENCIES) <= set(missing):
             return True
         answers = await asyncio.gather(*(self._ask(node) for node in others))
         heard = [answer for answer in answers if answer is not None and GATEWAY not in answer.lacks]
         if not heard:
             return self._cluster.lost_lease()
-        return any(answer.dependencies.get(name) == "ok" for answer in heard for name in missing)
+        return any(answer.dependencies.get(name, "ok") == "ok" for answer in heard for name in missing)
 
     async def _ask(self, node: Node) -> Readiness | None:
         """What another gateway says; None if it does not answer."""

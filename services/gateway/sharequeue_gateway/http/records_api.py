@@ -1,6 +1,7 @@
 """Acknowledge: checks the request, advances the session, builds the answer."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from sharequeue.protocol.errors import BY_CODE, checked_group_id
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -8,6 +9,7 @@ from sharequeue.protocol.messages.records import AcknowledgeRequest, Acknowledge
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import SMALL, Acknowledger, check_count, failed_of
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
+from sharequeue_gateway.http.access.refused import acknowledge_others
 from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
@@ -58,8 +60,12 @@ class RecordsApi:
         if request.share_session_epoch is not None:
             home = self._routing.home_elsewhere(group_id, request.member_id)
             if home is not None:
-                return await self._routing.gateways.acknowledge_in_session(home, group_id, request)
+                principal = call.caller.principal
+                return await self._routing.gateways.acknowledge_in_session(home, group_id, request, principal)
             return await self.acknowledge_here(call)
+        if call.refused:
+            results = await self._acknowledge_others(group_id, call)
+            return self._acknowledge_answer(group_id, results, failed_of(results))
         if not self._cluster.alone:
             return await self._acknowledge_routed(group_id, call)
         results = await self._acknowledger.acknowledge(
@@ -78,12 +84,16 @@ class RecordsApi:
             return await self.acknowledge_records(call)
         group_id = checked_group_id(call.path["group"])
         session = self._sessions.acknowledge(group_id, request.member_id, request.share_session_epoch)
-        results = await self._routed_acknowledger.acknowledge(
-            group_id, request.member_id, request.acknowledgements, atomic=request.atomic
-        )
+        results = await self._acknowledge_others(group_id, call)
         if session.closing:
             await self._sessions.release(session)
         return self._acknowledge_answer(group_id, results, failed_of(results))
+
+    async def _acknowledge_others(self, group_id: str, call: Call) -> list[AcknowledgementResult]:
+        """Acknowledge at all leaders; those that the caller may not make fail."""
+        request: AcknowledgeRequest = call.request
+        acknowledge = partial(self._routed_acknowledger.acknowledge, group_id, request.member_id, atomic=request.atomic)
+        return await acknowledge_others(request.acknowledgements, call.refused, acknowledge)
 
     async def _acknowledge_routed(self, group_id: str, call: Call) -> Answer:
         """Acknowledge with several gateways. Returns: the results of the leaders, or the unchanged answer of the only

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from msgspec import structs
 
@@ -17,6 +18,7 @@ from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightRe
 from sharequeue.protocol.messages.leaders import (
     ALL_WELL,
     ENDED,
+    PRINCIPAL,
     TOO_FEW,
     AwaitRecordsRequest,
     HeldRequest,
@@ -66,6 +68,10 @@ def _name(key: SharePartitionKey) -> SharePartitionName:
     return SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
 
 
+def _of(principal: str) -> Mapping[str, str] | None:
+    return {PRINCIPAL: quote(principal, safe="")} if principal else None
+
+
 def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
     failed = headers.get("acknowledge-failed")
     return (JSON,) if failed is None else (JSON, (b"acknowledge-failed", failed.encode()))
@@ -87,16 +93,29 @@ class GatewayClient:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def fetch_in_session(self, node: Node, group_id: str, request: FetchRequest) -> Answer:
+    async def fetch_in_session(self, node: Node, group_id: str, request: FetchRequest, principal: str) -> Answer:
+        """`principal`: the client's; empty if this gateway asks for no keys."""
         wait_s = (DEFAULT_MAX_WAIT_MS if request.max_wait_ms is None else min(request.max_wait_ms, MAX_WAIT_MS)) / 1000
         body, headers = await self._cluster.client(node).relay(
-            apis.FETCH_IN_SESSION, request, path={"group": group_id}, deadline_s=wait_s + ANSWER_S, retry=False
+            apis.FETCH_IN_SESSION,
+            request,
+            path={"group": group_id},
+            headers=_of(principal),
+            deadline_s=wait_s + ANSWER_S,
+            retry=False,
         )
         return Answer(body, headers=_relayed(headers))
 
-    async def acknowledge_in_session(self, node: Node, group_id: str, request: AcknowledgeRequest) -> Answer:
+    async def acknowledge_in_session(
+        self, node: Node, group_id: str, request: AcknowledgeRequest, principal: str
+    ) -> Answer:
         body, headers = await self._cluster.client(node).relay(
-            apis.ACKNOWLEDGE_IN_SESSION, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
+            apis.ACKNOWLEDGE_IN_SESSION,
+            request,
+            path={"group": group_id},
+            headers=_of(principal),
+            deadline_s=ANSWER_S,
+            retry=False,
         )
         return Answer(body, headers=_relayed(headers))
 

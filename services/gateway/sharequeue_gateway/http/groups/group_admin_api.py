@@ -9,7 +9,13 @@ import msgspec
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import KAFKA_CODES, GroupIdNotFound, checked_group_id, error_of
+from sharequeue.protocol.errors import (
+    KAFKA_CODES,
+    GroupIdNotFound,
+    TopicAuthorizationFailed,
+    checked_group_id,
+    error_of,
+)
 from sharequeue.protocol.messages.cluster import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -87,7 +93,7 @@ class GroupAdminApi:
         since_ms = _check(request)
         standing = await self._standing(group_id, may_be_new=request.topics is not None)
         faults: dict[Place, ApiError] = {}
-        wanted = await self._wanted(request, standing, faults)
+        wanted = await self._wanted(request, standing, faults, call.refused)
         planned: dict[str, dict[int, int]] = {}
         topics: dict[str, KnownTopic] = {}
         for topic, partitions in wanted:
@@ -146,19 +152,31 @@ class GroupAdminApi:
         }
 
     async def _wanted(
-        self, request: ResetShareGroupOffsetsRequest, standing: Mapping[Place, int], faults: dict[Place, ApiError]
+        self,
+        request: ResetShareGroupOffsetsRequest,
+        standing: Mapping[Place, int],
+        faults: dict[Place, ApiError],
+        refused: Mapping[str, ApiError],
     ) -> list[tuple[KnownTopic, dict[int, int | None]]]:
-        """The partitions to reset, each with the offset of its entry. Partitions that do not exist become faults."""
+        """The partitions to reset, each with the offset of its entry. Those that do not exist or are `refused` become
+        faults.
+
+        Raises: TopicAuthorizationFailed: all topics of the group are meant, and one of them is refused."""
         if request.topics is None:
             await self._metadata.topics_by_id(sorted({topic_id for topic_id, _ in standing}))
             of_group: dict[str, dict[int, int | None]] = {}
             for topic_id, partition in standing:
                 of_group.setdefault(topic_id, {})[partition] = request.offset
-            return [
+            found = [
                 (topic, partitions)
                 for topic_id, partitions in of_group.items()
                 if (topic := self._metadata.known_topic_id(topic_id)) is not None
             ]
+            if any(topic.name in refused for topic, _ in found):
+                raise TopicAuthorizationFailed(
+                    "the group has offsets in topics that this caller may not read; name topics"
+                )
+            return found
         named = await named_partitions(
             self._metadata,
             [entry.topic for entry in request.topics if entry.partitions is None],
@@ -168,13 +186,14 @@ class GroupAdminApi:
                 if entry.partitions is not None
             ],
             (),
+            refused=refused,
         )
         away = {fault.topic: fault.error for fault in named.faults}
         wanted: dict[str, tuple[KnownTopic, dict[int, int | None]]] = {}
         for entry in request.topics:
             topic = self._metadata.by_name.get(entry.topic)
-            if topic is None:
-                error = away.get(entry.topic) or self._metadata.missing(entry.topic, 0)
+            if topic is None or entry.topic in refused:
+                error = refused.get(entry.topic) or away.get(entry.topic) or self._metadata.missing(entry.topic, 0)
                 faults.update(((entry.topic, partition), error) for partition in entry.partitions or [-1])
                 continue
             for partition, given in _partitions(entry, topic, request.offset):

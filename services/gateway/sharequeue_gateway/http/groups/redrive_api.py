@@ -7,7 +7,7 @@ deleted and made again, only the copy is the record.
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -30,6 +30,7 @@ from sharequeue_gateway.record_log.log import (
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms import nesting
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.forms.texts import whole_number
 
 GROUP_HEADER: Final = "__redrive.group"
@@ -133,7 +134,7 @@ class Redriving:
                 new = new[: request.max_records - done.matched]
             done.matched += len(new)
             if not request.dry_run:
-                await self._send(group_id, new, request.to == "retry", done)
+                await self._send(group_id, new, request.to == "retry", done, call.refused)
             if request.max_records is not None and done.matched >= request.max_records:
                 done.next_page_token = page_token(new[-1].place)
                 break
@@ -199,12 +200,23 @@ class Redriving:
 
     # Sending
 
-    async def _send(self, group_id: str, letters: Sequence[FoundLetter], alone: bool, done: RedriveResult) -> None:
-        """Append to the topics that the records came from. `alone`: only this group receives them."""
+    async def _send(
+        self,
+        group_id: str,
+        letters: Sequence[FoundLetter],
+        alone: bool,
+        done: RedriveResult,
+        refused: Mapping[str, ApiError],
+    ) -> None:
+        """Append to the topics that the records came from. `alone`: only this group receives them. `refused`: topics
+        that the caller may not write."""
         rows: dict[tuple[str, int], list[DeadLetterRow]] = {}
         near: Batches = {}
         committed = (self._metadata.config(group_id) or await self._metadata.learn_config(group_id)).read_committed
         for found in letters:
+            if found.header("topic") in refused:
+                done.unauthorized_count += 1
+                continue
             try:
                 topic = await self._metadata.topic(found.header("topic"))
             except (UnknownTopicOrPartition, InvalidTopic):

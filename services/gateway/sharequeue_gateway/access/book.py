@@ -1,0 +1,116 @@
+"""The book of keys and rights: filled from the group coordinator when the change feed shows another revision."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.access.keys import Key
+from sharequeue.protocol.access.rights import Operation, PatternType, ResourceType, Right, Rights
+from sharequeue.protocol.messages.access import AccessResponse, KeyUsesRequest
+from sharequeue.protocol.shards import CLUSTER
+from sharequeue_http.forms.errors import ApiError
+
+NOTE_S: Final = 600.0
+NOTE_DEADLINE_S: Final = 2.0
+"""A gateway that stops waits no longer."""
+UNKNOWN: Final = -1
+"""The revision of a book that was never filled."""
+
+
+class KnownKey(NamedTuple):
+    """A key that holds until `expires_at_ms`, since the epoch. `digest`: see `Key`."""
+
+    digest: bytes
+    principal: str
+    expires_at_ms: int | None
+
+    def holds(self, now_ms: int) -> bool:
+        return self.expires_at_ms is None or now_ms < self.expires_at_ms
+
+
+class AccessBook:
+    """All keys and rights. `rights`: replaced as a whole. `listeners`: called after each change.
+
+    `heard_s`: when the feed last said that the book is up to date, of `time.monotonic()`.
+    """
+
+    def __init__(self, coordinator: CoordinatorClient, super_users: Iterable[str]) -> None:
+        self._coordinator = coordinator
+        self._super_users = frozenset(super_users)
+        self._keys: Mapping[str, KnownKey] = {}
+        self._uses: dict[str, int] = {}
+        self.revision = UNKNOWN
+        self.rights = Rights((), self._super_users)
+        self.heard_s = float("-inf")
+        self.listeners: list[Callable[[], None]] = []
+
+    def holder_of(self, key: Key, now_ms: int) -> str | None:
+        """The principal of a key that a caller sent; None if the key is wrong or holds no more."""
+        known = self._keys.get(key.key_id)
+        if known is None or not key.is_of(known.digest) or not known.holds(now_ms):
+            return None
+        self._uses[key.key_id] = now_ms
+        return known.principal
+
+    def find(self, key_id: str) -> KnownKey | None:
+        return self._keys.get(key_id)
+
+    def key_holds(self, key_id: str, now_ms: int) -> bool:
+        known = self._keys.get(key_id)
+        return known is not None and known.holds(now_ms)
+
+    def principal_holds(self, principal: str, now_ms: int) -> bool:
+        """Whether a principal has a key that holds. It looks through all keys."""
+        return any(known.principal == principal and known.holds(now_ms) for known in self._keys.values())
+
+    async def hear(self, revision: int) -> None:
+        """The feed has answered with this revision: read keys and rights if it is another one. Raises: ApiError."""
+        if revision != self.revision:
+            await self.fill()
+        self.heard_s = time.monotonic()
+
+    async def fill(self) -> None:
+        """Read all keys and rights. Raises: ApiError."""
+        answer: AccessResponse = await self._coordinator.call(apis.DESCRIBE_ACCESS, key=CLUSTER)
+        self._keys = {
+            key.key_id: KnownKey(bytes.fromhex(key.digest), key.principal, key.expires_at_ms) for key in answer.keys
+        }
+        self.rights = Rights(
+            (
+                Right(
+                    acl.principal,
+                    Operation(acl.operation),
+                    ResourceType(acl.resource_type),
+                    acl.resource_name,
+                    PatternType(acl.pattern_type),
+                )
+                for acl in answer.acls
+            ),
+            self._super_users,
+        )
+        self.revision = answer.revision
+        self.heard_s = time.monotonic()
+        for listener in self.listeners:
+            listener()
+
+    async def run(self) -> None:
+        """Report the last uses of keys every ten minutes. Never returns."""
+        while True:
+            await asyncio.sleep(NOTE_S)
+            await self.note_uses()
+
+    async def note_uses(self) -> None:
+        """Report the last uses of keys since the last report. What was not taken is reported with the next ones."""
+        uses, self._uses = self._uses, {}
+        if not uses:
+            return
+        with contextlib.suppress(ApiError):
+            await self._coordinator.call(
+                apis.NOTE_KEY_USES, KeyUsesRequest(used_at_ms=uses), key=CLUSTER, deadline_s=NOTE_DEADLINE_S
+            )
+            return
+        self._uses = {**uses, **self._uses}

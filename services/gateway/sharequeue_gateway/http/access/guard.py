@@ -1,0 +1,222 @@
+"""The guard of the gateway's calls: whose key a request has, and what that principal may do.
+
+    no key ─┬─ `required`, or a call of keys and rights ─▶ 401
+            └─ `optional` ─▶ User:ANONYMOUS: served, counted, logged
+    a key ─┬─ malformed, wrong, expired, revoked ─▶ 401, the same for all
+           └─ holds ─▶ what is known is too old ─▶ 503, unless the call ends work that has begun
+                    └─▶ each need of the call, by name ─▶ 403, or the name in `refused`
+
+Nothing here waits for another service, but for a produce that may create its topic.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from sharequeue.clock import Clock
+from sharequeue.protocol.access.columns import Access, Need, Shown
+from sharequeue.protocol.access.keys import KEY_IN_TEXT, parse_key
+from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
+from sharequeue.protocol.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from sharequeue.protocol.messages.leaders import PRINCIPAL
+from sharequeue_gateway import metrics
+from sharequeue_gateway.access.book import UNKNOWN, AccessBook
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.access.refused import Refused
+from sharequeue_gateway.http.access.shown import filtered
+from sharequeue_http.answer import Stream
+from sharequeue_http.application.endpoint import Caller
+from sharequeue_http.exchange import Exchange
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, CoordinatorNotAvailable, InvalidRequest
+from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.log import Tally, fields
+
+log = logging.getLogger(__name__)
+
+_FAILED: Final[Mapping[ResourceType, type[ApiError]]] = {
+    ResourceType.TOPIC: TopicAuthorizationFailed,
+    ResourceType.GROUP: GroupAuthorizationFailed,
+    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
+    ResourceType.CLUSTER: ClusterAuthorizationFailed,
+}
+_NOTHING: Final[Mapping[str, ApiError]] = {}
+_NAMES_LOGGED: Final = 10
+ANONYMOUS_CALLS: Final = Tally(log, logging.INFO, "a caller without a key: authentication=required would refuse it")
+
+
+class KeyHolder(NamedTuple):
+    """A caller. `key_id`: empty without a key. `limited`: whether rights say what it may do."""
+
+    principal: str
+    key_id: str = ""
+    limited: bool = True
+
+
+_ANYBODY: Final = KeyHolder(ANONYMOUS, limited=False)
+
+
+class AccessGuard:
+    """Decides about the calls of a gateway whose `authentication` is `optional` or `required`.
+
+    Args:
+        stale_ms: how long the feed may be silent; -1: for ever.
+    """
+
+    def __init__(self, book: AccessBook, metadata: Metadata, clock: Clock, *, required: bool, stale_ms: int) -> None:
+        self._book = book
+        self._metadata = metadata
+        self._clock = clock
+        self._required = required
+        self._stale_s = stale_ms / 1000 if stale_ms >= 0 else float("inf")
+
+    # Who calls
+
+    def caller(self, api: Api, exchange: Exchange, headers: Mapping[bytes, bytes]) -> KeyHolder:
+        if api.internal:  # another gateway, which has shown the cluster token, passes on a call of this principal
+            principal = unquote(headers.get(PRINCIPAL.encode(), b"").decode("latin-1")) or ANONYMOUS
+            return KeyHolder(principal, limited=self._required or principal != ANONYMOUS)
+        _check_url(exchange)
+        access: Access = api.access
+        if access.open:
+            return _ANYBODY
+        given = headers.get(b"authorization")
+        if given is None:
+            if self._required or access.keyed:
+                raise _unauthenticated()
+            return _ANYBODY
+        if len(headers) != len(exchange.headers) and sum(name == b"authorization" for name, _ in exchange.headers) > 1:
+            raise InvalidRequest("the request has more than one header Authorization; send one", status=400)
+        scheme, _, text = given.partition(b" ")
+        key = parse_key(text.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
+        if key is None:
+            raise _unauthenticated()
+        if self._book.revision == UNKNOWN:
+            raise CoordinatorNotAvailable("this gateway does not know the keys yet; try again in a moment")
+        principal_of_key = self._book.holder_of(key, self._clock.now_ms())
+        if principal_of_key is None:
+            raise _unauthenticated()
+        return KeyHolder(principal_of_key, key.key_id)
+
+    # What it may do
+
+    async def check(self, caller: Caller, api: Api, path: Mapping[str, str], request: Any) -> Mapping[str, ApiError]:
+        assert isinstance(caller, KeyHolder)
+        access: Access = api.access
+        if access.open:
+            return _NOTHING
+        if not caller.limited:
+            if not api.internal:
+                _count(api, path, request)
+            return _NOTHING
+        if self.stale() and not (access.goes_on is not None and access.goes_on(request)):
+            raise CoordinatorNotAvailable(
+                "this gateway has not heard of changes of keys and rights for too long; acknowledgements are taken"
+            )
+        try:
+            return await self._decide(caller.principal, access, path, request)
+        except ApiError:
+            raise
+        except Exception as fault:
+            log.error("deciding about a call failed", exc_info=fault, extra=fields(operation=api.operation_id))
+            raise ClusterAuthorizationFailed(f"{caller.principal} is refused: deciding about the call failed") from None
+
+    async def _decide(
+        self, principal: str, access: Access, path: Mapping[str, str], request: Any
+    ) -> Mapping[str, ApiError]:
+        refused = _NOTHING
+        for need in access.needs:
+            decide = partial(self._refusal, principal, need.operation, need.resource_type)
+            if need.each:
+                refused = Refused(_found(need.names(path, request), decide), decide)
+                continue
+            for name in need.names(path, request):
+                if (error := decide(name)) is not None:
+                    raise error
+        for topic in () if access.creates is None else access.creates(path, request):
+            if topic not in self._metadata.sure:
+                error = self._refusal(principal, Operation.CREATE, ResourceType.TOPIC, topic)
+                if error is not None and await self._metadata.would_create(topic):
+                    raise error
+        return refused
+
+    def _refusal(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> ApiError | None:
+        if self._book.rights.allows(principal, operation, resource_type, name):
+            return None
+        what = resource_type.lower().replace("_", " ")
+        return _FAILED[resource_type](f"{principal} needs the right {operation} on the {what} {quoted(name)!r}")
+
+    # What it sees
+
+    def shown(self, caller: Caller, api: Api, result: Any) -> Any:
+        assert isinstance(caller, KeyHolder)
+        shows: tuple[Shown, ...] = api.access.shows
+        if not shows or not caller.limited or isinstance(result, Stream):
+            return result
+        rights, principal = self._book.rights, caller.principal
+        partly = [shown for shown in shows if not rights.allows_all(principal, Operation.DESCRIBE, shown.resource_type)]
+
+        def sees(shown: Shown, name: str) -> bool:
+            return rights.allows(principal, Operation.DESCRIBE, shown.resource_type, name)
+
+        return filtered(result, partly, sees) if partly else result
+
+    # What /readyz says
+
+    def stale(self) -> bool:
+        """Whether the feed has been silent for too long."""
+        return time.monotonic() - self._book.heard_s > self._stale_s
+
+    def fault(self) -> str | None:
+        """Why calls with a key are refused, or None."""
+        if self._book.revision == UNKNOWN:
+            return "are not known yet: no call with a key is served"
+        return "are too old: only acknowledgements and ends of transactions are served" if self.stale() else None
+
+    def told(self) -> str:
+        mode = "required" if self._required else "optional: this mode protects nothing, it shows who has no key yet"
+        if self._book.revision == UNKNOWN:
+            return mode
+        heard_s = time.monotonic() - self._book.heard_s
+        return f"{mode}; keys and rights of revision {self._book.revision}, heard {heard_s:.0f} s ago"
+
+
+def _found(names: Iterable[str], decide: Callable[[str], ApiError | None]) -> dict[str, ApiError]:
+    return {name: error for name in names if (error := decide(name)) is not None}
+
+
+def _unauthenticated() -> AuthenticationFailed:
+    return AuthenticationFailed("this call needs a key that holds: send the header `Authorization: Bearer` with it")
+
+
+def _check_url(exchange: Exchange) -> None:
+    """Raises: InvalidRequest: the URL has a key, which proxies and logs would keep."""
+    query = exchange.query.decode("latin-1")
+    if KEY_IN_TEXT.search(exchange.path) or KEY_IN_TEXT.search(unquote(query) if "%" in query else query):
+        raise InvalidRequest(
+            "the URL has a key, and others may have seen it: revoke it, and send keys in the header Authorization",
+            status=400,
+        )
+
+
+def _count(api: Api, path: Mapping[str, str], request: Any) -> None:
+    """Count and log a call that has no key."""
+    metrics.ANONYMOUS_CALLS[api.operation_id].value += 1
+    names: dict[ResourceType, list[str]] = {}
+    need: Need
+    for need in api.access.needs:
+        names.setdefault(need.resource_type, []).extend(need.names(path, request))
+    topics, groups = (
+        sorted(set(names.get(kind, ())))[:_NAMES_LOGGED] for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+    )
+    ANONYMOUS_CALLS.note(
+        (api.operation_id, *topics, None, *groups), operation=api.operation_id, topics=topics, groups=groups
+    )

@@ -1,0 +1,42 @@
+"""The names of a call that are refused while the rest is served."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue_gateway.delivery.acknowledging import failed
+from sharequeue_http.forms.errors import ApiError
+
+
+class Refused(Mapping[str, ApiError]):
+    """The refused names of a request, with their errors. Any other name is decided when a handler looks it up: one that
+    a share session keeps, or that the answer alone would show."""
+
+    def __init__(self, found: Mapping[str, ApiError], decide: Callable[[str], ApiError | None]) -> None:
+        self._found = found
+        self._decide = decide
+
+    def __getitem__(self, name: str) -> ApiError:
+        error = self._found.get(name) or self._decide(name)
+        if error is None:
+            raise KeyError(name)
+        return error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+async def acknowledge_others(
+    acknowledgements: Sequence[Acknowledgement],
+    refused: Mapping[str, ApiError],
+    acknowledge: Callable[[Sequence[Acknowledgement]], Awaitable[list[AcknowledgementResult]]],
+) -> list[AcknowledgementResult]:
+    """Apply the acknowledgements of topics that are not refused. Returns: the results of all, in request order."""
+    if not refused:
+        return await acknowledge(acknowledgements)
+    others = [each for each in acknowledgements if each.topic not in refused]
+    results = iter(await acknowledge(others) if others else ())
+    return [next(results) if (error := refused.get(each.topic)) is None else failed(error) for each in acknowledgements]

@@ -1,0 +1,87 @@
+"""Two columns of the table of calls: what a caller needs for a call, and which names its answer shows.
+
+A need is decided by the name in the request, before anybody asks whether the thing exists. So a caller without the
+right learns nothing. Sources: KIP-932 (ShareFetch, ShareAcknowledge); Kafka's KafkaApis.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
+
+Names = Callable[[Mapping[str, str], Any], Iterable[str]]
+"""The names of some resources in the parameters of a path and the decoded request."""
+
+
+class Need(NamedTuple):
+    """An operation on each resource that a request names.
+
+    `each`: a name without the right fails alone, and the rest of the call is served. A handler finds it in
+    `Call.refused`. A row has one such need at most.
+    """
+
+    operation: Operation
+    resource_type: ResourceType
+    names: Names
+    each: bool = False
+
+
+class Shown(NamedTuple):
+    """A list of an answer. A caller sees the entries whose names it may DESCRIBE.
+
+    `place`: the members on the way to the list, with dots; lists on the way are meant entry by entry. `name`: the
+    member of an entry that has its name; empty: an entry is a name. `unnamed`: whether entries without one are shown.
+    """
+
+    place: str
+    resource_type: ResourceType
+    name: str = ""
+    unnamed: bool = False
+
+
+class Access(NamedTuple):
+    """What a call needs and shows.
+
+    `creates`: the topics that the call creates if they are missing; that needs CREATE.
+    `goes_on`: whether a request is served under the last known keys and rights, however old they are: it ends work that
+    has begun. `keyed`: a key is needed wherever the gateway knows keys. `audited`: whether the log gets a line for each
+    call. `open`: nobody is asked for a key.
+    """
+
+    needs: tuple[Need, ...] = ()
+    shows: tuple[Shown, ...] = ()
+    creates: Names | None = None
+    goes_on: Callable[[Any], bool] | None = None
+    keyed: bool = False
+    audited: bool = False
+    open: bool = False
+
+
+OPEN = Access(open=True)
+
+
+def in_path(parameter: str) -> Names:
+    return lambda path, _: (path[parameter],)
+
+
+def topic(operation: Operation) -> Need:
+    """An operation on the topic in the path."""
+    return Need(operation, ResourceType.TOPIC, in_path("topic"))
+
+
+def group(operation: Operation) -> Need:
+    """An operation on the group in the path."""
+    return Need(operation, ResourceType.GROUP, in_path("group"))
+
+
+def cluster(operation: Operation) -> Need:
+    return Need(operation, ResourceType.CLUSTER, lambda _, __: (CLUSTER_NAME,))
+
+
+def topics(operation: Operation, names: Callable[[Any], Iterable[str]], *, each: bool = False) -> Need:
+    """An operation on the topics that a request names."""
+    return Need(operation, ResourceType.TOPIC, lambda _, request: names(request), each)
+
+
+def always(_: Any) -> bool:
+    return True
