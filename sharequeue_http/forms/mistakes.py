@@ -23,6 +23,8 @@ MOST_SAID: Final = 1000
 """Characters from the beginning and from the end of a fault that are read."""
 MOST_QUOTED: Final = 100
 """An answer quotes no more characters of the caller's text."""
+SECRET: Final = re.compile(r"sq_[0-9a-f]{16}_\w*", re.ASCII)
+"""A caller's key, wherever a text has one. No answer and no line of the log quotes it."""
 
 MOST_LOOKED_AT: Final = 1000
 """Places of a body that look like half of a surrogate pair, and may be text."""
@@ -133,7 +135,9 @@ def unescaped(step: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """What a caller sent, for an error message or a log line: its first MOST_QUOTED characters. Nothing else quotes."""
+    """What a caller sent, for an error message or a log line: its first MOST_QUOTED characters, without keys. Nothing
+    else quotes."""
+    text = SECRET.sub("sq_…", text)
     return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
 
 

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 ID_BYTES: Final = 8
 SECRET_BYTES: Final = 32
 KEY: Final = re.compile(r"sq_([0-9a-f]{16})_([0-9a-f]{64})_([0-9a-f]{8})", re.ASCII)
-KEY_IN_TEXT: Final = re.compile(r"sq_[0-9a-f]{16}_", re.ASCII)
-"""The beginning of a key, wherever a text has one."""
 
 
 class Key(NamedTuple):

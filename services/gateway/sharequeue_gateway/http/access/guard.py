@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.access.columns import Access, Need, Shown
-from sharequeue.protocol.access.keys import KEY_IN_TEXT, parse_key
+from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
 from sharequeue.protocol.errors import (
     ClusterAuthorizationFailed,
@@ -37,7 +37,7 @@ from sharequeue_http.application.endpoint import Caller
 from sharequeue_http.exchange import Exchange
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, CoordinatorNotAvailable, InvalidRequest
-from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.forms.mistakes import SECRET, quoted
 from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ def _unauthenticated() -> AuthenticationFailed:
 def _check_url(exchange: Exchange) -> None:
     """Raises: InvalidRequest: the URL has a key, which proxies and logs would keep."""
     query = exchange.query.decode("latin-1")
-    if KEY_IN_TEXT.search(exchange.path) or KEY_IN_TEXT.search(unquote(query) if "%" in query else query):
+    if SECRET.search(exchange.path) or SECRET.search(unquote(query) if "%" in query else query):
         raise InvalidRequest(
             "the URL has a key, and others may have seen it: revoke it, and send keys in the header Authorization",
             status=400,
