@@ -94,11 +94,15 @@ def test_work_that_has_begun_is_finished_under_the_last_known_keys(
         renew = {"member_id": "m1", "is_renew_ack": True, "acknowledgements": [acknowledge_range(name, 0, 0, "renew")]}
         renewed = good(admin.http.post(f"/v1/share-groups/{name}/fetch", json=renew))
         assert renewed["acknowledgement_results"][0]["status"] == "applied"
-        assert outcomes(admin.try_acknowledge(name, [acknowledge_range(name, 0, 2, "accept")])) == ["applied"]
+        assert outcomes(admin.try_acknowledge(name, [acknowledge_range(name, 0, 0, "accept")])) == ["applied"]
+        accepts = [acknowledge_range(name, 1, 1, "accept"), acknowledge_range(name, 2, 2, "release", delay_ms=0)]
+        carried = good(admin.try_fetch(name, name, acknowledgements=accepts, max_wait_ms=30_000))
+        assert [result["status"] for result in carried["acknowledgement_results"]] == ["applied", "applied"]
+        assert carried["batches"] == []
         good(admin.http.post(f"/v1/transactions/{begun}/commit", json={}))
         with caller(stack, WRONG) as wrong:
             problem(
-                wrong.try_acknowledge(name, [acknowledge_range(name, 0, 2, "accept")]),
+                wrong.try_acknowledge(name, [acknowledge_range(name, 2, 2, "accept")]),
                 401,
                 "SASL_AUTHENTICATION_FAILED",
                 58,

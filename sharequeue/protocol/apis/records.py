@@ -46,6 +46,13 @@ def _fetched(request: FetchRequest) -> Iterable[str]:
     return named
 
 
+def _acknowledges(request: FetchRequest) -> bool:
+    """Whether a fetch ends work. From then on it acquires nothing."""
+    if request.acknowledgements:
+        request.max_records = 0
+    return bool(request.acknowledgements)
+
+
 def _fetched_together(request: FetchRequest) -> Iterable[str]:
     return {each.topic for each in request.acknowledgements} if request.atomic else ()
 
@@ -73,7 +80,7 @@ FETCH_ACCESS: Final = Access(
         topics(Operation.READ, _fetched_together),
         topics(Operation.READ, _fetched, each=True),
     ),
-    goes_on=lambda request: request.is_renew_ack,
+    goes_on=_acknowledges,
 )
 ACKNOWLEDGE_ACCESS: Final = Access(
     (
