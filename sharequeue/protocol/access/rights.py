@@ -18,19 +18,25 @@ CLUSTER_NAME: Final = "kafka-cluster"
 ANY_NAME: Final = "*"
 
 
-class ResourceType(StrEnum):
+class Word(StrEnum):
+    """A word of a right. Each call looks several up, and the hash of an Enum is a function in Python."""
+
+    __hash__ = str.__hash__
+
+
+class ResourceType(Word):
     TOPIC = "TOPIC"
     GROUP = "GROUP"
     TRANSACTIONAL_ID = "TRANSACTIONAL_ID"
     CLUSTER = "CLUSTER"
 
 
-class PatternType(StrEnum):
+class PatternType(Word):
     LITERAL = "LITERAL"
     PREFIXED = "PREFIXED"
 
 
-class Operation(StrEnum):
+class Operation(Word):
     READ = "READ"
     WRITE = "WRITE"
     CREATE = "CREATE"

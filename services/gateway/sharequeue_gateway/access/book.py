@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.keys import Key
+from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.access.rights import Operation, PatternType, ResourceType, Right, Rights
 from sharequeue.protocol.messages.access import AccessResponse, KeyUsesRequest
 from sharequeue.protocol.shards import CLUSTER
@@ -17,12 +17,13 @@ from sharequeue_http.forms.errors import ApiError
 NOTE_S: Final = 600.0
 NOTE_DEADLINE_S: Final = 2.0
 """A gateway that stops waits no longer."""
+MOST_RECENT: Final = 1000
 UNKNOWN: Final = -1
 """The revision of a book that was never filled."""
 
 
 class KnownKey(NamedTuple):
-    """A key that holds until `expires_at_ms`, since the epoch. `digest`: see `Key`."""
+    """A key that holds until `expires_at_ms`, since the epoch. `digest`: see `access.keys`."""
 
     digest: bytes
     principal: str
@@ -43,18 +44,32 @@ class AccessBook:
         self._super_users = frozenset(super_users)
         self._keys: Mapping[str, KnownKey] = {}
         self._uses: dict[str, int] = {}
+        self._recent: dict[bytes, tuple[str, KnownKey]] = {}
         self.revision = UNKNOWN
         self.rights = Rights((), self._super_users)
         self.heard_s = float("-inf")
         self.listeners: list[Callable[[], None]] = []
 
-    def holder_of(self, key: Key, now_ms: int) -> str | None:
-        """The principal of a key that a caller sent; None if the key is wrong or holds no more."""
-        known = self._keys.get(key.key_id)
-        if known is None or not key.is_of(known.digest) or not known.holds(now_ms):
+    def holder_of(self, sent: bytes, now_ms: int) -> tuple[str, str] | None:
+        """The id and the principal of the key in a header Authorization; None: it is malformed, wrong, or holds no
+        more. The headers of keys that held lately are known until the next change."""
+        found = self._recent.get(sent) or self._look_up(sent)
+        if found is None or not found[1].holds(now_ms):
             return None
-        self._uses[key.key_id] = now_ms
-        return known.principal
+        key_id, known = found
+        self._uses[key_id] = now_ms
+        return key_id, known.principal
+
+    def _look_up(self, sent: bytes) -> tuple[str, KnownKey] | None:
+        scheme, _, text = sent.partition(b" ")
+        key = parse_key(text.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
+        known = None if key is None else self._keys.get(key.key_id)
+        if key is None or known is None or not key.is_of(known.digest):
+            return None
+        if len(self._recent) >= MOST_RECENT:
+            self._recent.clear()
+        self._recent[sent] = key.key_id, known
+        return key.key_id, known
 
     def find(self, key_id: str) -> KnownKey | None:
         return self._keys.get(key_id)
@@ -76,6 +91,7 @@ class AccessBook:
     async def fill(self) -> None:
         """Read all keys and rights. Raises: ApiError."""
         answer: AccessResponse = await self._coordinator.call(apis.DESCRIBE_ACCESS, key=CLUSTER)
+        self._recent.clear()
         self._keys = {
             key.key_id: KnownKey(bytes.fromhex(key.digest), key.principal, key.expires_at_ms) for key in answer.keys
         }

@@ -18,7 +18,6 @@ from urllib.parse import unquote
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.access.columns import Access, Need, Shown
-from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
 from sharequeue.protocol.errors import (
     ClusterAuthorizationFailed,
@@ -95,16 +94,13 @@ class AccessGuard:
             return _ANYBODY
         if len(headers) != len(exchange.headers) and sum(name == b"authorization" for name, _ in exchange.headers) > 1:
             raise InvalidRequest("the request has more than one header Authorization; send one", status=400)
-        scheme, _, text = given.partition(b" ")
-        key = parse_key(text.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
-        if key is None:
-            raise _unauthenticated()
         if self._book.revision == UNKNOWN:
             raise CoordinatorNotAvailable("this gateway does not know the keys yet; try again in a moment")
-        principal_of_key = self._book.holder_of(key, self._clock.now_ms())
-        if principal_of_key is None:
+        holder = self._book.holder_of(given, self._clock.now_ms())
+        if holder is None:
             raise _unauthenticated()
-        return KeyHolder(principal_of_key, key.key_id)
+        key_id, principal = holder
+        return KeyHolder(principal, key_id)
 
     # What it may do
 
@@ -199,6 +195,8 @@ def _unauthenticated() -> AuthenticationFailed:
 
 def _check_url(exchange: Exchange) -> None:
     """Raises: InvalidRequest: the URL has a key, which proxies and logs would keep."""
+    if not exchange.query and "sq_" not in exchange.path:
+        return
     query = exchange.query.decode("latin-1")
     if SECRET.search(exchange.path) or SECRET.search(unquote(query) if "%" in query else query):
         raise InvalidRequest(
