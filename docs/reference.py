@@ -4,6 +4,7 @@
     protocol/configs.py ──▶ GROUP_CONFIGS, TOPIC_CONFIGS ─────────────────────────────────────────────▶ configuration.md
     metrics of the services ──▶ names, kinds, labels, HELP texts ─────────────────────────────────────▶ metrics.md
     protocol/errors.py, protocol/apis ──▶ rows, and ADVICE below ─────────────────────────────────────▶ errors.md
+    protocol/apis ──▶ the column `access` ────────────────────────────────────────────────────────────▶ security.md
     repeats.py ──▶ the rules of new tries ────────────────────────────────────────────────────────────▶ details.md
 
 A table stands between `<!-- made: NAME -->` and `<!-- end -->`. What is around it is written by hand, and stays.
@@ -243,6 +244,23 @@ def errors() -> str:
     return table(("code", "number", "status", "retriable", "definite", "what it means, what to do"), rows)
 
 
+def rights() -> str:
+    """What a caller needs for each call of clients."""
+    rows = []
+    for api in sorted((row for row in vars(apis).values() if isinstance(row, Api)), key=lambda api: api.operation_id):
+        if api.internal or api.protected or api.access.open:
+            continue
+        needs = {
+            f"{need.operation} on {need.resource_type.lower().replace('_', ' ')}": ", each alone" if need.each else ""
+            for need in api.access.needs
+        }
+        if api.access.creates is not None:
+            needs["CREATE on topic"] = ", where it is missing"
+        shows = {shown.resource_type.lower() + "s": 0 for shown in api.access.shows}
+        rows.append((f"`{api.operation_id}`", "; ".join(map("".join, needs.items())), ", ".join(shows)))
+    return table(("call", "needs, for what the request names", "shows, of those it may DESCRIBE"), rows)
+
+
 def repeats() -> str:
     """The rules by which each part tries again."""
     rows = [
@@ -288,6 +306,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
             ]
         ),
     },
+    "security.md": {"rights by call": rights},
     "errors.md": {"errors": errors},
     "details.md": {"repeats": repeats},
 }
