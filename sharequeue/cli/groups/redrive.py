@@ -93,11 +93,12 @@ async def redrive(
         answer: RedriveResult = await client.call(apis.REDRIVE_DEAD_LETTERS, wanted, path={"group": group})
         return answer
 
-    redriven = skipped = 0
+    redriven = skipped = unauthorized = 0
     try:
         async for page in pages(call, max_records, rate):
             redriven += page.redriven
             skipped += page.skipped_count
+            unauthorized += page.unauthorized_count
     except ApiError:
         if redriven:
             say(f"{redriven} dead letters of {group} are redriven so far; run it again for the others")
@@ -105,9 +106,11 @@ async def redrive(
     finally:
         await client.close()
     if as_json:
-        echo_json({"redriven": redriven, "skipped_count": skipped})
+        refused = {"unauthorized_count": unauthorized} if unauthorized else {}
+        echo_json({"redriven": redriven, "skipped_count": skipped, **refused})
         return
     left = f"; {skipped} have no record left, or no topic to go to" if skipped else ""
+    left += f"; {unauthorized} came from topics that you may not write" if unauthorized else ""
     say(f"{redriven} dead letters of {group} are redriven{left}")
 
 
@@ -130,6 +133,6 @@ async def pages(
             return
         page_token = page.next_page_token
         if most is not None:
-            most -= page.redriven + page.skipped_count
+            most -= page.redriven + page.skipped_count + page.unauthorized_count
         if rate and most != 0:
             await sleep(page.redriven / rate)

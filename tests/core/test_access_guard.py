@@ -1,0 +1,105 @@
+"""The guard of a gateway's calls where no request of a stack gets: before keys are known, and when deciding fails."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sharequeue_gateway.access.book import AccessBook, KnownKey
+from sharequeue_gateway.http.access.guard import AccessGuard
+
+from sharequeue.clock import Clock
+from sharequeue.protocol import apis
+from sharequeue.protocol.access.columns import Access, Need
+from sharequeue.protocol.access.keys import make_key, parse_key
+from sharequeue.protocol.access.rights import Operation, PatternType, ResourceType, Right, Rights
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError
+
+KEY = make_key(bytes(range(8)), bytes(range(32)))
+HEADER = b"Bearer " + KEY.text.encode()
+
+
+def new_guard(*, known: bool = True, required: bool = True, stale_ms: int = 60_000) -> tuple[AccessGuard, AccessBook]:
+    book = AccessBook(None, ["User:root"])  # type: ignore[arg-type]  # nothing here asks the group coordinator
+    if known:
+        book.revision = 1
+        book.heard_s = time.monotonic()
+        book._keys = {KEY.key_id: KnownKey(KEY.digest, "User:a", None)}
+    metadata: Any = SimpleNamespace(sure={})
+    return AccessGuard(book, metadata, Clock(), required=required, stale_ms=stale_ms), book
+
+
+def call_of(guard: AccessGuard, api: Api, *authorization: bytes, path: str = "/", query: bytes = b"") -> Any:
+    headers = [(b"authorization", sent) for sent in authorization]
+    exchange: Any = SimpleNamespace(headers=headers, path=path, query=query)
+    return guard.caller(api, exchange, dict(headers))
+
+
+def test_no_call_with_a_key_is_served_before_the_keys_are_known() -> None:
+    guard, _ = new_guard(known=False)
+    with pytest.raises(ApiError) as refused:
+        call_of(guard, apis.LIST_TOPICS, HEADER)
+    assert (refused.value.status, refused.value.code) == (503, "COORDINATOR_NOT_AVAILABLE")
+    assert guard.fault() is not None
+    assert call_of(guard, apis.LIVEZ, HEADER).limited is False
+
+
+def test_a_key_ends_when_it_says_and_when_it_is_removed() -> None:
+    guard, book = new_guard()
+    caller = call_of(guard, apis.LIST_TOPICS, HEADER)
+    assert (caller.principal, caller.key_id) == ("User:a", KEY.key_id)
+    now_ms = Clock().now_ms()
+    assert book.key_holds(KEY.key_id, now_ms)
+    assert book.principal_holds("User:a", now_ms)
+    book._keys = {KEY.key_id: KnownKey(KEY.digest, "User:a", now_ms - 1)}
+    book._recent.clear()
+    assert not book.key_holds(KEY.key_id, now_ms)
+    assert not book.principal_holds("User:a", now_ms)
+    with pytest.raises(ApiError) as refused:
+        call_of(guard, apis.LIST_TOPICS, HEADER)
+    assert refused.value.status == 401
+
+
+def test_a_failure_while_deciding_is_a_refusal() -> None:
+    def fails(_: object, __: object) -> list[str]:
+        raise KeyError("no such parameter")
+
+    needs = (Need(Operation.READ, ResourceType.TOPIC, fails),)
+    row = Api("broken", "GET", "/v1/broken", "A call.", tag="Topics", access=Access(needs))
+    guard, _ = new_guard()
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(guard.check(call_of(guard, row, HEADER), row, {}, None))
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    ("stale_ms", "silent_s", "stale"), [(60_000, 59, False), (60_000, 61, True), (-1, 10**6, False)]
+)
+def test_a_gateway_knows_how_old_its_knowledge_is(stale_ms: int, silent_s: float, stale: bool) -> None:
+    guard, book = new_guard(stale_ms=stale_ms)
+    book.heard_s = time.monotonic() - silent_s
+    assert guard.stale() == stale
+
+
+def test_another_name_is_decided_when_it_is_looked_up() -> None:
+    guard, book = new_guard()
+    book.rights = Rights(
+        Right("User:a", Operation.READ, kind, name, PatternType.LITERAL)
+        for kind, name in ((ResourceType.GROUP, "g"), (ResourceType.TOPIC, "t"))
+    )
+    request = apis.FETCH_RECORDS.request(topics=["t", "u"])
+    caller = call_of(guard, apis.FETCH_RECORDS, HEADER)
+    refused = asyncio.run(guard.check(caller, apis.FETCH_RECORDS, {"group": "g"}, request))
+    assert list(refused) == ["u"]
+    assert refused.get("t") is None
+    assert refused["v"].status == 403
+    assert "t" not in refused
+
+
+def test_a_key_with_one_changed_character_is_found_by_its_checksum() -> None:
+    for place in range(len(KEY.text)):
+        for other in "0f":
+            changed = KEY.text[:place] + other + KEY.text[place + 1 :]
+            assert changed == KEY.text or parse_key(changed) is None
