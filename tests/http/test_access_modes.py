@@ -122,3 +122,19 @@ def test_a_gateway_that_reads_no_keys_serves_any(gateway: Gateway, name: str) ->
     good(answer)
     told = good(httpx.get(f"{gateway.http.base_url}/readyz"))["dependencies"]
     assert "authentication" not in told
+
+
+def test_keys_outlive_crashes(stack: Stack, access: Access) -> None:
+    key, other = access.key("User:crash"), access.key("User:crash")
+    for crashes in ("group coordinator", "gateway"):
+        service = stack.service(crashes)
+        service.kill()
+        service.start()
+        wait_until(service.ready)
+        with caller(stack, key) as mine:
+            wait_until(lambda mine=mine: mine.http.get("/v1/topics").status_code == 200)
+    access.revoke(other)
+    access.until_known()
+    with caller(stack, key) as mine, caller(stack, other) as revoked:
+        problem(revoked.http.get("/v1/topics"), 401, "SASL_AUTHENTICATION_FAILED", 58)
+        good(mine.http.get("/v1/topics"))
