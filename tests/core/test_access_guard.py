@@ -55,6 +55,9 @@ def test_a_key_ends_when_it_says_and_when_it_is_removed() -> None:
     assert book.principal_holds("User:a", now_ms)
     book._keys = {KEY.key_id: KnownKey(KEY.digest, "User:a", now_ms - 1)}
     book._recent.clear()
+    with pytest.raises(ApiError) as refused_later:  # its body came slowly
+        asyncio.run(guard.check(caller, apis.LIST_TOPICS, {}, None))
+    assert refused_later.value.status == 401
     assert not book.key_holds(KEY.key_id, now_ms)
     assert not book.principal_holds("User:a", now_ms)
     with pytest.raises(ApiError) as refused:

@@ -113,6 +113,8 @@ class AccessGuard:
             if not api.internal:
                 _count(api, path, request)
             return _NOTHING
+        if caller.key_id and not self._book.key_holds(caller.key_id, self._clock.now_ms()):
+            raise _unauthenticated()  # it was revoked while the body came
         if self.stale() and not (access.goes_on is not None and access.goes_on(request)):
             raise CoordinatorNotAvailable(
                 "this gateway has not heard of changes of keys and rights for too long; acknowledgements are taken"
