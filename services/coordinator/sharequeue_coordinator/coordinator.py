@@ -21,6 +21,7 @@ from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.groups.share_states import ShareStates
 from sharequeue_coordinator.groups.summaries import Summaries
 from sharequeue_coordinator.groups.totals import Totals
+from sharequeue_coordinator.metadata.access import AccessAdmin
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.topic_admin import TopicAdmin
 from sharequeue_http.forms.errors import ApiError
@@ -70,6 +71,7 @@ class GroupCoordinator:
             max_topics=max_topics,
             max_partitions=max_partitions,
         )
+        self.access = AccessAdmin(database, self.metadata)
         totals = Totals(max_groups, max_share_partitions)
         self.groups = GroupRegistry(
             database,

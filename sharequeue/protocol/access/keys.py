@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 ID_BYTES: Final = 8
 SECRET_BYTES: Final = 32
+KEY_ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 KEY: Final = re.compile(r"sq_([0-9a-f]{16})_([0-9a-f]{64})_([0-9a-f]{8})", re.ASCII)
 
 

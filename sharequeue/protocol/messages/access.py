@@ -4,14 +4,21 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from sharequeue.protocol.messages.fields import PageSize, PageToken, Request, Response, TimestampMs, at_most
-from sharequeue.protocol.types import MAX_PAGE_SIZE
+from sharequeue.protocol.messages.fields import PageSize, PageToken, PlainText, Request, Response, TimestampMs, at_most
+from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_PAGE_SIZE
+from sharequeue_http.forms.mistakes import MUST
 
 MAX_RIGHTS = 10_000
 MAX_KEYS = 10_000
 
-PrincipalName = Annotated[str, Meta(pattern=r"\AUser:[\w.@+:/-]{1,200}\Z")]
-ResourceName = Annotated[str, Meta(min_length=1, max_length=249)]
+PrincipalName = Annotated[
+    str,
+    Meta(
+        pattern=r"^User:[a-zA-Z0-9_.@+:/-]{1,200}\Z",
+        extra={MUST: "be `User:` and 1 to 200 characters of a-z, A-Z, 0-9, `_`, `.`, `@`, `+`, `:`, `/` and `-`"},
+    ),
+]
+ResourceName = Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 ResourceTypeName = Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"]
 PatternTypeName = Literal["LITERAL", "PREFIXED"]
 OperationName = Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"]
@@ -27,7 +34,7 @@ class CreateKeyRequest(Request):
     """Whom the key names: `User:orders-team`. A principal exists by its keys and rights alone."""
     expires_at_ms: TimestampMs | None = None
     """When the key ends. Without it, it holds until it is revoked."""
-    description: Annotated[str, Meta(max_length=200)] = ""
+    description: Annotated[PlainText, Meta(max_length=200)] = ""
     """What the key is for, in words."""
 
 

@@ -5,6 +5,7 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.http.access_api import AccessApi
 from sharequeue_coordinator.http.groups_api import GroupsApi
 from sharequeue_coordinator.http.metadata_api import MetadataApi
 from sharequeue_coordinator.http.topics_api import TopicsApi
@@ -22,6 +23,7 @@ def create_group_coordinator_app(
         *TopicsApi(coordinator).calls(),
         *GroupsApi(coordinator).calls(),
         *MetadataApi(coordinator).calls(),
+        *AccessApi(coordinator).calls(),
     ):
         serve(app, api, handler, cluster_token=cluster_token, protect=True)
     serve_coordinator(app, ownership, "group", share_coordinators, coordinator.health, cluster_token=cluster_token)

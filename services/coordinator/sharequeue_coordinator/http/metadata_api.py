@@ -60,14 +60,18 @@ class MetadataApi:
         await self._metadata.lead()
         changed = feed.after(query.since)
         generation, service = self._gateways.generation.number, dict(self._configs.service)
+        access = self._metadata.access
         if changed is None:
-            return MetadataChangesResponse(version=feed.version, generation=generation, service=service, reset=True)
+            return MetadataChangesResponse(
+                version=feed.version, generation=generation, access=access, service=service, reset=True
+            )
         topic_ids, group_ids = changed
         known = self._metadata.known((), topic_ids)
         gone = set(topic_ids) - {topic.topic_id for topic in known}
         return MetadataChangesResponse(
             version=feed.version,
             generation=generation,
+            access=access,
             service=service,
             topics=known,
             deleted_topic_ids=sorted(gone),

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+from sharequeue import access_store
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, InvalidTopic, StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.messages.cluster import Gateway
@@ -45,6 +46,8 @@ class Metadata:
         self._to_do = asyncio.Event()
         self.by_name: dict[str, TopicRow] = {}
         self.by_id: dict[str, TopicRow] = {}
+        self.access = 0
+        """The revision of keys and rights."""
         self.feed = ChangeFeed()
         self.gateways = Gateways(database.query, self.lead, database.leads, clock, lease_ms=gateway_lease_ms)
 
@@ -57,7 +60,7 @@ class Metadata:
         stored = {topic.topic_id: topic for topic in await self._query(store.topics)}
         for topic_id in {*self.by_id, *stored}:
             self._learn(topic_id, stored.get(topic_id))
-        await self.gateways.refresh()
+        await self._refresh()
         self.feed.begin(version, [change for change in kept if change.version <= version])
         self.look()
 
@@ -81,8 +84,12 @@ class Metadata:
                 for topic_id in topic_ids:
                     self._learn(topic_id, stored.get(topic_id))
             if any(change.topic_id is None and change.group_id is None for change in new):
-                await self.gateways.refresh()
+                await self._refresh()
             self.feed.note(new)
+
+    async def _refresh(self) -> None:
+        await self.gateways.refresh()
+        self.access = await self._query(access_store.revision)
 
     def _learn(self, topic_id: str, stored: TopicRow | None) -> None:
         """Keep a topic as it is stored. None: it is deleted, or being deleted."""

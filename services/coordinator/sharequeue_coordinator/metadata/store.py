@@ -18,7 +18,7 @@ EPOCHS_SKIPPED: Final = 50_000
 
 
 class MetadataChange(NamedTuple):
-    """What changed: a topic, the settings of a group, or, with neither id, the gateways."""
+    """What changed: a topic, the settings of a group, or, with neither id, the gateways, or keys and rights."""
 
     version: int
     topic_id: str | None
@@ -125,7 +125,8 @@ async def next_leader_epoch(connection: Connection, above: int = 0) -> tuple[int
 
 async def begin_time_line(connection: Connection, fence: Fence) -> None:
     """PostgreSQL was started again, and may have come back older: leader epochs and versions go on above all that it
-    may have given. The feed has no earlier changes, so all that follow it begin again."""
+    may have given, and so does the revision of keys and rights. The feed has no earlier changes, so all that follow it
+    begin again."""
     async with connection.transaction():
         await connection.execute("SELECT groups.held($1, $2)", *fence)
         await connection.execute(
@@ -136,6 +137,10 @@ async def begin_time_line(connection: Connection, fence: Fence) -> None:
         await connection.execute(
             """UPDATE groups.metadata_version
                SET version = greatest(version + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"""
+        )
+        await connection.execute(
+            """UPDATE groups.access_revision
+               SET revision = greatest(revision + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"""
         )
         await connection.execute("SELECT pg_notify($1, '')", CHANGES_CHANNEL)
 

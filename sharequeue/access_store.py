@@ -1,0 +1,259 @@
+"""Keys and rights in schema `groups`: every statement that reads or changes them.
+
+Two callers have these functions: the group coordinator, in a transaction of its fence, and `sharequeue keys` and
+`sharequeue acls` with `--database-url`. A function that changes something expects a transaction. It locks the revision
+first, so that changes come one after another, and calls `groups.note_access` last, so that every gateway learns of it.
+The text of a key is in its answer alone: what is stored is a digest. All times are PostgreSQL's.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, Key, make_key
+from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
+from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
+from sharequeue.protocol.messages.access import (
+    MAX_KEYS,
+    MAX_RIGHTS,
+    AccessResponse,
+    Acl,
+    CreatedKey,
+    CreateKeyRequest,
+    KeyDescription,
+    KeyList,
+    ListAclsQuery,
+    ListKeysQuery,
+    RotateKeyRequest,
+    StoredKey,
+)
+from sharequeue.protocol.types import MAX_NAME_LENGTH, group_id_fault, topic_name_fault
+from sharequeue_http.forms.errors import InvalidRequest, Throttled
+
+Connection = Any  # asyncpg ships no types
+
+KEPT_MS: Final = 30 * 24 * 3600 * 1000
+"""How long a key is listed after its end. One from the environment always is: otherwise it could be stored again."""
+
+_NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_HOLDS: Final = f"revoked_at_ms IS NULL AND (expires_at_ms IS NULL OR expires_at_ms > {_NOW_MS})"
+_DESCRIBED: Final = ", ".join(KeyDescription.__struct_fields__)
+_RIGHT: Final = ", ".join(Acl.__struct_fields__)
+_FITS: Final = " AND ".join(f"{member} = coalesce(${n}, {member})" for n, member in enumerate(_RIGHT.split(", "), 1))
+
+
+async def revision(connection: Connection) -> int:
+    """The number of the last change."""
+    found: int = await connection.fetchval("SELECT revision FROM groups.access_revision")
+    return found
+
+
+async def read_all(connection: Connection) -> AccessResponse:
+    """All keys that hold and all rights, as of one moment."""
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        number = await revision(connection)
+        rows = await connection.fetch(
+            f"""SELECT key_id, encode(digest, 'hex') AS digest, principal, expires_at_ms FROM groups.access_keys
+                WHERE {_HOLDS}"""
+        )
+        rights = await acls(connection, ListAclsQuery())
+    return AccessResponse(revision=number, keys=[StoredKey(**row) for row in rows], acls=rights)
+
+
+async def _begin_change(connection: Connection) -> int:
+    """Wait for other changes, and keep later ones waiting until the commit. Returns: the time in milliseconds."""
+    await connection.execute("SELECT FROM groups.access_revision FOR UPDATE")
+    now_ms: int = await connection.fetchval(f"SELECT {_NOW_MS}")
+    return now_ms
+
+
+async def _note(connection: Connection) -> None:
+    await connection.execute("SELECT groups.note_access()")
+
+
+# Keys
+
+
+async def create_key(connection: Connection, request: CreateKeyRequest) -> CreatedKey:
+    """Make and store a key. Raises: InvalidRequest: it has ended already; Throttled: MAX_KEYS hold."""
+    key = make_key(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
+    await _insert_key(connection, key, request, from_environment=False)
+    return CreatedKey(key=key.text, key_id=key.key_id, principal=request.principal, expires_at_ms=request.expires_at_ms)
+
+
+async def store_key(connection: Connection, key: Key, request: CreateKeyRequest) -> KeyDescription:
+    """Store a key that was made elsewhere. One that is stored already stays as it is, also if it was revoked.
+
+    Raises: as `create_key`; InvalidRequest: another key or another principal has its id.
+    """
+    await _begin_change(connection)
+    digest = await connection.fetchval("SELECT digest FROM groups.access_keys WHERE key_id = $1", key.key_id)
+    if digest is None:
+        await _insert_key(connection, key, request, from_environment=True)
+    stored = await _describe_key(connection, key.key_id)
+    if digest not in (None, key.digest) or stored.principal != request.principal:
+        raise InvalidRequest(f"the id {key.key_id} is that of another key, of {stored.principal}: make a new one")
+    return stored
+
+
+async def _insert_key(connection: Connection, key: Key, request: CreateKeyRequest, *, from_environment: bool) -> None:
+    now_ms = await _begin_change(connection)
+    if request.expires_at_ms is not None and request.expires_at_ms <= now_ms:
+        raise InvalidRequest("the key would have ended", pointers=[("/expires_at_ms", "must lie in the future")])
+    if request.principal == ANONYMOUS:
+        raise InvalidRequest(f"{ANONYMOUS} is the caller without a key: give the key another principal")
+    if await connection.fetchval(f"SELECT count(*) FROM groups.access_keys WHERE {_HOLDS}") >= MAX_KEYS:
+        raise Throttled(f"{MAX_KEYS} keys hold, and there may be no more: revoke some")
+    await connection.execute(
+        """INSERT INTO groups.access_keys
+             (key_id, digest, principal, description, from_environment, created_at_ms, expires_at_ms)
+           VALUES ($1, $2, $3, $4, $5, $6, $7)""",
+        key.key_id,
+        key.digest,
+        request.principal,
+        request.description,
+        from_environment,
+        now_ms,
+        request.expires_at_ms,
+    )
+    await connection.execute(
+        "DELETE FROM groups.access_keys WHERE least(expires_at_ms, revoked_at_ms) < $1 AND NOT from_environment",
+        now_ms - KEPT_MS,
+    )
+    await _note(connection)
+
+
+async def rotate_key(connection: Connection, key_id: str, request: RotateKeyRequest) -> CreatedKey:
+    """Make another key of the same principal, and end this one after `overlap_ms`.
+
+    Raises: ResourceNotFound: there is no such key, or it has ended; as `create_key`.
+    """
+    _check_id(key_id)
+    now_ms = await _begin_change(connection)
+    row = await connection.fetchrow(
+        f"""UPDATE groups.access_keys SET expires_at_ms = least(expires_at_ms, $2) WHERE key_id = $1 AND {_HOLDS}
+            RETURNING principal, description""",
+        key_id,
+        now_ms + request.overlap_ms,
+    )
+    if row is None:
+        raise ResourceNotFound(f"no key that holds has the id {key_id}")
+    return await create_key(connection, CreateKeyRequest(**row, expires_at_ms=request.expires_at_ms))
+
+
+async def revoke_key(connection: Connection, key_id: str) -> KeyDescription:
+    """Revoke a key. One that was revoked stays as it is. Raises: ResourceNotFound."""
+    _check_id(key_id)
+    now_ms = await _begin_change(connection)
+    revoked = "UPDATE groups.access_keys SET revoked_at_ms = $2 WHERE key_id = $1 AND revoked_at_ms IS NULL RETURNING 1"
+    if await connection.fetchval(revoked, key_id, now_ms):
+        await _note(connection)
+    return await _describe_key(connection, key_id)
+
+
+async def revoke_keys(connection: Connection, made_before_ms: int) -> int:
+    """Revoke all keys that were made before a time. Returns: how many of them held."""
+    now_ms = await _begin_change(connection)
+    rows = await connection.fetch(
+        f"UPDATE groups.access_keys SET revoked_at_ms = $2 WHERE created_at_ms < $1 AND {_HOLDS} RETURNING 1",
+        made_before_ms,
+        now_ms,
+    )
+    if rows:
+        await _note(connection)
+    return len(rows)
+
+
+def _check_id(key_id: str) -> None:
+    """Raises: ResourceNotFound: this may be a whole key, so it is not repeated."""
+    if not KEY_ID.fullmatch(key_id):
+        raise ResourceNotFound("the id of a key has 16 characters of 0-9 and a-f: those after `sq_`")
+
+
+async def _describe_key(connection: Connection, key_id: str) -> KeyDescription:
+    row = await connection.fetchrow(f"SELECT {_DESCRIBED} FROM groups.access_keys WHERE key_id = $1", key_id)
+    if row is None:
+        raise ResourceNotFound(f"no key has the id {key_id}")
+    return KeyDescription(**row)
+
+
+async def list_keys(connection: Connection, query: ListKeysQuery) -> KeyList:
+    """A page of the keys, by id."""
+    rows = await connection.fetch(
+        f"""SELECT {_DESCRIBED} FROM groups.access_keys WHERE key_id > $1 AND principal = coalesce($2, principal)
+            ORDER BY key_id LIMIT $3""",
+        query.page_token or "",
+        query.principal,
+        query.page_size + 1,
+    )
+    page = [KeyDescription(**row) for row in rows[: query.page_size]]
+    return KeyList(keys=page, next_page_token=page[-1].key_id if len(rows) > len(page) else None)
+
+
+async def note_uses(connection: Connection, used_at_ms: Mapping[str, int]) -> None:
+    """Note when keys were used last. A time is never lowered, and never lies in the future. Gateways need not learn."""
+    await _begin_change(connection)
+    await connection.execute(
+        f"""UPDATE groups.access_keys SET last_used_at_ms = greatest(last_used_at_ms, least(used.at_ms, {_NOW_MS}))
+            FROM unnest($1::text[], $2::bigint[]) AS used(id, at_ms) WHERE key_id = used.id""",
+        list(used_at_ms),
+        list(used_at_ms.values()),
+    )
+
+
+# Rights
+
+
+async def add_acls(connection: Connection, wanted: Sequence[Acl]) -> list[Acl]:
+    """Add rights; those that are there stay. Returns: the wanted ones.
+
+    Raises: InvalidTopic, InvalidGroupId, InvalidRequest: nothing can have the name; Throttled: there are MAX_RIGHTS.
+    """
+    for acl in wanted:
+        _check(acl)
+    await _begin_change(connection)
+    added = await connection.fetch(
+        f"""INSERT INTO groups.acls ({_RIGHT})
+            SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
+            ON CONFLICT DO NOTHING RETURNING 1""",
+        *map(list, zip(*map(msgspec.structs.astuple, wanted), strict=True)),
+    )
+    if added and await connection.fetchval("SELECT count(*) FROM groups.acls") > MAX_RIGHTS:
+        raise Throttled(f"there may be {MAX_RIGHTS} rights: remove some, or give one for the beginning of many names")
+    if added:
+        await _note(connection)
+    return list(wanted)
+
+
+async def acls(connection: Connection, query: ListAclsQuery) -> list[Acl]:
+    """The rights that have the members of a query, by principal."""
+    found = f"SELECT {_RIGHT} FROM groups.acls WHERE {_FITS} ORDER BY {_RIGHT}"
+    return [Acl(**row) for row in await connection.fetch(found, *msgspec.structs.astuple(query))]
+
+
+async def remove_acls(connection: Connection, query: ListAclsQuery) -> list[Acl]:
+    """Remove the rights that have the members of a query. Returns: those. Raises: InvalidRequest: it has no member."""
+    members = msgspec.structs.astuple(query)
+    if not any(members):
+        raise InvalidRequest("name at least one member of the rights to remove")
+    await _begin_change(connection)
+    rows = await connection.fetch(f"DELETE FROM groups.acls WHERE {_FITS} RETURNING {_RIGHT}", *members)
+    if rows:
+        await _note(connection)
+    return sorted((Acl(**row) for row in rows), key=msgspec.structs.astuple)
+
+
+def _check(acl: Acl) -> None:
+    """Raises: InvalidTopic, InvalidGroupId, InvalidRequest: nothing can have the name."""
+    name, prefixed = acl.resource_name, acl.pattern_type == "PREFIXED"
+    if acl.resource_type == "CLUSTER":
+        if prefixed or name not in (CLUSTER_NAME, ANY_NAME):
+            raise InvalidRequest(f"a right of the cluster has the resource_name {CLUSTER_NAME!r}, and no prefix")
+    elif prefixed or name != ANY_NAME:
+        whole = f"{name}x"[:MAX_NAME_LENGTH] if prefixed else name
+        if acl.resource_type == "TOPIC" and (fault := topic_name_fault(whole)):
+            raise InvalidTopic(fault)
+        if acl.resource_type == "GROUP" and (fault := group_id_fault(whole)):
+            raise InvalidGroupId(fault)
