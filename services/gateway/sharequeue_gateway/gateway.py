@@ -40,6 +40,7 @@ from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.access.guard import AccessGuard
+from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
@@ -512,6 +513,7 @@ def _apis(
         ReadersApi(metadata, leading.readers),
         ActivityApi(leading.activity, base.database.query),
         AuditApi(metadata, base.share_coordinator, base.database),
+        AccessApi(coordinator),
     )
 
 

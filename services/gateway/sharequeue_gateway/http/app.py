@@ -6,6 +6,7 @@ from typing import NamedTuple
 from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
 from sharequeue.service.service import ReadinessCheck, serve_operations
+from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
@@ -56,6 +57,7 @@ class GatewayApis(NamedTuple):
     readers: ReadersApi
     activity: ActivityApi
     audit: AuditApi
+    access: AccessApi
 
     def calls(self) -> tuple[tuple[Api, Handler], ...]:
         """Each call that clients and other services make, and its handler. The audits of the pipeline are beside it."""
@@ -114,6 +116,7 @@ class GatewayApis(NamedTuple):
             (apis.UNLOAD_GROUP, self.group_use.unload),
             (apis.CHANGE_READERS, self.readers.change),
             (apis.RELEASE_MEMBER, self.group_use.release_member),
+            *self.access.calls(),
         )
 
 
