@@ -12,6 +12,7 @@ from tests.cluster.gateways import GatewayCluster
 from tests.http.calls import HANG_S, LONG_MS, Gateway, woken
 
 PARTITIONS = 6
+LOOKS = "sharequeue_topic_partitions_acquire_seconds_count"
 
 
 def test_each_record_goes_to_one_of_the_clients_of_all_gateways(clients: list[httpx.Client], name: str) -> None:
@@ -56,6 +57,22 @@ def test_a_poll_through_any_gateway_wakes_for_a_record_of_any_leader(
             produce(clients[(partition + 1) % 3], name, partition, 1)
             answer = poll.result(HANG_S)
         assert places(answer) == {(partition, 0)}
+
+
+def test_a_poll_at_the_only_leader_looks_once(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
+    """It waits as if its gateway were alone. It once looked, waited, looked and waited again for each wake-up."""
+    topic_id = make_topic(clients[0], name, 1)
+    fetch(clients[0], name, topics=[name], max_wait_ms=0)
+    leader = clients[cluster.gateways.index(cluster.leader_of(name, topic_id, 0))]
+    other = next(client for client in clients if client is not leader)
+    looks = Gateway(leader).metrics()[LOOKS]
+    for offset in range(10):
+        with woken(*map(Gateway, clients)), ThreadPoolExecutor(1) as pool:
+            poll = pool.submit(fetch, leader, name, topics=[name], max_wait_ms=LONG_MS)
+            cluster.wait_until_waiting()
+            produce((leader, other)[offset % 2], name, 0, 1)
+            assert places(poll.result(HANG_S)) == {(0, offset)}
+    assert Gateway(leader).metrics()[LOOKS] - looks == 10
 
 
 def test_a_client_that_hangs_up_at_one_gateway_holds_nothing_at_another(

@@ -2,8 +2,8 @@
 
 With several gateways the fetch asks the leaders one after another, this gateway among them, each with the limits that
 are left and without waiting. So the answer never exceeds `max_records`. Fetches of the same partitions begin at each
-leader in turn. If no leader has records, the fetch waits at all of them at once. If one other gateway leads everything,
-it gets the whole fetch and waits there.
+leader in turn. If no leader has records, the fetch waits at all of them at once. If one gateway leads everything, this
+one or another, it gets the whole fetch and waits there.
 """
 
 import asyncio
@@ -124,11 +124,11 @@ class RoutedFetch:
         pause_s = 0.0
         while True:
             mine, others = self._routing.split(asked.group_id, partitions)
-            sole = len(others) == 1 and not mine
-            if asked.acknowledgements and not sole:
+            if asked.acknowledgements and (mine or len(others) != 1):
                 return Fetched()  # the acknowledgements must go to several leaders now
             leaders: dict[Node, Partitions] = {self._routing.cluster.me: mine, **others} if mine else {**others}
-            if len(leaders) > 1:
+            sole = len(leaders) == 1
+            if not sole:
                 if turn is None:
                     turn = self._turns.next((asked.group_id, hash(tuple(partitions))), self._clock.now_ms())
                 leaders = self._in_turn(asked.group_id, partitions, leaders, turn, () if last_look else called)
@@ -145,7 +145,7 @@ class RoutedFetch:
                 continue
             asked_at_ms = self._clock.now_ms()
             if asked_at_ms >= asked.limits.deadline_ms:
-                if not waits:
+                if sole or not waits:
                     return found
                 last_look = True
                 continue
@@ -264,7 +264,7 @@ class RoutedFetch:
             if node == self._routing.cluster.me:
                 limits = structs.replace(
                     asked.limits,
-                    deadline_ms=0,
+                    deadline_ms=asked.limits.deadline_ms if wait else 0,
                     min_bytes=min_bytes,
                     max_records=records_left,
                     max_bytes=bytes_left,
