@@ -13,7 +13,6 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     append_refusal,
     check_commit,
     check_epoch,
-    check_principal,
     check_whole,
     end_answer,
     still_open,
@@ -115,22 +114,15 @@ def test_epochs(current: int | None, given: int, code: int | None) -> None:
     assert not refused.value.error.retriable
 
 
-def test_a_transaction_has_one_principal() -> None:
-    check_principal("t", "a", "a")
-    with pytest.raises(ApiError) as refused:
-        check_principal("t", "a", "b")
-    assert (KAFKA_CODES[refused.value.error], refused.value.status) == (53, 403)
-
-
 def test_bytes_are_bounded_for_each_transaction() -> None:
     sizes = TransactionSizes(100)
-    sizes.take("a", 100)
-    sizes.take("b", 40)
+    sizes.take(("a", ""), 100)
+    sizes.take(("b", ""), 40)
     for size in (61, 1000):
         with pytest.raises(ApiError, match="max_transaction_bytes") as refused:
-            sizes.take("b", size)
+            sizes.take(("b", ""), size)
         assert refused.value.limit == 100
-    sizes.take("b", 60)
+    sizes.take(("b", ""), 60)
 
 
 def test_what_appended_nothing_is_not_counted() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.compression import Compression, kept_form, unpacked
-from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
+from sharequeue_gateway.record_log.log import ANY_OWNER, OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting
@@ -74,7 +74,7 @@ def in_one_commit(count: int) -> Callable[[PostgresRecordLog, str, str | None], 
             (topic, 0, RecordBatch.encode(end + n, [tail(value)], 0, None, transaction), store.new_append_id())
             for n, value in enumerate(values)
         ]
-        transactions = set() if transaction is None else {transaction}
+        transactions = {} if transaction is None else {transaction: ANY_OWNER}
         compression = log.database.compression
         async with log.database.connections.lend(5) as connection:
             inserted = await store.append(connection, batches, compression, None, transactions)

@@ -141,7 +141,7 @@ async def test_an_open_transaction_that_holds_a_key_holds_up_this_key_alone(modu
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["x"])
         async with admin.transaction():
-            lock = key_store.lock_of("c", "/p", topic, "held")
+            lock = key_store.lock_of("/p", topic, "held")
             await admin.execute("SELECT pg_advisory_xact_lock($1)", lock)
             held = asyncio.create_task(keyed(log, topic, "held"))
             async with asyncio.timeout(HANG_S):
@@ -155,6 +155,57 @@ async def test_an_open_transaction_that_holds_a_key_holds_up_this_key_alone(modu
         assert (await held).base_offsets == [24]
         repeats = await asyncio.gather(keyed(log, topic, "held"), keyed(log, topic, "k3"))
         assert [(result.repeated, *result.base_offsets) for result in repeats] == [(True, 24), (True, 4)]
+
+
+async def by(log: PostgresRecordLog, topic: str, caller: str, partitions: int = 1) -> tuple[bool, int]:
+    """Append one record to each partition under the key `k`. Returns: whether it is a repeat; its offset."""
+    appends = [batch_of(topic, ["v"], partition) for partition in range(partitions)]
+    result = await log.appender.append(appends, key_of(topic, "k", b"v", caller))
+    return result.repeated, result.base_offsets[0]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_a_key_used_without_a_caller_is_found_by_each_caller(module_database: str, partitions: int) -> None:
+    """A producer lives through the change to required access keys. `partitions`: one, the fast path; two, the slow."""
+    topic = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, ["x"])
+        assert await by(log, topic, "", partitions) == (False, 1)
+        assert await by(log, topic, "User:a", partitions) == (True, 1)
+        assert await by(log, topic, "User:b", partitions) == (True, 1)
+        assert await by(log, topic, "", partitions) == (True, 1)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_an_equal_key_of_another_caller_is_another_key(module_database: str, partitions: int) -> None:
+    """A caller finds its own key before one without a caller, which was used later with another body."""
+    topic = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, ["x"])
+        assert await by(log, topic, "User:a", partitions) == (False, 1)
+        assert await by(log, topic, "User:b", partitions) == (False, 2)
+        nobodys = await log.appender.append([batch_of(topic, ["other"])], key_of(topic, "k", b"other", ""))
+        assert not nobodys.repeated
+        assert await by(log, topic, "User:a", partitions) == (True, 1)
+        assert await by(log, topic, "User:b", partitions) == (True, 2)
+        with pytest.raises(InvalidRequest):
+            await by(log, topic, "User:c", partitions)
+
+
+async def test_a_repeat_with_a_caller_waits_for_the_first_try_without_one(module_database: str) -> None:
+    """Two gateways have one request each: one without a caller, under way, and its repeat with an access key."""
+    topic, logs = new_topic(), PostgresRecordLogs(module_database)
+    async with session(module_database) as admin, logs.open() as log, logs.open() as other:
+        await append(log, topic, ["x"])
+        async with admin.transaction():
+            await store.lock(admin, [(topic, 0)])
+            first = asyncio.create_task(by(log, topic, "", 2))
+            await waiting_for_a_lock(admin, "sharequeue-gateway-log")
+            repeat = asyncio.create_task(by(other, topic, "User:a", 2))
+            await waiting_for_a_lock(admin, "sharequeue-gateway-log")
+        async with asyncio.timeout(HANG_S):
+            assert sorted([await first, await repeat]) == [(False, 1), (True, 1)]
+        assert await read_all(log, topic) == ["x", "v"]
 
 
 WAIT_BEFORE_LOOKING = """

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.compression import Compression
+from sharequeue_gateway.record_log.log import owner_of
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.transactions import (
     begin_store,
@@ -31,6 +32,7 @@ PLACE = (TOPIC, 7)
 COMMITTED = ListTransactionsQuery(state="committed", page_size=100)
 OF_A_PRODUCER = ListTransactionsQuery(state="committed", transactional_id="x7", page_size=100)
 ABORTED = ListTransactionsQuery(state="aborted", page_size=100)
+MINE = owner_of("User:a", ["x1"], ["x"]).patterns
 TABLES = ("transactions", "transaction_partitions", "transaction_outcomes", "transactional_producers", "record_batches")
 FILL = f"""
 INSERT INTO log.partitions (topic_id, partition) SELECT '{TOPIC}', n FROM generate_series(0, 999) n;
@@ -62,7 +64,7 @@ def of_transaction(transaction_id: str) -> list[tuple[str, int, RecordBatch, uui
 
 
 async def end(connection: Any, transaction_id: str) -> None:
-    found = await transaction_store.lock_to_end(connection, transaction_id, skip_locked=False)
+    found = await transaction_store.lock_to_end(connection, transaction_id, False, MINE)
     assert found is not None
     last = await transaction_store.look_to_end(connection, transaction_id)
     await transaction_store.lock_places(connection, last.places, large=True)
@@ -82,12 +84,12 @@ async def commit_alone(connection: Any) -> None:
 
 STATEMENTS: dict[str, tuple[Statement, int]] = {
     "bounds": (lambda c: store.bounds(c, [PLACE]), 10),
-    "append": (lambda c: store.append(c, of_transaction("t5"), Compression(), None, {"t5"}), 50),
+    "append": (lambda c: store.append(c, of_transaction("t5"), Compression(), None, {"t5": MINE}), 50),
     "append to a large one": (
-        lambda c: store.append(c, of_transaction("t9"), Compression(), None, {"t9", "t10", "t11"}),
+        lambda c: store.append(c, of_transaction("t9"), Compression(), None, {"t9": MINE, "t10": MINE, "t11": MINE}),
         50,
     ),
-    "share": (lambda c: transaction_store.share(c, "t5"), 10),
+    "share": (lambda c: transaction_store.share(c, "t5", MINE), 10),
     "register": (lambda c: transaction_store.register(c, "t5", [PLACE], [50]), 50),
     "end": (lambda c: end(c, "t5"), 100),
     "commit one that settles alone": (commit_alone, 10),
@@ -97,12 +99,13 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     ),
     "parts of one without": (lambda c: transaction_store.open_parts(c, "t5"), 10),
     "lock parts": (lambda c: transaction_store.lock_parts(c, "t5", ["t6", "t7"]), 10),
-    "lock the whole of a part": (lambda c: begin_store.lock_whole(c, "t5"), 10),
-    "what became of it": (lambda c: transaction_store.find(c, "o77"), 50),
+    "lock the whole of a part": (lambda c: begin_store.lock_whole(c, "t5", MINE), 10),
+    "what became of it": (lambda c: transaction_store.find(c, "o77", MINE), 50),
     "of a producer": (lambda c: begin_store.open_of(c, "x77"), 10),
     "raise an epoch": (lambda c: begin_store.raise_epoch(c, key_store.OUTCOMES, "x77", ""), 10),
-    "lock a producer": (lambda c: begin_store.lock_producer(c, key_store.OUTCOMES, "x77"), 10),
+    "lock a producer": (lambda c: begin_store.lock_producer(c, key_store.OUTCOMES, "x77", "User:a"), 10),
     "list after a place": (lambda c: list_store.list_open(c, ListTransactionsQuery(), (datetime.now(UTC), "t5")), 10),
+    "list own ended ones": (lambda c: list_store.list_ended(c, COMMITTED, None, MINE), 10_200),
     "list ended ones": (lambda c: list_store.list_ended(c, COMMITTED, None), 303),
     "list ended ones after a place": (
         lambda c: list_store.list_ended(c, COMMITTED, (datetime.now(UTC), "o5")),

@@ -14,13 +14,14 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol.access.rights import Rights
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.service import Service
 from sharequeue_gateway import metrics
@@ -55,6 +56,7 @@ from sharequeue_gateway.http.internal.stream_leader_api import StreamLeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
+from sharequeue_gateway.http.owners import Owners
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
@@ -110,6 +112,9 @@ from sharequeue_http.log import fields
 from sharequeue_http.origins import Callers, host_of_url, hosts_of, origins_of
 
 log = logging.getLogger(__name__)
+
+
+NO_RIGHTS: Final = Rights(())
 
 
 class Base(NamedTuple):
@@ -456,6 +461,7 @@ def _apis(
     group_use = GroupUse(
         metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, timers, leading.readers
     )
+    owners = Owners(lambda: NO_RIGHTS)
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
     return GatewayApis(
@@ -477,10 +483,10 @@ def _apis(
             delivering.local_acknowledger,
             delivering.acknowledger,
             sessions,
-            SettleApi(delivering.commits, producer, metadata, admission),
+            SettleApi(delivering.commits, producer, metadata, admission, owners),
             delivering.members,
         ),
-        ProduceApi(producer, arrow_producer),
+        ProduceApi(producer, arrow_producer, owners),
         TransactionsApi(
             record_log.transactions,
             delivering.commits,
@@ -488,6 +494,7 @@ def _apis(
             metadata,
             delivering.members,
             settings.transaction_max_timeout_ms,
+            owners,
         ),
         LeaderApi(
             clock=clock,

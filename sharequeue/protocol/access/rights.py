@@ -5,7 +5,7 @@ Only rights that allow exist. Without one, a call is refused. READ, WRITE, DELET
 dead-letter topic. Source: Kafka's AclAuthorizer; KIP-11, KIP-290.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -75,6 +75,15 @@ class Rights:
                     every = right.pattern_type is PatternType.LITERAL
                     prefixes.setdefault(of, set()).add("" if every else right.resource_name)
         self._prefixes = {of: tuple(sorted(names)) for of, names in prefixes.items()}
+
+    def names(
+        self, principal: str, operation: Operation, resource_type: ResourceType
+    ) -> tuple[Collection[str], Collection[str]]:
+        """All names, and all beginnings of names, that the rights of a principal cover. Looks at every right."""
+        if principal in self.super_users:
+            return (), ("",)
+        of = principal, operation, resource_type
+        return [right[3] for right in self._literal if right[:3] == of], self._prefixes.get(of, ())
 
     def allows(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether a right covers this, or the principal is a super user."""

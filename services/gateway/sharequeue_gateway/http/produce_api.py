@@ -7,6 +7,7 @@ import msgspec
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32
+from sharequeue_gateway.http.owners import Owners
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record
@@ -22,9 +23,10 @@ RECORD_HEADER_PREFIX: Final = "record-header-"
 class ProduceApi:
     """The handlers of produceRecords, produceArrow and produceRawRecord."""
 
-    def __init__(self, producer: Producer, arrow_producer: ArrowProducer) -> None:
+    def __init__(self, producer: Producer, arrow_producer: ArrowProducer, owners: Owners) -> None:
         self._producer = producer
         self._arrow_producer = arrow_producer
+        self._owner_of = owners.of
 
     async def produce_records(self, call: Call) -> Answer:
         request: ProduceRequest = call.request
@@ -36,6 +38,7 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
             transaction_id=call.header("transaction-id"),
+            owner=self._owner_of(call.caller.principal),
         )
         call.raw, call.request = b"", None  # a large request is not kept until it is durable
         del request
@@ -55,6 +58,7 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
             call.header("transaction-id"),
+            self._owner_of(call.caller.principal),
         )
         call.raw = b""  # a large request is not kept until it is durable
         return await producing
@@ -84,6 +88,7 @@ class ProduceApi:
             call.header("idempotency-retention-ms"),
             call.raw,
             transaction_id=call.header("transaction-id"),
+            owner=self._owner_of(call.caller.principal),
         )
         call.raw = b""  # a large request is not kept until it is durable
         return await producing

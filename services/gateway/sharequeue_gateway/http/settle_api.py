@@ -18,6 +18,7 @@ from sharequeue.protocol.messages.records import (
 from sharequeue.protocol.types import MAX_RECORDS
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED
+from sharequeue_gateway.http.owners import Owners
 from sharequeue_gateway.producing.producer import Prepared, Producer, check_partitions, lasting
 from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.routing.settled_commits import SettledCommits
@@ -33,11 +34,14 @@ _decode: Final = msgspec.json.Decoder(ProduceResponse).decode
 class SettleApi:
     """Handles acknowledgeRecords with `produce`."""
 
-    def __init__(self, commits: SettledCommits, producer: Producer, metadata: Metadata, admission: Admission) -> None:
+    def __init__(
+        self, commits: SettledCommits, producer: Producer, metadata: Metadata, admission: Admission, owners: Owners
+    ) -> None:
         self._commits = commits
         self._producer = producer
         self._metadata = metadata
         self._admission = admission
+        self._owner_of = owners.of
 
     async def acknowledge_and_produce(self, call: Call) -> Answer:
         """Raises: InvalidRecordState: a record is not held by the member; InvalidRequest; TooLarge; Throttled;
@@ -63,18 +67,18 @@ class SettleApi:
         def answer(base_offsets: Sequence[int]) -> bytes:
             return _answer(count, lock_ms, prepared, base_offsets)
 
-        key = None
+        key, owner = None, self._owner_of(call.caller.principal)
         name, retention = call.header("idempotency-key"), call.header("idempotency-retention-ms")
         long_known = lasting(name, retention)
         if name is not None:
             fingerprint = hashlib.sha256(call.raw).digest()
             topic_id = prepared[0].topic.topic_id
             path = call.exchange.path
-            key = IdempotencyKey("", path, topic_id, name, fingerprint, answer, long_known)
+            key = IdempotencyKey(owner.principal, path, topic_id, name, fingerprint, answer, long_known)
         wanted = [Wanted(group_id, request.member_id, request.acknowledgements)]
         call.raw = b""  # a large request is not kept until it is durable
         request.produce = []  # its values are views of the request
-        result = await self._commits.append(wanted, appends, key)
+        result = await self._commits.append(wanted, appends, key, owner)
         return Answer(answer(result.base_offsets) if result.answer is None else result.answer)
 
     async def _prepare(self, produce: Sequence[ProduceTo], size: int) -> list[Prepared]:

@@ -23,6 +23,8 @@ from sharequeue.protocol.messages.transactions import (
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
+from sharequeue_gateway.http.owners import Owners
+from sharequeue_gateway.record_log.log import ANY_OWNER
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_gateway.record_log.transactions import list_store, open_store, settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
@@ -62,6 +64,7 @@ class TransactionsApi:
         metadata: Metadata,
         members: FetchingMembers,
         max_timeout_ms: int,
+        owners: Owners,
     ) -> None:
         self._transactions = transactions
         self._commits = commits
@@ -69,6 +72,7 @@ class TransactionsApi:
         self._metadata = metadata
         self._members = members
         self._max_timeout_ms = max_timeout_ms
+        self._owners = owners
 
     async def begin(self, call: Call) -> BegunTransaction:
         request: BeginTransactionRequest = call.request
@@ -93,7 +97,11 @@ class TransactionsApi:
             )
         return await self._transactions.begin(
             NewTransaction(
-                request.timeout_ms, request.transactional_id, request.producer_epoch, part_of=request.part_of
+                request.timeout_ms,
+                request.transactional_id,
+                request.producer_epoch,
+                self._owners.of(call.caller.principal),
+                request.part_of,
             )
         )
 
@@ -105,7 +113,8 @@ class TransactionsApi:
         check_transaction_id(transaction_id)
         call.raw = b""  # a large request is not kept until it is durable
         wanted = [Wanted(entry.group_id, entry.member_id, entry.acknowledgements) for entry in request.acknowledgements]
-        ended = _ended(await self._commits.commit(transaction_id, wanted, request.note, request.parts))
+        owner = self._owners.of(call.caller.principal).patterns
+        ended = _ended(await self._commits.commit(transaction_id, wanted, request.note, request.parts, owner))
         for entry in wanted:
             self._members.seen[entry.group_id, entry.member_id] = self._members.now_s
         return ended
@@ -121,12 +130,15 @@ class TransactionsApi:
     ) -> EndedTransaction:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
-        return _ended(await self._transactions.end(transaction_id, wish, note=note, parts=parts))
+        owner = ANY_OWNER if wish is TERMINATE else self._owners.of(call.caller.principal).patterns
+        return _ended(await self._transactions.end(transaction_id, wish, note=note, parts=parts, owner=owner))
 
     async def describe(self, call: Call) -> TransactionDescription:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
-        found: Transaction | None = await self._query(transaction_store.find, transaction_id)
+        found: Transaction | None = await self._query(
+            transaction_store.find, transaction_id, self._owners.seen(call.caller.principal)
+        )
         if found is None:
             end_answer(COMMIT, transaction_id, None)
             raise AssertionError("not reached")
@@ -194,7 +206,7 @@ class TransactionsApi:
         query: ListTransactionsQuery = call.request
         after = None if query.page_token is None else place_of(query.page_token, _place, "listTransactions")
         list_page = list_store.list_open if query.state == "open" else list_store.list_ended
-        page, place = await self._query(list_page, query, after)
+        page, place = await self._query(list_page, query, after, self._owners.listed(call.caller.principal))
         token = None if place is None else page_token(place)
         if query.state == "open":
             return TransactionList(transactions=page, next_page_token=token)

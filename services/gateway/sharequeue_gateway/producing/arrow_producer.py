@@ -21,7 +21,7 @@ from sharequeue_gateway.producing.producer import (
     lasting,
     too_large,
 )
-from sharequeue_gateway.record_log.log import PartitionAppend
+from sharequeue_gateway.record_log.log import ANYBODY, Owner, PartitionAppend
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Admission
@@ -57,6 +57,7 @@ class ArrowProducer:
         idempotency_key: str | None,
         retention: str | None,
         transaction_id: str | None,
+        owner: Owner = ANYBODY,
     ) -> Answer:
         """Append the records. See `Producer.produce`.
 
@@ -81,8 +82,8 @@ class ArrowProducer:
             preparing = self._prepare(topic_name, stream, timestamp_ms, transaction_id)
             del body, stream  # a large request is not kept until it is durable
             prepared = await preparing
-            key = key_of(prepared, path, idempotency_key, retention, fingerprint)
-            return await self._producer.append(prepared, key, transaction_id)
+            key = key_of(owner.principal, prepared, path, idempotency_key, retention, fingerprint)
+            return await self._producer.append(prepared, key, transaction_id, owner)
         finally:
             self._admission.bytes -= grown_bytes
 

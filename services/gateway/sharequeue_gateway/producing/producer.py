@@ -20,7 +20,7 @@ from sharequeue_gateway.producing.partitioner import key_hashes
 from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
 from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, record_tails, unfit
 from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import ANYBODY, MOST_PARTITIONS, IdempotencyKey, Owner, PartitionAppend
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
 from sharequeue_http.answer import JSON, Answer
@@ -76,6 +76,7 @@ class Producer:
         retention: str | None,
         raw_value: bytes | None = None,
         transaction_id: str | None = None,
+        owner: Owner = ANYBODY,
     ) -> Answer:
         """Append the records. The answer has their partitions and offsets; it is made when they are durable.
 
@@ -84,6 +85,7 @@ class Producer:
             retention: how long the key must be known, in ms; None: 24 hours.
             raw_value: the value of the one record, as bytes.
             transaction_id: the transaction of the records. The answer repeats it in a header.
+            owner: the caller. An equal idempotency key of another one is another key.
         Raises: UnknownTopicOrPartition; InvalidRequest; TooLarge: a record above the topic's max.message.bytes;
             InvalidRequest (422): a value nested deeper than max_value_depth;
             InvalidTxnState, ProducerFenced, TransactionalIdNotFound: the transaction is not open;
@@ -116,16 +118,18 @@ class Producer:
         prepared = Prepared(topic, appends, partial(_answer, appends, places))
         key = None
         if idempotency_key is not None or retention is not None:
-            key = key_of(prepared, path, idempotency_key, retention, fingerprint)
-        return await self.append(prepared, key, transaction_id)
+            key = key_of(owner.principal, prepared, path, idempotency_key, retention, fingerprint)
+        return await self.append(prepared, key, transaction_id, owner)
 
-    async def append(self, prepared: Prepared, key: IdempotencyKey | None, transaction_id: str | None) -> Answer:
+    async def append(
+        self, prepared: Prepared, key: IdempotencyKey | None, transaction_id: str | None, owner: Owner
+    ) -> Answer:
         """Append the records of a request, and make its answer. Raises: as `produce`."""
         try:
             if transaction_id is None:
                 result = await self._appender.append(prepared.appends, key)
             else:
-                result = await self._transactions.append(transaction_id, prepared.appends, key)
+                result = await self._transactions.append(transaction_id, prepared.appends, key, owner)
         except UnknownTopicOrPartition:
             self._metadata.forget(prepared.topic.topic_id)
             raise
@@ -319,7 +323,7 @@ def _group(
 
 
 def key_of(
-    prepared: Prepared, path: str, name: str | None, retention: str | None, fingerprint: bytes
+    caller: str, prepared: Prepared, path: str, name: str | None, retention: str | None, fingerprint: bytes
 ) -> IdempotencyKey | None:
     """Make the key of a request; None: it has none.
 
@@ -328,7 +332,7 @@ def key_of(
     long_known = lasting(name, retention)
     if name is None:
         return None
-    return IdempotencyKey("", path, prepared.topic.topic_id, name, fingerprint, prepared.body, long_known)
+    return IdempotencyKey(caller, path, prepared.topic.topic_id, name, fingerprint, prepared.body, long_known)
 
 
 def fingerprint_of(body: bytes, raw_value: bytes | None, transaction_id: str | None) -> bytes:

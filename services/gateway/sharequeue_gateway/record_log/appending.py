@@ -39,7 +39,7 @@ from sharequeue_gateway.record_log.locked_append import (
     new_key,
     not_in_time,
 )
-from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import ANY_OWNER, AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
 from sharequeue_http.forms.errors import ApiError
@@ -183,11 +183,11 @@ class Appender:
         ):
             self._fall_back_all(encoded, deadline)
             return
-        transactions: set[str] = set()
+        transactions: dict[str, str] = {}
         keys: dict[str, key_store.NewKey] = {}
         for waiting, batch in encoded:
             if waiting.append.transaction_id is not None:
-                transactions.add(waiting.append.transaction_id)
+                transactions[waiting.append.transaction_id] = _owner_of(waiting)
             if waiting.key is not None:
                 keys[waiting.append_id] = new_key(waiting.key, batch.base_offset)
         rows = [
@@ -240,6 +240,7 @@ class Appender:
         """The batches of the appends that may take the fast path, one behind the other."""
         ends: dict[TopicIdPartition, int] = {}
         locks: set[int] = set()
+        owners: dict[str, str] = {}
         encoded: Encoded = []
         for waiting in gathered:
             append = waiting.append
@@ -250,6 +251,10 @@ class Appender:
                     self._fall_back_alone(waiting, deadline)
                     continue
                 locks.add(lock)
+            transaction_id = append.transaction_id
+            if transaction_id is not None and owners.setdefault(transaction_id, owner := _owner_of(waiting)) != owner:
+                self._fall_back_alone(waiting, deadline)  # one of both callers may not use it
+                continue
             slow = self._slow.get(place)
             if slow is not None:
                 slow.behind.append(waiting)
@@ -344,6 +349,10 @@ class Appender:
                 del self._slow[place]
                 self._gathered.extendleft(reversed(slow.behind))
                 self._wake.set()
+
+
+def _owner_of(waiting: WaitingAppend) -> str:
+    return ANY_OWNER if waiting.within is None else waiting.within.owner
 
 
 def _refuse(waiting: WaitingAppend, error: ApiError) -> None:

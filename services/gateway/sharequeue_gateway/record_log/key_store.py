@@ -119,15 +119,17 @@ def lacks_key_partition(fault: BaseException) -> bool:
 
 
 def look_up(table: KeyTable) -> str:
-    """The statement that finds a key, in the partitions that may have it."""
+    """The statement that finds a key, in the partitions that may have it: the caller's own before one without a caller,
+    from a time when no key was asked for."""
     return f"""SELECT fingerprint, answer, base_offsets FROM log.{table.name}
-      WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller = $4
-        AND {table.column} >= {table.first} AND {table.column} <= {table.period} + 1 LIMIT 1"""
+      WHERE topic_id = $1 AND key = $2 AND path = $3 AND caller IN ('', $4)
+        AND {table.column} >= {table.first} AND {table.column} <= {table.period} + 1 ORDER BY caller DESC LIMIT 1"""
 
 
-def lock_of(caller: str, path: str, topic_id: str, key: str) -> int:
-    """The advisory lock of a key."""
-    name = hashlib.blake2b("\0".join((caller, path, topic_id, key)).encode(), digest_size=8).digest()
+def lock_of(path: str, topic_id: str, key: str) -> int:
+    """The advisory lock of a key. All callers have the same one: a producer may have repeated a request with its key,
+    while the first try without one is under way."""
+    name = hashlib.blake2b("\0".join((path, topic_id, key)).encode(), digest_size=8).digest()
     return int.from_bytes(name, "big", signed=True)
 
 
@@ -135,7 +137,7 @@ async def find_key(
     connection: Connection, table: KeyTable, caller: str, path: str, topic_id: str, key: str
 ) -> tuple[bytes, bytes, list[int]] | None:
     """Lock the key for this transaction. Returns: its fingerprint, answer and base offsets, if it was used before."""
-    await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_of(caller, path, topic_id, key))
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_of(path, topic_id, key))
     row = await connection.fetchrow(look_up(table), topic_id, key, path, caller)
     return None if row is None else (row[0], row[1], list(row[2]))
 

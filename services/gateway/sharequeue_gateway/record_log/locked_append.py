@@ -59,6 +59,10 @@ class Within(Protocol):
     def gathers(self) -> bool:
         """Whether the append may take the fast path."""
 
+    @property
+    def owner(self) -> str:
+        """Patterns of the transactions that the caller may use: `transaction_rules.Owner`."""
+
     async def lock(
         self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool
     ) -> dict[TopicIdPartition, store.Bounds] | None:
@@ -335,7 +339,7 @@ async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None
 
 
 def lock_of(key: IdempotencyKey) -> int:
-    return key_store.lock_of(key.caller, key.path, key.topic_id, key.key)
+    return key_store.lock_of(key.path, key.topic_id, key.key)
 
 
 def new_key(key: IdempotencyKey, base_offset: int) -> key_store.NewKey:

@@ -13,7 +13,8 @@ What a log has to offer, besides the four methods of `RecordLog`:
 A log passes `tests/storage/record_log_suite.py`. `postgres.PostgresRecordLog` is the one that there is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -63,6 +64,8 @@ class PartitionAppend(msgspec.Struct, frozen=True):
 class IdempotencyKey(NamedTuple):
     """Names a produce request: a repeat gets the first answer.
 
+    `caller`: the principal; empty: it has none. A key that was used without one is any caller's, so that a producer
+    which begins to send an access key appends nothing twice.
     `fingerprint`: SHA-256 of the request. `answer`: makes the answer from the base offsets; it is stored with the key.
     `lasting`: the key is known for 7 days, otherwise for 24 hours. A repeat must have the same value.
     """
@@ -74,6 +77,40 @@ class IdempotencyKey(NamedTuple):
     fingerprint: bytes
     answer: Callable[[Sequence[int]], bytes]
     lasting: bool = False
+
+
+ANY_OWNER: Final = "%"
+"""Patterns that fit each transaction."""
+
+
+class Owner(NamedTuple):
+    """A caller, as the log knows it.
+
+    `principal`: kept with what it begins; empty: it has none. `patterns`: of the transactions that it may use, for the
+    SQL of `store.OWNED`.
+    """
+
+    principal: str = ""
+    patterns: str = ANY_OWNER
+
+
+ANYBODY: Final = Owner()
+
+
+def owner_of(principal: str, names: Iterable[str], prefixes: Iterable[str], *, of_nobody: bool = True) -> Owner:
+    """The owner of the transactions of a principal, and of those with these transactional ids, or such beginnings.
+
+    `of_nobody`: also of transactions that began without a principal.
+    """
+    lines = ["p", f"p{_literal(principal)}"] if of_nobody else [f"p{_literal(principal)}"]
+    lines += [f"i{_literal(name)}" for name in names]
+    lines += [f"i{_literal(prefix)}%" for prefix in prefixes]
+    return Owner(principal, "\n".join(lines))
+
+
+def _literal(text: str) -> str:
+    """A pattern of LIKE that fits this text. No text that is stored has a control character."""
+    return re.sub(r"([\\%_])", r"\\\1", re.sub(r"[\0\n]", "\1", text))
 
 
 class AppendResult(msgspec.Struct, frozen=True):

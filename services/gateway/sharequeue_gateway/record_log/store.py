@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import os
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +42,11 @@ LASTSTABLE: Final = """greatest(p.log_start_offset, least(e.log_end_offset,
     WHERE o.topic_id = p.topic_id AND o.partition = p.partition ORDER BY o.first_offset LIMIT 1) END))"""
 """The last stable offset of a partition `p` that ends at `e`. The first question is asked once a statement: while no
 transaction is open, no partition is looked up."""
+
+OWNED: Final = (
+    "coalesce('i' || t.transactional_id, 'p' || t.principal) LIKE ANY(string_to_array({owner}::text, chr(10)))"
+)
+"""Whether a transaction `t` is the caller's: see `transaction_rules.owner_of`."""
 
 COPIED_BYTES: Final = 256 * 1024
 """Larger batches are inserted by COPY. A MiB then takes 1 ms of the gateway's time; in an array of bytea it takes 4,
@@ -106,6 +111,7 @@ heads AS (
 open AS MATERIALIZED (
   SELECT t.transaction_id FROM log.transactions t
   WHERE t.transaction_id = ANY($15::text[]) AND t.state = 0 AND t.deadline > clock_timestamp()
+    AND {OWNED.format(owner="($17::text[])[array_position($15::text[], t.transaction_id)]")}
     AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) < $16
   FOR SHARE OF t SKIP LOCKED),
 shut AS MATERIALIZED (
@@ -131,7 +137,7 @@ SELECT append_id FROM written
 """APPEND for a commit with batches of transactions. It waits for nothing: a transaction that is being ended is skipped.
 `shut` is, in each partition, the first batch whose transaction is not open here: it and all behind it are not inserted,
 so there is no hole. A transaction with $16 partitions, to which this commit might add too many, takes the slow path,
-which counts exactly."""
+which counts exactly. $17 are the patterns of those who append to the transactions $15."""
 
 APPEND_ONE = f"""
 INSERT INTO log.record_batches ({COLUMNS})
@@ -144,7 +150,7 @@ RETURNING append_id
 APPEND_ONE_IN_TRANSACTION = f"""
 WITH open AS MATERIALIZED (
   SELECT FROM log.transactions t
-  WHERE t.transaction_id = $11 AND t.state = 0 AND t.deadline > clock_timestamp()
+  WHERE t.transaction_id = $11 AND t.state = 0 AND t.deadline > clock_timestamp() AND {OWNED.format(owner="$12")}
     AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = $11) < {MOST_OF_TRANSACTION}
   FOR SHARE OF t SKIP LOCKED),
 written AS (
@@ -204,6 +210,9 @@ ORDER BY base_offset
 """Batches from the one that holds the offset $3 on. From the second on they begin within limits: $4 bytes in memory,
 $5 batches, $6 bytes as stored, the last offset $7. The subqueries use sizes and references of the records. PostgreSQL
 loads only the returned records."""
+
+
+NO_TRANSACTIONS: Final[Mapping[str, str]] = {}
 
 
 class Bounds(NamedTuple):
@@ -275,11 +284,12 @@ async def append(
     batches: Rows,
     compression: Compression,
     timeout_s: float | None = None,
-    transactions: Collection[str] = (),
+    transactions: Mapping[str, str] = NO_TRANSACTIONS,
 ) -> set[str]:
     """Insert each batch if no other gateway is appending to its partition and the partition ends at its base offset.
 
-    `transactions`: those of the batches. A batch of a transaction is inserted only if the transaction is open.
+    `transactions`: those of the batches, each with the patterns of its caller (`transaction_rules.Owner`). A batch of a
+    transaction is inserted only if the transaction is open, and the caller's.
     Returns: the append ids of the inserted batches.
     Raises: TimeoutError: the insert may have happened.
     """
@@ -301,7 +311,7 @@ async def append(
         records,
         size,
         lock_key(topic_id, partition),
-        *transactions,
+        *itertools.chain.from_iterable(transactions.items()),
         timeout=timeout_s,
     )
     if not inserted:
@@ -316,7 +326,7 @@ async def _append_several(
     batches: Rows,
     compression: Compression,
     timeout_s: float | None,
-    transactions: Collection[str],
+    transactions: Mapping[str, str],
 ) -> set[str]:
     kept = await kept_forms([batch for _, _, batch, _ in batches])
     if len(batches) <= FEW and not transactions:
@@ -336,7 +346,7 @@ async def _append_several(
         values += [list(heads.values()), [lock_key(*place) for place in heads]]
         statement = APPEND
         if transactions:
-            values += [list(transactions), MOST_OF_TRANSACTION + 1 - len(heads)]
+            values += [list(transactions), MOST_OF_TRANSACTION + 1 - len(heads), list(transactions.values())]
             statement = APPEND_IN_TRANSACTIONS
     inserted = {row[0].hex for row in await connection.fetch(statement, *values, timeout=timeout_s)}
     count(compression, batches, kept, inserted)

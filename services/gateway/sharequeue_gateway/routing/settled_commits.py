@@ -17,7 +17,7 @@ from sharequeue.protocol.errors import (
     TransactionalIdNotFound,
 )
 from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import ANY_OWNER, ANYBODY, AppendResult, IdempotencyKey, Owner, PartitionAppend
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     COMMIT,
@@ -44,22 +44,30 @@ class SettledCommits:
         self._appender = appender
 
     async def commit(
-        self, transaction_id: str, wanted: Sequence[Wanted], note: str | None, parts: Sequence[str]
+        self,
+        transaction_id: str,
+        wanted: Sequence[Wanted],
+        note: str | None,
+        parts: Sequence[str],
+        owner: str = ANY_OWNER,
     ) -> Transaction:
         """Commit a transaction, and settle what its client acknowledges. A repeat is answered the same.
 
+        `owner`: patterns of the transactions that the caller may commit.
         Raises: InvalidTxnState: it is not open; or an acknowledgement was refused, so it is aborted: `results` say why.
             ConcurrentTransactions, CoordinatorNotAvailable, RequestTimedOut: repeat the request. Others as of an end.
         """
         places = self._settler.check(wanted)
         digest = digest_of(wanted)
-        found = await self._transactions.find(transaction_id)
+        found = await self._transactions.find(transaction_id, owner)
         if found is None or found.state != State.OPEN:
             return end_answer(COMMIT, transaction_id, found, digest)
         check_commit(found, (), (), 0)  # a part settles nothing
         try:
             settling = Settling(digest, await self._settler.hold(transaction_id, wanted))
-            ended = await self._transactions.end(transaction_id, COMMIT, note=note, parts=parts, settling=settling)
+            ended = await self._transactions.end(
+                transaction_id, COMMIT, note=note, parts=parts, owner=owner, settling=settling
+            )
             del settling  # it may be large, and its leaders read it from the log
             return ended
         except Refused as refused:
@@ -72,7 +80,11 @@ class SettledCommits:
             await self._settler.tell(transaction_id, self._settler.keys_of(places))
 
     async def append(
-        self, wanted: Sequence[Wanted], appends: Sequence[PartitionAppend], key: IdempotencyKey | None
+        self,
+        wanted: Sequence[Wanted],
+        appends: Sequence[PartitionAppend],
+        key: IdempotencyKey | None,
+        owner: Owner = ANYBODY,
     ) -> AppendResult:
         """Append records and settle what a member acknowledges: all of it, or nothing.
 
@@ -85,7 +97,7 @@ class SettledCommits:
         first = await self._first(key)
         if first is not None:
             return first
-        begun = await self._transactions.begin(NewTransaction(TIMEOUT_MS, durable=False))
+        begun = await self._transactions.begin(NewTransaction(TIMEOUT_MS, owner=owner, durable=False))
         transaction_id = begun.transaction_id
         committed: list[Settlement] = []
         try:

@@ -12,7 +12,7 @@ from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import LookUp, NotOpen
-from sharequeue_gateway.record_log.log import AppendResult
+from sharequeue_gateway.record_log.log import ANY_OWNER, AppendResult
 from sharequeue_gateway.record_log.store import Bounds
 from sharequeue_gateway.record_log.transactions import settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.ending import End, Ending
@@ -36,13 +36,16 @@ class KnownEnds:
     def __init__(self, database: LogDatabase, ending: Ending) -> None:
         self._database = database
         self._ending = ending
-        self._not_open: OrderedDict[str, None] = OrderedDict()
+        self._not_open: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.count = ending.count
 
-    def __contains__(self, transaction_id: str) -> bool:
-        return transaction_id in self._not_open
+    def __contains__(self, asked: tuple[str, str]) -> bool:
+        """Whether an append to this transaction by this owner was refused."""
+        return asked in self._not_open
 
-    async def refusal(self, transaction_id: str, past: bool, look_up: LookUp) -> tuple[ApiError, AppendResult | None]:
+    async def refusal(
+        self, transaction_id: str, owner: str, past: bool, look_up: LookUp
+    ) -> tuple[ApiError, AppendResult | None]:
         """Find the end of a transaction; end it first if its time has passed.
 
         No statement can append to it any more, so an earlier try of the append is found now, or never happened.
@@ -51,9 +54,9 @@ class KnownEnds:
         if past:
             found = await self._ending.end(transaction_id, End(TIME_OUT))
         else:
-            found = await self._database.query(transaction_store.find, transaction_id)
+            found = await self._database.query(transaction_store.find, transaction_id, owner)
         happened = await look_up()
-        self._not_open[transaction_id] = None
+        self._not_open[transaction_id, owner] = None
         if len(self._not_open) > MOST_NOT_OPEN:
             self._not_open.popitem(last=False)
         return append_refusal(transaction_id, found, happened is not None), happened
@@ -62,17 +65,18 @@ class KnownEnds:
 class InTransaction:
     """An append to an open transaction of a client."""
 
-    def __init__(self, ends: KnownEnds, transaction_id: str) -> None:
+    def __init__(self, ends: KnownEnds, transaction_id: str, owner: str) -> None:
         self._ends = ends
         self._transaction_id = transaction_id
+        self.owner = owner
 
     @property
     def gathers(self) -> bool:
-        return self._transaction_id not in self._ends
+        return (self._transaction_id, self.owner) not in self._ends
 
     async def lock(self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool) -> None:
         """Lock the transaction until the append has committed."""
-        shared = await transaction_store.share(connection, self._transaction_id)
+        shared = await transaction_store.share(connection, self._transaction_id, self.owner)
         if shared is None or not shared.open:
             raise NotOpen(shared is not None and shared.past)
 
@@ -90,7 +94,7 @@ class InTransaction:
         """It goes on: only its end is counted."""
 
     async def find_end(self, past: bool, look_up: LookUp) -> ApiError:
-        return (await self._ends.refusal(self._transaction_id, past, look_up))[0]
+        return (await self._ends.refusal(self._transaction_id, self.owner, past, look_up))[0]
 
 
 class Settles:
@@ -98,6 +102,7 @@ class Settles:
     the append are plain ones, which nobody ever sees uncommitted."""
 
     gathers: Final = False
+    owner: Final = ANY_OWNER
 
     def __init__(self, database: LogDatabase, ends: KnownEnds, transaction_id: str, settling: Settling) -> None:
         self._database = database
@@ -137,5 +142,5 @@ class Settles:
         self._ends.count(self._committed, seconds)
 
     async def find_end(self, past: bool, look_up: LookUp) -> AppendResult | ApiError:
-        refusal, happened = await self._ends.refusal(self._transaction_id, past, look_up)
+        refusal, happened = await self._ends.refusal(self._transaction_id, self.owner, past, look_up)
         return refusal if happened is None else happened

@@ -6,9 +6,10 @@ A new producer raises the epoch under the lock of the row, so the earlier ones a
 from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log.key_store import KeyTable
+from sharequeue_gateway.record_log.log import ANY_OWNER
 from sharequeue_gateway.record_log.store import Connection
 from sharequeue_gateway.record_log.transactions.transaction_rules import Transaction
-from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, outcome, transaction_of
+from sharequeue_gateway.record_log.transactions.transaction_store import MINE, MS, ROW, outcome, transaction_of
 
 FIRST_EPOCH: Final = "greatest(floor(extract(epoch FROM now() - timestamptz '2025-01-01Z')), 0)::int"
 """The epoch of the first producer of a transactional id: seconds. Each further producer has one more. A row is
@@ -20,21 +21,20 @@ class TransactionalProducer(NamedTuple):
     """The row of a transactional id."""
 
     producer_epoch: int
-    principal: str
     committed_note: str | None
 
 
-async def raise_epoch(connection: Connection, outcomes: KeyTable, transactional_id: str, principal: str) -> int | None:
+async def raise_epoch(connection: Connection, outcomes: KeyTable, transactional_id: str, principal: str) -> int:
     """A new producer begins: refuse the earlier ones from now on. Its id is kept for as long as outcomes are.
 
-    Returns: its epoch; None: the id is another's.
+    Returns: its epoch.
     """
-    epoch: int | None = await connection.fetchval(
+    epoch: int = await connection.fetchval(
         f"""INSERT INTO log.transactional_producers AS w (transactional_id, producer_epoch, principal, keep_until)
            VALUES ($1, {FIRST_EPOCH}, $2, now() + make_interval(secs => $3))
            ON CONFLICT (transactional_id) DO UPDATE SET producer_epoch = w.producer_epoch + 1,
-             keep_until = greatest(w.keep_until, excluded.keep_until)
-           WHERE w.principal = excluded.principal RETURNING producer_epoch""",
+             principal = excluded.principal, keep_until = greatest(w.keep_until, excluded.keep_until)
+           RETURNING producer_epoch""",
         transactional_id,
         principal,
         outcomes.seconds * outcomes.kept,
@@ -43,14 +43,16 @@ async def raise_epoch(connection: Connection, outcomes: KeyTable, transactional_
 
 
 async def lock_producer(
-    connection: Connection, outcomes: KeyTable, transactional_id: str
+    connection: Connection, outcomes: KeyTable, transactional_id: str, principal: str
 ) -> TransactionalProducer | None:
     """Lock the row of a transactional id. Its holder must not wait for any other lock."""
     row = await connection.fetchrow(
-        """UPDATE log.transactional_producers SET keep_until = greatest(keep_until, now() + make_interval(secs => $2))
-           WHERE transactional_id = $1 RETURNING producer_epoch, principal, committed_note""",
+        """UPDATE log.transactional_producers SET keep_until = greatest(keep_until, now() + make_interval(secs => $2)),
+             principal = $3
+           WHERE transactional_id = $1 RETURNING producer_epoch, committed_note""",
         transactional_id,
         outcomes.seconds * outcomes.kept,
+        principal,
     )
     return None if row is None else TransactionalProducer(*row)
 
@@ -111,33 +113,37 @@ async def begin(
 
 
 async def begin_part(
-    connection: Connection, transaction_id: str, whole: Transaction, most_open: int
+    connection: Connection, transaction_id: str, whole: Transaction, principal: str, most_open: int
 ) -> tuple[int, int] | None:
     """Begin a part of a transaction whose row is locked. It has the deadline of the whole.
+    `principal`: empty: that of the whole.
     Returns: as `begin`."""
     row = await connection.fetchrow(
         f"""INSERT INTO log.transactions (transaction_id, principal, timeout_ms, deadline, part_of)
-            SELECT $1, principal, timeout_ms, deadline, transaction_id FROM log.transactions
+            SELECT $1, coalesce(nullif($4, ''), principal), timeout_ms, deadline, transaction_id FROM log.transactions
             WHERE transaction_id = $2 AND (SELECT count(*) FROM (
               SELECT FROM log.transactions WHERE state = 0 LIMIT $3) few) < $3
             RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
         transaction_id,
         whole.transaction_id,
         most_open,
+        principal,
     )
     return None if row is None else (row[0], row[1])
 
 
-async def lock_whole(connection: Connection, transaction_id: str) -> tuple[Transaction | None, bool]:
+async def lock_whole(
+    connection: Connection, transaction_id: str, owner: str = ANY_OWNER
+) -> tuple[Transaction | None, bool]:
     """Lock the row of a transaction `FOR SHARE`, to begin a part of it. Returns: it, and whether its time has passed.
 
     The clock is read in a second statement, as in `transaction_store.share`.
     """
     row = await connection.fetchrow(
-        f"SELECT {ROW} FROM log.transactions WHERE transaction_id = $1 FOR SHARE", transaction_id
+        f"SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE} FOR SHARE", transaction_id, owner
     )
     if row is None:
-        return await outcome(connection, transaction_id), False
+        return await outcome(connection, transaction_id, owner), False
     past = await connection.fetchval(
         "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
     )

@@ -30,6 +30,7 @@ from sharequeue.slices import Pace
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.log import ANY_OWNER
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.transactions import settlements, transaction_store
@@ -43,7 +44,6 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     Transaction,
     Wish,
     check_commit,
-    check_principal,
 )
 from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 from sharequeue_http.forms.errors import ApiError, RequestTimedOut, Throttled
@@ -68,15 +68,15 @@ AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError
 class End(NamedTuple):
     """How to end a transaction.
 
-    `note`: kept with the producer if this commits. `parts`: those to commit with it. `principal`: of the caller; None:
-    it may end any. `skip_locked`: leave a transaction that another one uses. `settling`: what it settles if it commits;
-    all of it is pending on this transaction, durably.
+    `note`: kept with the producer if this commits. `parts`: those to commit with it. `owner`: patterns of the
+    transactions that the caller may end. `skip_locked`: leave a transaction that another one uses. `settling`: what it
+    settles if it commits; all of it is pending on this transaction, durably.
     """
 
     wish: Wish
     note: str | None = None
     parts: Sequence[str] = ()
-    principal: str | None = None
+    owner: str = ANY_OWNER
     skip_locked: bool = False
     settling: Settling | None = None
 
@@ -222,21 +222,16 @@ class Ending:
         self, connection: Any, transaction_id: str, end: End, large: bool, remaining_s: float
     ) -> Ended:
         async with locking(connection, max(int(remaining_s * 800), 100)):
-            found = await transaction_store.lock_to_end(connection, transaction_id, end.skip_locked)
+            found = await transaction_store.lock_to_end(connection, transaction_id, end.skip_locked, end.owner)
             if found is not None:
                 return await self._end(connection, found, end, large)
         if end.skip_locked:
             return Ended(None, [])
-        outcome = await transaction_store.outcome(connection, transaction_id)
-        if outcome is not None and end.principal is not None:
-            check_principal(transaction_id, outcome.principal, end.principal)
-        return Ended(outcome, [])
+        return Ended(await transaction_store.outcome(connection, transaction_id, end.owner), [])
 
     async def _end(self, connection: Any, found: Transaction, end: End, large: bool) -> Ended:
         """End a transaction whose row is locked: since then no partition can be added to it."""
         transaction_id = found.transaction_id
-        if end.principal is not None:
-            check_principal(transaction_id, found.principal, end.principal)
         if found.state != State.OPEN:
             return Ended(found, [])
         parts = await transaction_store.lock_parts(connection, transaction_id, end.parts) if end.parts else []

@@ -13,7 +13,8 @@ from sharequeue.protocol.messages.transactions import (
     ListTransactionsQuery,
     TransactionListing,
 )
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.log import ANY_OWNER
+from sharequeue_gateway.record_log.store import OWNED, Connection
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason
 from sharequeue_gateway.record_log.transactions.transaction_store import MS
 
@@ -25,11 +26,12 @@ Place = tuple[datetime, str]
 
 
 async def list_open(
-    connection: Connection, query: ListTransactionsQuery, after: Place | None
+    connection: Connection, query: ListTransactionsQuery, after: Place | None, owner: str = ANY_OWNER
 ) -> tuple[list[TransactionListing], Place | None]:
     """A page of the open transactions, the oldest first. The open ones are bounded.
 
-    `after`: the place of the page before. Returns: the page, and its place if there are more.
+    `after`: the place of the page before. `owner`: patterns of the transactions to list. Returns: the page, and its
+    place if there are more.
     """
     began_at, last_id = (datetime.fromtimestamp(0, UTC), "") if after is None else after
     rows = await connection.fetch(
@@ -40,7 +42,7 @@ async def list_open(
             WHERE state = 0 AND began_at >= $1 AND (began_at, transaction_id) > ($1, $2)
               AND ($3::text IS NULL OR transactional_id = $3)
               AND ($6::text IS NULL OR starts_with(transactional_id, $6))
-              AND {MS.format("n.now")} - {MS.format("began_at")} >= $4
+              AND {MS.format("n.now")} - {MS.format("began_at")} >= $4 AND {OWNED.format(owner="$7")}
             ORDER BY began_at, transaction_id LIMIT $5""",
         began_at,
         last_id,
@@ -48,6 +50,7 @@ async def list_open(
         query.older_than_ms,
         query.page_size + 1,
         query.transactional_id_prefix,
+        owner,
     )
     page = rows[: query.page_size]
     listed = [
@@ -66,14 +69,14 @@ async def list_open(
 
 
 async def list_ended(
-    connection: Connection, query: ListTransactionsQuery, after: Place | None
+    connection: Connection, query: ListTransactionsQuery, after: Place | None, owner: str = ANY_OWNER
 ) -> tuple[list[EndedTransactionListing], Place | None]:
     """A page of the committed or of the aborted transactions that wrote records, the last one first. As `list_open`."""
     ended_at, last_id = (None, None) if after is None else after
     most, transactional_id, prefix = query.page_size, query.transactional_id, query.transactional_id_prefix
     rows = await connection.fetch(
         f"""WITH looked AS MATERIALIZED (
-              SELECT transaction_id, transactional_id, producer_epoch, reason, began_at, ended_at, partitions
+              SELECT transaction_id, transactional_id, principal, producer_epoch, reason, began_at, ended_at, partitions
               FROM log.transaction_outcomes
               WHERE committed = $1
                 AND ended_at <= (SELECT clock_timestamp() - make_interval(secs => $2::float8 / 1000))
@@ -84,17 +87,19 @@ async def list_ended(
                 {MS.format("ended_at")}, partitions, ended_at,
                 row_number() OVER (ORDER BY ended_at DESC, transaction_id DESC) AS number,
                 ($6::text IS NULL OR coalesce(transactional_id = $6, false))
-                  AND ($7::text IS NULL OR coalesce(starts_with(transactional_id, $7), false)) AS wanted
-              FROM looked) numbered
+                  AND ($7::text IS NULL OR coalesce(starts_with(transactional_id, $7), false))
+                  AND {OWNED.format(owner="$9")} AS wanted
+              FROM looked t) numbered
             WHERE wanted OR number = $5 ORDER BY number LIMIT $8""",
         query.state == "committed",
         query.older_than_ms,
         ended_at,
         last_id,
-        most + 1 if transactional_id is None and prefix is None else LOOKED_AT,
+        most + 1 if transactional_id is None and prefix is None and owner == ANY_OWNER else LOOKED_AT,
         transactional_id,
         prefix,
         most + 1,
+        owner,
     )
     wanted = [row for row in rows if row[9]][:most]
     place = None

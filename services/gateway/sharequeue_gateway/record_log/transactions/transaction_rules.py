@@ -7,6 +7,9 @@ One that wrote nothing is forgotten a minute after its end. Source of codes and 
 
 A transaction may have parts. Each is a transaction of its own for those who write to it. The commit of the whole names
 the parts that count, and commits them with it; every other end of a part, and of the whole, aborts the part.
+
+A transaction with a transactional id is of those who may use that id, another one of the principal that began it. One
+that began without a principal is of everybody who knows its id. For all others it is as if it had never begun.
 """
 
 import re
@@ -18,7 +21,6 @@ from sharequeue.protocol.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
     ProducerFenced,
-    TransactionalIdAuthorizationFailed,
     TransactionalIdNotFound,
 )
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
@@ -137,12 +139,6 @@ def check_transaction_id(transaction_id: str) -> None:
     """Raises: TransactionalIdNotFound: no begin has answered such an id, so the call surely did nothing."""
     if not _ID.match(transaction_id):
         raise _not_found(transaction_id[:MOST_SHOWN], definite=True)
-
-
-def check_principal(transaction_id: str, owner: str, principal: str) -> None:
-    """Raises: TransactionalIdAuthorizationFailed."""
-    if owner != principal:
-        raise TransactionalIdAuthorizationFailed(f"{transaction_id} belongs to another principal")
 
 
 def check_commit(found: Transaction, parts: Collection[str], open_parts: Collection[str], places: int) -> None:

@@ -1,7 +1,7 @@
 """How many bytes of each transaction this gateway took. Pure, and bounded.
 
 Another gateway that takes appends of the same transaction counts them by itself, so a transaction may have the bound
-at each.
+at each. So may each caller of a transaction that several may use: a refusal tells nobody what others did.
 """
 
 from collections import OrderedDict
@@ -18,26 +18,27 @@ class TransactionSizes:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._bytes: OrderedDict[str, int] = OrderedDict()
+        self._bytes: OrderedDict[tuple[str, str], int] = OrderedDict()
 
-    def take(self, transaction_id: str, size: int) -> None:
-        """Count an append before it is made. Raises: TooLarge: it is not counted."""
-        total = self._bytes.get(transaction_id, 0) + size
+    def take(self, counted: tuple[str, str], size: int) -> None:
+        """Count an append before it is made. `counted`: the transaction, and who appends to it.
+        Raises: TooLarge: it is not counted."""
+        total = self._bytes.get(counted, 0) + size
         if total > self._most_bytes:
             raise TooLarge(
-                f"transaction {transaction_id} would have {total} bytes; the most is {self._most_bytes}"
+                f"transaction {counted[0]} would have {total} bytes; the most is {self._most_bytes}"
                 " (max_transaction_bytes): use one more transaction",
                 limit=self._most_bytes,
             )
-        self._bytes[transaction_id] = total
-        self._bytes.move_to_end(transaction_id)
+        self._bytes[counted] = total
+        self._bytes.move_to_end(counted)
         if len(self._bytes) > MOST:
             self._bytes.popitem(last=False)
 
-    def give_back(self, transaction_id: str, size: int) -> None:
+    def give_back(self, counted: tuple[str, str], size: int) -> None:
         """An append that was counted surely appended nothing."""
-        total = self._bytes.get(transaction_id, 0) - size
+        total = self._bytes.get(counted, 0) - size
         if total > 0:
-            self._bytes[transaction_id] = total
+            self._bytes[counted] = total
         else:
-            self._bytes.pop(transaction_id, None)
+            self._bytes.pop(counted, None)

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
-from sharequeue_gateway.record_log.store import END, Connection, lock_keys
+from sharequeue_gateway.record_log.log import ANY_OWNER
+from sharequeue_gateway.record_log.store import END, OWNED, Connection, lock_keys
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State, Transaction
 
 ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
@@ -29,6 +30,8 @@ MS: Final = "floor(extract(epoch FROM {}) * 1000)::bigint"
 ROW: Final = f"""transaction_id, transactional_id, producer_epoch, principal, state, reason,
   {MS.format("began_at")}, timeout_ms, {MS.format("ended_at")}, part_of"""
 """The columns that `transaction_of` takes."""
+MINE: Final = OWNED.format(owner="$2")
+"""Each function with an `owner` finds only the transactions that these patterns fit: see `transaction_rules.Owner`."""
 
 
 def transaction_of(row: Any) -> Transaction:
@@ -107,26 +110,25 @@ its first transaction begins after this end."""
 class SharedTransaction(NamedTuple):
     """A transaction's row as an append finds it. `past`: it is open, and its time has passed."""
 
-    principal: str
     open: bool
     past: bool
 
 
-async def share(connection: Connection, transaction_id: str) -> SharedTransaction | None:
+async def share(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> SharedTransaction | None:
     """Lock the row `FOR SHARE` until the end of the database transaction: it waits for an end that is under way.
 
     The clock is read in a second statement: PostgreSQL may compute an answer's columns before it waits for the lock.
     """
     row = await connection.fetchrow(
-        "SELECT principal, state FROM log.transactions WHERE transaction_id = $1 FOR SHARE", transaction_id
+        f"SELECT state FROM log.transactions t WHERE transaction_id = $1 AND {MINE} FOR SHARE", transaction_id, owner
     )
     if row is None:
         return None
     past = await connection.fetchval(
         "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
     )
-    is_open = row[1] == State.OPEN
-    return SharedTransaction(row[0], is_open and not past, is_open and past)
+    is_open = row[0] == State.OPEN
+    return SharedTransaction(is_open and not past, is_open and past)
 
 
 async def register(
@@ -150,12 +152,15 @@ async def register(
 # End
 
 
-async def lock_to_end(connection: Connection, transaction_id: str, skip_locked: bool) -> Transaction | None:
+async def lock_to_end(
+    connection: Connection, transaction_id: str, skip_locked: bool, owner: str = ANY_OWNER
+) -> Transaction | None:
     """Lock the row of a transaction `FOR UPDATE`. `skip_locked`: None if another holds it."""
     row = await connection.fetchrow(
-        f"""SELECT {ROW} FROM log.transactions WHERE transaction_id = $1
+        f"""SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE}
             FOR UPDATE {"SKIP LOCKED" if skip_locked else ""}""",
         transaction_id,
+        owner,
     )
     return None if row is None else transaction_of(row)
 
@@ -315,13 +320,14 @@ async def end_with_records(
     return list(zip(_places(row[0], row[1]), row[2] or (), strict=True))
 
 
-async def outcome(connection: Connection, transaction_id: str) -> Transaction | None:
+async def outcome(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
     """What became of a transaction that wrote. To miss nothing, look for its row first."""
     row = await connection.fetchrow(
         f"""SELECT transactional_id, producer_epoch, principal, committed, reason, {MS.format("began_at")},
               {MS.format("ended_at")}, partitions, settled
-            FROM log.transaction_outcomes WHERE transaction_id = $1""",
+            FROM log.transaction_outcomes t WHERE transaction_id = $1 AND {MINE}""",
         transaction_id,
+        owner,
     )
     if row is None:
         return None
@@ -349,7 +355,9 @@ async def places_of(connection: Connection, transaction_id: str) -> list[tuple[s
     return [(str(row[0]), row[1], row[2]) for row in rows]
 
 
-async def find(connection: Connection, transaction_id: str) -> Transaction | None:
+async def find(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
     """What is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
-    row = await connection.fetchrow(f"SELECT {ROW} FROM log.transactions WHERE transaction_id = $1", transaction_id)
-    return await outcome(connection, transaction_id) if row is None else transaction_of(row)
+    row = await connection.fetchrow(
+        f"SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE}", transaction_id, owner
+    )
+    return await outcome(connection, transaction_id, owner) if row is None else transaction_of(row)

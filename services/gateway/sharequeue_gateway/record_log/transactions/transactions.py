@@ -11,24 +11,22 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sharequeue.protocol.errors import ConcurrentTransactions, StorageError, TransactionalIdAuthorizationFailed
+from sharequeue.protocol.errors import ConcurrentTransactions, StorageError
 from sharequeue.protocol.messages.transactions import BegunTransaction
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import ANY_OWNER, ANYBODY, AppendResult, IdempotencyKey, Owner, PartitionAppend
 from sharequeue_gateway.record_log.transactions import begin_store, open_store, transaction_store
 from sharequeue_gateway.record_log.transactions.appends import InTransaction, KnownEnds, Settles
 from sharequeue_gateway.record_log.transactions.ending import End, Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     FENCE,
-    TERMINATE,
     TIME_OUT,
     State,
     Transaction,
     Wish,
     check_epoch,
-    check_principal,
     check_whole,
     end_answer,
     still_open,
@@ -69,7 +67,7 @@ class NewTransaction(NamedTuple):
     timeout_ms: int
     transactional_id: str | None = None
     producer_epoch: int | None = None
-    principal: str = ""
+    owner: Owner = ANYBODY
     part_of: str | None = None
     durable: bool = True
 
@@ -107,10 +105,8 @@ class PostgresTransactions:
     async def _begin_with_id(self, transactional_id: str, wish: NewTransaction) -> BegunTransaction:
         epoch = wish.producer_epoch
         if epoch is None:
-            of_producer = self._database.outcomes, transactional_id, wish.principal
+            of_producer = self._database.outcomes, transactional_id, wish.owner.principal
             epoch = await self._database.query(begin_store.raise_epoch, *of_producer)
-            if epoch is None:
-                raise TransactionalIdAuthorizationFailed(f"{transactional_id} belongs to another principal")
         for _ in range(TRIES):
             if wish.producer_epoch is None:
                 for open_one, _ in await self._database.query(begin_store.open_of, transactional_id):
@@ -136,9 +132,9 @@ class PostgresTransactions:
         The note is read here: the transaction before may have committed since the epoch was raised.
         """
         async with connection.transaction():
-            producer = await begin_store.lock_producer(connection, self._database.outcomes, transactional_id)
-            if producer is not None:
-                check_principal(transactional_id, producer.principal, wish.principal)
+            producer = await begin_store.lock_producer(
+                connection, self._database.outcomes, transactional_id, wish.owner.principal
+            )
             check_epoch(transactional_id, None if producer is None else producer.producer_epoch, epoch)
             in_the_way = await begin_store.open_of(connection, transactional_id)
             if in_the_way:
@@ -153,7 +149,7 @@ class PostgresTransactions:
             transaction_id,
             wish.transactional_id,
             epoch,
-            wish.principal,
+            wish.owner.principal,
             wish.timeout_ms,
             self._most_open,
             durable=wish.durable,
@@ -172,13 +168,13 @@ class PostgresTransactions:
     async def _insert_part(self, connection: Any, whole_id: str, wish: NewTransaction) -> BegunTransaction:
         """Begin a part under the lock of the whole's row: an end of the whole finds it, or it does not begin."""
         async with connection.transaction():
-            whole, past = await begin_store.lock_whole(connection, whole_id)
-            if whole is not None:
-                check_principal(whole_id, whole.principal, wish.principal)
+            whole, past = await begin_store.lock_whole(connection, whole_id, wish.owner.patterns)
             check_whole(whole_id, whole, past)
             assert whole is not None
             transaction_id = str(uuid.uuid4())
-            times = await begin_store.begin_part(connection, transaction_id, whole, self._most_open)
+            times = await begin_store.begin_part(
+                connection, transaction_id, whole, wish.owner.principal, self._most_open
+            )
         if times is None:
             raise self._too_many()
         return BegunTransaction(
@@ -196,7 +192,11 @@ class PostgresTransactions:
         )
 
     async def append(
-        self, transaction_id: str, appends: Sequence[PartitionAppend], key: IdempotencyKey | None = None
+        self,
+        transaction_id: str,
+        appends: Sequence[PartitionAppend],
+        key: IdempotencyKey | None = None,
+        owner: Owner = ANYBODY,
     ) -> AppendResult:
         """Append records to an open transaction, which each of these appends names.
 
@@ -204,15 +204,18 @@ class PostgresTransactions:
             TooLarge: it would have too many bytes or partitions.
         """
         size = sum([sum(map(len, append.tails)) for append in appends])
-        self._sizes.take(transaction_id, size)
+        counted = transaction_id, owner.principal
+        self._sizes.take(counted, size)
         try:
-            result = await self._appender.append(appends, key, InTransaction(self._ends, transaction_id))
+            result = await self._appender.append(
+                appends, key, InTransaction(self._ends, transaction_id, owner.patterns)
+            )
         except ApiError as error:
             if error.definite:
-                self._sizes.give_back(transaction_id, size)
+                self._sizes.give_back(counted, size)
             raise
         if result.repeated:
-            self._sizes.give_back(transaction_id, size)
+            self._sizes.give_back(counted, size)
         return result
 
     async def append_and_settle(
@@ -232,24 +235,23 @@ class PostgresTransactions:
         *,
         note: str | None = None,
         parts: Sequence[str] = (),
-        principal: str = "",
+        owner: str = ANY_OWNER,
         settling: Settling | None = None,
     ) -> Transaction:
         """Commit or abort. The outcome is durable when it returns, and a repeat is answered the same.
 
         Args:
             parts: those to commit with it; the others are aborted. settling: the acknowledgements of a commit;
-            see Ending.
+            see Ending. owner: patterns of the transactions that the caller may end.
 
         Raises: TransactionalIdNotFound, InvalidTxnState, ProducerFenced: see `transaction_rules`; and those of Ending.
         """
-        owner = None if wish == TERMINATE else principal
         found = await self._ending.end(transaction_id, End(wish, note, parts, owner, settling=settling))
         return end_answer(wish, transaction_id, found, None if settling is None else settling.digest)
 
-    async def find(self, transaction_id: str) -> Transaction | None:
-        """What is known of a transaction."""
-        return await self._database.query(transaction_store.find, transaction_id)  # type: ignore[no-any-return]
+    async def find(self, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
+        """What is known of a transaction that these patterns fit."""
+        return await self._database.query(transaction_store.find, transaction_id, owner)  # type: ignore[no-any-return]
 
     # Sweep
 

@@ -1,0 +1,56 @@
+"""Which transactions belong to a caller: its own, and those whose transactional id it has a right to.
+
+The record log decides nothing about rights: it gets an `Owner`, a principal and patterns. A caller without a key has no
+principal there. So what it began goes on when it sends a key, and with `authentication=off` everything is everybody's.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from sharequeue.protocol.access.rights import ANONYMOUS, CLUSTER_NAME, Operation, ResourceType, Rights
+from sharequeue_gateway.record_log.log import ANYBODY, Owner, owner_of
+
+_ANONYMOUS: Final = owner_of("", (), ("",))
+
+
+class Owners:
+    """Answers from memory. `rights`: those that hold now."""
+
+    def __init__(self, rights: Callable[[], Rights]) -> None:
+        self._rights = rights
+        self._known: dict[tuple[str, Operation, bool], Owner] = {}
+        """What was answered before, by the rights of then."""
+        self._known_by: Rights | None = None
+
+    def of(self, principal: str) -> Owner:
+        """Whose transactions a caller may use. `principal`: as `Caller.principal`."""
+        return self._owner(principal, Operation.WRITE)
+
+    def seen(self, principal: str) -> str:
+        """Patterns of the transactions that a caller may describe."""
+        return self._owner(principal, Operation.DESCRIBE).patterns
+
+    def listed(self, principal: str) -> str:
+        """Patterns of those that its lists show. The id of one that began without a principal is shown to nobody who
+        did not begin it, since it may be used by each caller that knows it."""
+        return self._owner(principal, Operation.DESCRIBE, of_nobody=False).patterns
+
+    def _owner(self, principal: str, operation: Operation, *, of_nobody: bool = True) -> Owner:
+        if not principal:
+            return ANYBODY
+        if principal == ANONYMOUS:
+            return _ANONYMOUS
+        rights = self._rights()
+        if rights is not self._known_by:
+            self._known, self._known_by = {}, rights
+        owner = self._known.get((principal, operation, of_nobody))
+        if owner is None:
+            if operation is Operation.DESCRIBE and rights.allows(
+                principal, operation, ResourceType.CLUSTER, CLUSTER_NAME
+            ):
+                owner = ANYBODY
+            else:
+                names, prefixes = rights.names(principal, operation, ResourceType.TRANSACTIONAL_ID)
+                owner = owner_of(principal, names, prefixes, of_nobody=of_nobody)
+            self._known[principal, operation, of_nobody] = owner
+        return owner
