@@ -41,7 +41,8 @@ from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.access.guard import AccessGuard
-from sharequeue_gateway.http.access_api import AccessApi
+from sharequeue_gateway.http.access.owners import Owners
+from sharequeue_gateway.http.access.watch import KeyWatch
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
@@ -214,6 +215,8 @@ async def prepare(settings: Settings) -> Service:
     if book is not None:
         with contextlib.suppress(ApiError):  # the feed brings them too
             await book.fill()
+    guard = _guard(base, settings)
+    watch = None if guard is None or book is None else KeyWatch(book, guard, clock)
     log.info("registered", extra=fields(node_id=cluster.me.node_id, leader_epoch=base.epochs.current))
     loops = (
         partial(record_log.run, fetcher.waited_for),
@@ -234,7 +237,7 @@ async def prepare(settings: Settings) -> Service:
         delivering.members.run,
         leading.backlog.run,
         partial(base.metadata.follow, leader, cluster.hear_of, *_hearing(book, settings.access_stale_ms)),
-        *(() if book is None else (book.run,)),
+        *(() if book is None or watch is None else (book.run, watch.run)),
         partial(cluster.run, hand_over),
         leading.append_news.publish,
         partial(leading.append_news.listen, record_log.hear_of),
@@ -248,7 +251,7 @@ async def prepare(settings: Settings) -> Service:
             await book.note_uses()
         await base.close()
 
-    app = _app(base, leading, delivering, settings)
+    app = _app(base, leading, delivering, settings, guard, watch)
     return Service(app, cluster.me.url, loops, stop=partial(_stop, base, delivering), close=close)
 
 
@@ -452,8 +455,21 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     yield from metrics.ANONYMOUS_CALLS.lines()
 
 
+def _guard(base: Base, settings: Settings) -> AccessGuard | None:
+    """None: callers need no keys."""
+    if base.access is None:
+        return None
+    required, stale_ms = settings.authentication == "required", settings.access_stale_ms
+    return AccessGuard(base.access, base.metadata, base.clock, required=required, stale_ms=stale_ms)
+
+
 def _apis(
-    base: Base, leading: Leading, delivering: Delivering, settings: Settings, admission: Admission
+    base: Base,
+    leading: Leading,
+    delivering: Delivering,
+    settings: Settings,
+    admission: Admission,
+    watch: KeyWatch | None,
 ) -> GatewayApis:
     record_log, clock, cluster = leading.record_log, base.clock, base.cluster
     coordinator, metadata, routing, timers = base.coordinator, base.metadata, base.routing, base.lock_timers
@@ -475,8 +491,9 @@ def _apis(
             sessions=sessions,
             members=delivering.members,
             max_waiting_fetches=settings.max_waiting_fetches,
+            watch=watch,
         ),
-        StreamApi(metadata, streams),
+        StreamApi(metadata, streams, watch),
         RecordsApi(
             metadata,
             routing,
@@ -524,18 +541,19 @@ def _apis(
     )
 
 
-def _app(base: Base, leading: Leading, delivering: Delivering, settings: Settings) -> App:
+def _app(
+    base: Base,
+    leading: Leading,
+    delivering: Delivering,
+    settings: Settings,
+    guard: AccessGuard | None,
+    watch: KeyWatch | None,
+) -> App:
     hosts = [host_of_url(base.cluster.me.url), *hosts_of(settings.allow_hosts)]
     admission = Admission(settings.max_produce_bytes, "that produce or commit", "max_produce_bytes")
     metrics.PRODUCE_BYTES.set_function(lambda: admission.bytes)
-    guard = None
-    if base.access is not None:
-        required = settings.authentication == "required"
-        guard = AccessGuard(
-            base.access, base.metadata, base.clock, required=required, stale_ms=settings.access_stale_ms
-        )
     return create_gateway_app(
-        _apis(base, leading, delivering, settings, admission),
+        _apis(base, leading, delivering, settings, admission, watch),
         ReadinessCheck(
             base.database,
             base.lock_timers,

@@ -1,8 +1,8 @@
 """One fetch under way: its wake-ups, its end, and its acknowledgements, which run beside it.
 
                    an acknowledgement      the gateway      a repeat takes     the client      the group is
-                   beside it failed, or    stops, or the    its place          hangs up        reset or deleted
-                   a topic has grown       member leaves
+                   beside it failed, or    stops, or the    its place          hangs up, or    reset or deleted
+                   a topic has grown       member leaves                       loses access
     OPEN           ANSWERING               STOPPING         REPLACED           CLIENT_GONE     ENDED
     ANSWERING      ·                       STOPPING         REPLACED           CLIENT_GONE     ENDED
     STOPPING       ·                       ·                REPLACED           CLIENT_GONE     ENDED
@@ -24,6 +24,7 @@ from typing import Final, Protocol, TypeVar
 
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_http.forms.errors import ApiError
 
 CONTINUED_AT_ONCE: Final = 100
 """The most waits that end in one turn of the event loop: each of them may look for records and answer."""
@@ -55,6 +56,7 @@ class Event(IntEnum):
     MEMBER_LEAVES = Life.STOPPING
     REPEATED = Life.REPLACED
     CLIENT_HANGS_UP = Life.CLIENT_GONE
+    ACCESS_LOST = Life.CLIENT_GONE
     GROUP_RESET = Life.ENDED
 
 
@@ -127,8 +129,11 @@ class WaitingFetch:
         "_watches",
         "life",
         "member_id",
+        "refusal",
+        "release",
         "too_few",
         "topics",
+        "when_closed",
         "woken",
     )
 
@@ -143,6 +148,11 @@ class WaitingFetch:
         self.life = Life.OPEN
         self.too_few: tuple[int, ...] = ()
         self.woken = False
+        self.refusal: ApiError | None = None
+        """The answer to a client that lost its access."""
+        self.release = False
+        """Whether the stream of such a client cannot be opened again."""
+        self.when_closed: Callable[[WaitingFetch], None] | None = None
 
     @property
     def over(self) -> bool:
@@ -165,10 +175,15 @@ class WaitingFetch:
             self.life = Life.OPEN
 
     def gone(self) -> bool:
-        """Whether the client has hung up. Then the fetch is over."""
+        """Whether the client has hung up, or lost its access. Then the fetch is over."""
         if self._client.gone:
             self.on(Event.CLIENT_HANGS_UP)
-        return self._client.gone
+        return self._client.gone or self.refusal is not None
+
+    def refuse(self, error: ApiError, *, release: bool) -> None:
+        """The client has lost its access: nobody gets the records."""
+        self.refusal, self.release = error, release
+        self.on(Event.ACCESS_LOST)
 
     def _watch(self) -> None:
         if not self._watches:
@@ -181,6 +196,8 @@ class WaitingFetch:
     def close(self) -> None:
         if self._watches:
             self._client.when_gone(None)
+        if self.when_closed is not None:
+            self.when_closed(self)
 
     def wake(self) -> None:
         self.woken = True

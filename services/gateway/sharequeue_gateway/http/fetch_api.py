@@ -6,13 +6,14 @@ fetch_records ──▶ every topic known, no session, no acknowledgements, alon
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from msgspec import structs
 
 from sharequeue.clock import Clock
+from sharequeue.protocol import apis
 from sharequeue.protocol.configs import check_lock_duration
 from sharequeue.protocol.errors import UnknownTopicId, checked_group_id
 from sharequeue.protocol.messages.records import FetchRequest
@@ -24,7 +25,9 @@ from sharequeue_gateway.delivery.fetch_call import Acknowledging, acknowledge_an
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
+from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.http.access.refused import acknowledge_others
+from sharequeue_gateway.http.access.watch import KeyWatch
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.http.records_api import headers_with
@@ -56,6 +59,7 @@ class FetchApi:
         sessions: Sessions,
         members: FetchingMembers,
         max_waiting_fetches: int,
+        watch: KeyWatch | None,
     ) -> None:
         self._clock = clock
         self._metadata = metadata
@@ -67,6 +71,7 @@ class FetchApi:
         self._sessions = sessions
         self._members = members
         self._max_waiting_fetches = max_waiting_fetches
+        self._watch = watch
 
     async def fetch_records(self, call: Call) -> Answer:
         """A client's fetch."""
@@ -92,7 +97,7 @@ class FetchApi:
         if len(self._fetcher.fetches.waiting) >= self._max_waiting_fetches:
             raise self._too_many_wait()
         asked = self._asked(group_id, request.member_id, request, None)
-        waiting = self._fetcher.fetches.new(call.exchange)
+        waiting = self._new(call)
         waiting.topics = dict.fromkeys(request.topics or ())
         found: Fetched | RelayedAnswer
         try:
@@ -105,7 +110,16 @@ class FetchApi:
                     await self._routed.give_back(asked, found)
         finally:
             waiting.close()
+        if waiting.refusal is not None:
+            raise waiting.refusal
         return self._answer(asked, request, found, partitions)
+
+    def _new(self, call: Call, topics: Collection[str] = ()) -> WaitingFetch:
+        """A fetch, which ends when its caller loses access. `topics`: of its share session."""
+        waiting = self._fetcher.fetches.new(call.exchange)
+        if self._watch is not None:
+            self._watch.add(waiting, apis.FETCH_RECORDS, call, topics)
+        return waiting
 
     def _known_partitions(self, request: FetchRequest) -> Partitions | None:
         """The partitions of the named topics; None if the request names single partitions or an unknown topic."""
@@ -125,13 +139,15 @@ class FetchApi:
         home = self._routing.home_elsewhere(group_id, member_id)
         if home is None:
             return await self.fetch_here(call)
-        waiting = self._fetcher.fetches.new(call.exchange)
+        waiting = self._new(call)
         try:
             answer = await waiting.while_open(
                 self._routing.gateways.fetch_in_session(home, group_id, request, call.caller.principal)
             )
         finally:
             waiting.close()
+        if waiting.refusal is not None:
+            raise waiting.refusal
         return Answer(b"") if answer is None else answer
 
     async def fetch_here(self, call: Call) -> Answer:
@@ -173,13 +189,15 @@ class FetchApi:
             if found.has_records:
                 await self._routed.give_back(asked, found)
 
-        waiting = self._fetcher.fetches.new(call.exchange)
+        waiting = self._new(call, () if session is None else {topic.name for topic, _ in partitions})
         waiting.topics = dict.fromkeys(request.topics or ()) if session is None else session.topics
         beside = acknowledgements and not asked.acknowledgements
         acknowledging = self._acknowledge(group_id, member_id, call) if beside else None
         found, results = await acknowledge_and_fetch(waiting, acknowledging, fetch(), give_back)
         if closing and session is not None:
             await self._sessions.release(session)
+        if waiting.refusal is not None:
+            raise waiting.refusal
         if results is not None or faults:
             found = found.opened()
             found = structs.replace(found, results=results or found.results, faults=[*found.faults, *faults])

@@ -7,10 +7,13 @@ stream, and origins are checked as for a POST (`sharequeue_http/origins.py`).
 from functools import partial
 from typing import Final
 
+from sharequeue.protocol import apis
 from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages.records import StreamQuery
 from sharequeue.protocol.types import MAX_TOPICS_NAMED
 from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.http.access.watch import KeyWatch
 from sharequeue_gateway.http.answers.event_stream import EVENT_STREAM, HEADERS, HEARTBEAT, event_bytes, parse_event_id
 from sharequeue_gateway.http.answers.media_types import qualities
 from sharequeue_gateway.http.named_partitions import named_partitions
@@ -26,9 +29,10 @@ NOT_ACCEPTED: Final = 406
 class StreamApi:
     """The handler of streamRecords."""
 
-    def __init__(self, metadata: Metadata, streams: Streams) -> None:
+    def __init__(self, metadata: Metadata, streams: Streams, watch: KeyWatch | None) -> None:
         self._metadata = metadata
         self._streams = streams
+        self._watch = watch
 
     async def stream(self, call: Call) -> Stream | Answer:
         request: StreamQuery = call.request
@@ -47,9 +51,22 @@ class StreamApi:
         if call.exchange.method == b"HEAD":
             return Answer(b"", headers=HEADERS)
         encode = partial(self._bytes_of, group_id, request.member_id, call.request_id)
-        opening = Opening(group_id, request.member_id, topics, request.window, request.resume_ms, last, encode)
+        opening = Opening(
+            group_id,
+            request.member_id,
+            topics,
+            request.window,
+            request.resume_ms,
+            last,
+            encode,
+            partial(self._begun, call),
+        )
         pulse = partial(call.exchange.write_at_once, HEARTBEAT)
         return Stream(self._streams.open(call.exchange, pulse, opening), HEADERS)
+
+    def _begun(self, call: Call, waiting: WaitingFetch) -> None:
+        if self._watch is not None:
+            self._watch.add(waiting, apis.STREAM_RECORDS, call)
 
     def _bytes_of(self, group_id: str, member_id: str, request_id: str, event: StreamEvent) -> bytes:
         return event_bytes(event, member_id, self._metadata.lock_duration_ms(group_id), request_id)

@@ -3,6 +3,7 @@
     open ─▶ CONNECTED ──connection lost──▶ AWAY ──resume_ms──▶ what is held is released, and the stream forgotten
                ▲  │                          │
                ╰──┼──the member opens again──╯
+                  ├──its key ends: as if the connection were lost; without another key of its principal, at once
                   ├──the member opens again: the older connection gets Replaced
                   ├──the member opens at another gateway: Replaced, and forgotten here; nothing is released
                   ╰──the gateway stops: Closed, and forgotten; what is held stays held until its locks end
@@ -49,6 +50,8 @@ class Opening(NamedTuple):
     last: EventId | None
     encode: Callable[[StreamEvent], bytes]
     """Makes the bytes of an event."""
+    begun: Callable[[WaitingFetch], None] = lambda waiting: None
+    """Called with the connection, before anything is acquired."""
 
 
 class Streams:
@@ -99,6 +102,7 @@ class Streams:
         """
         waiting = self._fetches.new(client)
         waiting.topics = opening.topics
+        opening.begun(waiting)
         stream, after = self._connect(waiting, opening)
         stream.pulse = pulse
         loop = asyncio.get_running_loop()
@@ -154,7 +158,7 @@ class Streams:
             self._forget(stream)
             return
         lock_ms = self._shared.metadata.lock_duration_ms(stream.group_id)
-        seconds = min(stream.resume_ms, lock_ms) / 1000
+        seconds = 0.0 if waiting.release else min(stream.resume_ms, lock_ms) / 1000
         loop = asyncio.get_running_loop()
         stream.timer = loop.call_later(seconds, self._resume_ended, stream, loop.time() + seconds)
 

@@ -53,11 +53,13 @@ ANONYMOUS_CALLS: Final = Tally(log, logging.INFO, "a caller without a key: authe
 
 
 class KeyHolder(NamedTuple):
-    """A caller. `key_id`: empty without a key. `limited`: whether rights say what it may do."""
+    """A caller. `key_id`: empty without a key. `limited`: whether rights say what it may do. `revision`: of the book
+    that knew the key."""
 
     principal: str
     key_id: str = ""
     limited: bool = True
+    revision: int = UNKNOWN
 
 
 _ANYBODY: Final = KeyHolder(ANONYMOUS, limited=False)
@@ -82,7 +84,8 @@ class AccessGuard:
     def caller(self, api: Api, exchange: Exchange, headers: Mapping[bytes, bytes]) -> KeyHolder:
         if api.internal:  # another gateway, which has shown the cluster token, passes on a call of this principal
             principal = unquote(headers.get(PRINCIPAL.encode(), b"").decode("latin-1")) or ANONYMOUS
-            return KeyHolder(principal, limited=self._required or principal != ANONYMOUS)
+            limited = self._required or principal != ANONYMOUS
+            return KeyHolder(principal, limited=limited, revision=self._book.revision)
         _check_url(exchange)
         access: Access = api.access
         if access.open:
@@ -90,17 +93,20 @@ class AccessGuard:
         given = headers.get(b"authorization")
         if given is None:
             if self._required or access.keyed:
-                raise _unauthenticated()
+                raise unauthenticated()
             return _ANYBODY
         if len(headers) != len(exchange.headers) and sum(name == b"authorization" for name, _ in exchange.headers) > 1:
             raise InvalidRequest("the request has more than one header Authorization; send one", status=400)
+        scheme, _, text = given.partition(b" ")
+        key = parse_key(text.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
+        if key is None:
+            raise unauthenticated()
         if self._book.revision == UNKNOWN:
             raise CoordinatorNotAvailable("this gateway does not know the keys yet; try again in a moment")
-        holder = self._book.holder_of(given, self._clock.now_ms())
-        if holder is None:
-            raise _unauthenticated()
-        key_id, principal = holder
-        return KeyHolder(principal, key_id)
+        principal_of_key = self._book.holder_of(key, self._clock.now_ms())
+        if principal_of_key is None:
+            raise unauthenticated()
+        return KeyHolder(principal_of_key, key.key_id, revision=self._book.revision)
 
     # What it may do
 
@@ -191,7 +197,7 @@ def _found(names: Iterable[str], decide: Callable[[str], ApiError | None]) -> di
     return {name: error for name in names if (error := decide(name)) is not None}
 
 
-def _unauthenticated() -> AuthenticationFailed:
+def unauthenticated() -> AuthenticationFailed:
     return AuthenticationFailed("this call needs a key that holds: send the header `Authorization: Bearer` with it")
 
 

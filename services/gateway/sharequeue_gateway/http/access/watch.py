@@ -1,0 +1,112 @@
+"""Fetches and streams under way while keys and rights change: those that would be refused now are ended.
+
+    another revision of the book ──▶ keys, at once; then rights, one fetch after another
+    every two seconds ─────────────▶ keys whose time has passed; a book that is too old
+
+A fetch is answered with the refusal. What it acquired and did not send is given back, as if its client had hung up.
+The connection of a stream ends: the member may open it again with another key, and what it holds is kept for it, unless
+its principal has none.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import Any, Final, NamedTuple
+
+from sharequeue import background
+from sharequeue.clock import Clock
+from sharequeue.slices import Slices
+from sharequeue_gateway.access.book import AccessBook
+from sharequeue_gateway.delivery.waiting import WaitingFetch
+from sharequeue_gateway.http.access.guard import AccessGuard, KeyHolder, unauthenticated
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, CoordinatorNotAvailable
+
+LOOK_S: Final = 2.0
+
+
+class Watched(NamedTuple):
+    """A fetch or the connection of a stream. `topics`: names that its request does not have: of its share session."""
+
+    waiting: WaitingFetch
+    caller: KeyHolder
+    api: Api
+    call: Call
+    topics: Collection[str]
+
+
+class KeyWatch:
+    """Knows what callers with keys have under way. `run` must be running."""
+
+    def __init__(self, book: AccessBook, guard: AccessGuard, clock: Clock) -> None:
+        self._book = book
+        self._guard = guard
+        self._clock = clock
+        self._watched: dict[WaitingFetch, Watched] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        book.listeners.append(self._changed)
+
+    def add(self, waiting: WaitingFetch, api: Api, call: Call, topics: Collection[str] = ()) -> None:
+        """Watch a fetch until it is closed, if rights say what its caller may do. Ends it if its key has ended since
+        the call came."""
+        caller = call.caller
+        if not isinstance(caller, KeyHolder) or not caller.limited:
+            return
+        watched = self._watched[waiting] = Watched(waiting, caller, api, call, topics)
+        waiting.when_closed = self._forget
+        if caller.revision != self._book.revision:
+            self._look_at_keys([watched])
+            background.start(self._tasks, self._look_at_rights([watched]))
+
+    def _forget(self, waiting: WaitingFetch) -> None:
+        self._watched.pop(waiting, None)
+
+    def _changed(self) -> None:
+        """The book has other keys or rights."""
+        watched = list(self._watched.values())
+        self._look_at_keys(watched)
+        background.start(self._tasks, self._look_at_rights(watched))
+
+    def _look_at_keys(self, some: Iterable[Watched]) -> None:
+        now_ms = self._clock.now_ms()
+        holds: dict[str, bool] = {"": True}
+        for watched in some:
+            key_id = watched.caller.key_id
+            if key_id not in holds:
+                holds[key_id] = self._book.key_holds(key_id, now_ms)
+            if not holds[key_id]:
+                self._end(watched, unauthenticated())
+
+    async def _look_at_rights(self, some: Iterable[Watched]) -> None:
+        slices = Slices()
+        for watched in some:
+            waiting, caller, api, call, topics = watched
+            if slices.over():
+                await slices.pause()
+            if waiting.over or waiting not in self._watched:
+                continue
+            try:
+                refused = await self._guard.check(caller, api, call.path, call.request)
+            except ApiError as error:
+                self._end(watched, error)
+                continue
+            for name in (*refused, *topics):
+                if name not in call.refused and (lost := refused.get(name)) is not None:
+                    self._end(watched, lost)
+                    break
+
+    def _end(self, watched: Watched, error: ApiError) -> None:
+        """End it. What a stream holds is kept for another key of the principal, and while the book is too old."""
+        kept = isinstance(error, CoordinatorNotAvailable)
+        if isinstance(error, AuthenticationFailed):
+            kept = self._book.principal_holds(watched.caller.principal, self._clock.now_ms())
+        watched.waiting.refuse(error, release=not kept)
+
+    async def run(self) -> None:
+        """Look at keys whose time passes, and at the age of the book. Never returns."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            watched = list(self._watched.values())
+            self._look_at_keys(watched)
+            if watched and self._guard.stale():
+                await self._look_at_rights(watched)
