@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from sharequeue_http.answer import Answer, Stream
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.distribution import Distribution, Histograms, OfEachService
 from sharequeue_http.exchange import ClientGone, Exchange, Headers, request_id_from, too_large
 from sharequeue_http.forms import mistakes
@@ -107,22 +108,36 @@ class Admission:
     """Bounds the bytes of some calls' requests together: those that are read and not answered.
 
     A request that does not fit is refused before its body is read if its Content-Length shows that. A request that is
-    the only one always fits. `bytes`: of the requests in hand; the caller of `check` adds and subtracts them.
+    the only one always fits. `bytes`: of the requests in hand; the caller of `check` takes and gives them.
     """
 
-    def __init__(self, max_bytes: int, which: str, setting: str) -> None:
-        """`which`: the requests, in words. `setting`: the name of the bound."""
+    def __init__(self, max_bytes: int, which: str, setting: str, percent: int = 100) -> None:
+        """`which`: the requests, in words. `setting`: the name of the bound. `percent`: what one principal may have."""
+        what = f"bytes of requests in hand {which} ({setting})"
+        self._ceiling = Ceiling(max_bytes, percent, what, time.monotonic)
         self._max_bytes = max_bytes
         self._which = which
         self._setting = setting
         self.bytes = 0
 
-    def check(self, size: int, in_hand: int = 0) -> None:
+    def take(self, size: int, principal: str) -> None:
+        self.bytes += size
+        self._ceiling.take(principal, size)
+
+    def give(self, size: int, principal: str) -> None:
+        self.bytes -= size
+        self._ceiling.give(principal, size)
+
+    def check(self, size: int, in_hand: int = 0, principal: str = "") -> None:
         """Check whether `size` more bytes fit. `in_hand`: bytes of the same request that are counted already.
 
         Raises: Throttled (429).
         """
+        excess = self._ceiling.excess(principal, size)
+        if excess is not None:
+            raise Throttled(excess)
         if self.bytes > in_hand and self.bytes + size > self._max_bytes:
+            self._ceiling.want(principal)
             raise Throttled(
                 f"this service has {self.bytes} bytes of requests in hand {self._which}, and takes {self._max_bytes} "
                 f"({self._setting}); nothing of this one has happened: send it again in a moment"
@@ -197,18 +212,19 @@ class Endpoint:
         self, exchange: Exchange, path: Mapping[str, str], headers: dict[bytes, bytes], request_id: str
     ) -> Answer | Stream:
         taken, admission = 0, self._admission
+        caller: Caller = NOBODY
         try:
             caller = self._caller(exchange, headers)
             raw = b""
             if self.takes_body:
                 length = self._check_head(exchange.headers, headers)
                 if admission is not None:
-                    admission.check(length)
+                    admission.check(length, 0, caller.principal)
                 raw = await exchange.read(self._max_request_bytes)
                 if admission is not None:
-                    admission.check(len(raw))
+                    admission.check(len(raw), 0, caller.principal)
                     taken = len(raw)
-                    admission.bytes += taken
+                    admission.take(taken, caller.principal)
             if len(raw) > LARGE_BYTES:
                 request = await asyncio.to_thread(self._decode, exchange.query, raw)
             else:
@@ -232,7 +248,7 @@ class Endpoint:
             return self._failed(fault, request_id)
         finally:
             if admission is not None:
-                admission.bytes -= taken
+                admission.give(taken, caller.principal)
 
     def _caller(self, exchange: Exchange, headers: dict[bytes, bytes]) -> Caller:
         """Who makes this call. Raises: ApiError: a page that may not call, or nobody who may."""

@@ -12,6 +12,7 @@ from sharequeue.protocol.errors import (
     ShareSessionNotFound,
 )
 from sharequeue.protocol.types import MAX_INT32, MAX_PARTITIONS_NAMED
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 P0, P1, BAR = ("foo", 0), ("foo", 1), ("bar", 0)
@@ -19,7 +20,7 @@ M1, M2, M3 = ("g", "m1"), ("g", "m2"), ("g", "m3")
 
 
 def cache(max_sessions: int = 10, idle_ms: int = 60_000) -> ShareSessionCache:
-    return ShareSessionCache(max_sessions, idle_ms)
+    return ShareSessionCache(max_sessions, idle_ms, Ceiling(max_sessions, 50, "share sessions", lambda: 0.0))
 
 
 def partitions(session: ShareSession) -> list[tuple[str, int]]:

@@ -1,6 +1,7 @@
 """A fetch under way when another gateway joins goes on at the new leader, also for a client that hangs up."""
 
 import asyncio
+import time
 from typing import Any
 
 from msgspec import Raw
@@ -18,6 +19,7 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderFetchResponse, YieldResponse
 from sharequeue.protocol.messages.records import AcknowledgeResponse, FetchRequest
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.codec import encode
 from tests.shell.coordinator_wire import CoordinatorWire
 from tests.shell.test_load_registry import READ, Parts, described, run
@@ -45,6 +47,8 @@ def fetch_api(gateway: Parts) -> FetchApi:
         sessions=NOWHERE,
         members=FetchingMembers(),
         max_waiting_fetches=10,
+        ceiling=Ceiling(10, 50, "fetches", time.monotonic),
+        watch=None,
     )
 
 

@@ -12,6 +12,7 @@ later and passes it to the loop.
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
@@ -108,6 +109,7 @@ from sharequeue_gateway.settings import PREFIX, Settings, principals_of
 from sharequeue_gateway.share_partition.session import ShareSessionCache
 from sharequeue_http.application.app import App
 from sharequeue_http.application.endpoint import Admission
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 from sharequeue_http.origins import Callers, host_of_url, hosts_of, origins_of
@@ -277,7 +279,9 @@ async def _stop(base: Base, delivering: Delivering) -> None:
 async def _connect(settings: Settings) -> Base:
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     cache, fetches = BatchCache(settings.record_cache_bytes), WaitingFetches()
-    session_cache = ShareSessionCache(settings.max_share_sessions, settings.share_session_idle_ms)
+    session_cache = ShareSessionCache(
+        settings.max_share_sessions, settings.share_session_idle_ms, _ceiling(settings, "max_share_sessions")
+    )
     metadata = Metadata(
         coordinator,
         kafka_defaults=settings.kafka_defaults,
@@ -322,6 +326,7 @@ def _transaction_options(settings: Settings) -> TransactionOptions:
         settings.max_transaction_bytes,
         settings.max_open_transactions,
         settings.transaction_sweep_ms / 1000,
+        settings.principal_percent,
         log_metrics.count_end,
         log_metrics.count_forgotten,
     )
@@ -426,6 +431,7 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
         base.routing,
         acknowledger,
         max_streams=settings.max_streams,
+        ceiling=_ceiling(settings, "max_streams"),
         heartbeat_ms=settings.stream_heartbeat_ms,
     )
     return Delivering(
@@ -453,6 +459,12 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     yield from queues.series()
     yield from leading.backlog.series()
     yield from metrics.ANONYMOUS_CALLS.lines()
+
+
+def _ceiling(settings: Settings, setting: str) -> Ceiling:
+    """The part of a pool that one principal may have."""
+    what = f"{setting.removeprefix('max_').replace('_', ' ')} ({setting})"
+    return Ceiling(getattr(settings, setting), settings.principal_percent, what, time.monotonic)
 
 
 def _guard(base: Base, settings: Settings) -> AccessGuard | None:
@@ -491,6 +503,7 @@ def _apis(
             sessions=sessions,
             members=delivering.members,
             max_waiting_fetches=settings.max_waiting_fetches,
+            ceiling=_ceiling(settings, "max_waiting_fetches"),
             watch=watch,
         ),
         StreamApi(metadata, streams, watch),
@@ -550,7 +563,9 @@ def _app(
     watch: KeyWatch | None,
 ) -> App:
     hosts = [host_of_url(base.cluster.me.url), *hosts_of(settings.allow_hosts)]
-    admission = Admission(settings.max_produce_bytes, "that produce or commit", "max_produce_bytes")
+    admission = Admission(
+        settings.max_produce_bytes, "that produce or commit", "max_produce_bytes", settings.principal_percent
+    )
     metrics.PRODUCE_BYTES.set_function(lambda: admission.bytes)
     return create_gateway_app(
         _apis(base, leading, delivering, settings, admission, watch),

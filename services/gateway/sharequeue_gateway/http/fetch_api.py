@@ -38,6 +38,7 @@ from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import OpenSession, Sessions
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, Throttled
 
 DEFAULT_MAX_RECORDS: Final = 500
@@ -59,6 +60,7 @@ class FetchApi:
         sessions: Sessions,
         members: FetchingMembers,
         max_waiting_fetches: int,
+        ceiling: Ceiling,
         watch: KeyWatch | None,
     ) -> None:
         self._clock = clock
@@ -71,6 +73,7 @@ class FetchApi:
         self._sessions = sessions
         self._members = members
         self._max_waiting_fetches = max_waiting_fetches
+        self._ceiling = ceiling
         self._watch = watch
 
     async def fetch_records(self, call: Call) -> Answer:
@@ -94,8 +97,7 @@ class FetchApi:
         beside = request.acknowledgements or request.is_renew_ack or call.refused
         if config is None or not partitions or beside or not self._cluster.alone:
             return await self.fetch_here(call)
-        if len(self._fetcher.fetches.waiting) >= self._max_waiting_fetches:
-            raise self._too_many_wait()
+        self._check_room(call.caller.principal)
         asked = self._asked(group_id, request.member_id, request, None)
         waiting = self._new(call)
         waiting.topics = dict.fromkeys(request.topics or ())
@@ -118,8 +120,15 @@ class FetchApi:
         """A fetch, which ends when its caller loses access. `topics`: of its share session."""
         waiting = self._fetcher.fetches.new(call.exchange)
         if self._watch is not None:
+            waiting.when_closed = partial(self._closed, call.caller.principal)
+            self._ceiling.take(call.caller.principal)
             self._watch.add(waiting, apis.FETCH_RECORDS, call, topics)
         return waiting
+
+    def _closed(self, principal: str, waiting: WaitingFetch) -> None:
+        self._ceiling.give(principal)
+        if self._watch is not None:
+            self._watch.forget(waiting)
 
     def _known_partitions(self, request: FetchRequest) -> Partitions | None:
         """The partitions of the named topics; None if the request names single partitions or an unknown topic."""
@@ -155,8 +164,7 @@ class FetchApi:
         request: FetchRequest = call.request
         group_id = checked_group_id(call.path["group"])
         member_id = request.member_id or str(uuid.uuid4())
-        if self._fetcher.fetches.count >= self._max_waiting_fetches:
-            raise self._too_many_wait()
+        self._check_room(call.caller.principal)
         named = await named_partitions(
             self._metadata,
             request.topics or (),
@@ -203,9 +211,14 @@ class FetchApi:
             found = structs.replace(found, results=results or found.results, faults=[*found.faults, *faults])
         return self._answer(asked, request, found, partitions, named.more_faults)
 
-    def _too_many_wait(self) -> Throttled:
+    def _check_room(self, principal: str) -> None:
+        """Raises: Throttled: too many fetches wait, or too many of this principal."""
         most = self._max_waiting_fetches
-        return Throttled(f"{most} fetches wait already; try again in a moment", limit=most)
+        if principal and (excess := self._ceiling.excess(principal)) is not None:
+            raise Throttled(excess, limit=self._ceiling.each)
+        if len(self._fetcher.fetches.waiting) >= most:
+            self._ceiling.want(principal)
+            raise Throttled(f"{most} fetches wait already; try again in a moment", limit=most)
 
     async def _session(self, group_id: str, member_id: str, call: Call, asked: Partitions) -> OpenSession | None:
         request: FetchRequest = call.request
@@ -231,6 +244,7 @@ class FetchApi:
             followed=[name for name in request.topics or () if name not in call.refused],
             left=[entry.topic for entry in request.forgotten_topics],
             held_back_ms=min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS),
+            principal=call.caller.principal,
         )
 
     def _session_partitions(

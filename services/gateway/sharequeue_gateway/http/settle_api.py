@@ -47,12 +47,13 @@ class SettleApi:
         """Raises: InvalidRecordState: a record is not held by the member; InvalidRequest; TooLarge; Throttled;
         StorageError and others, as an append."""
         size = len(call.raw)
-        self._admission.check(size)
-        self._admission.bytes += size
+        principal = call.caller.principal
+        self._admission.check(size, 0, principal)
+        self._admission.take(size, principal)
         try:
             return await self._admitted(call)
         finally:
-            self._admission.bytes -= size
+            self._admission.give(size, principal)
 
     async def _admitted(self, call: Call) -> Answer:
         request: AcknowledgeRequest = call.request

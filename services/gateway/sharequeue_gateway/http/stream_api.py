@@ -60,12 +60,14 @@ class StreamApi:
             last,
             encode,
             partial(self._begun, call),
+            call.caller.principal,
         )
         pulse = partial(call.exchange.write_at_once, HEARTBEAT)
         return Stream(self._streams.open(call.exchange, pulse, opening), HEADERS)
 
     def _begun(self, call: Call, waiting: WaitingFetch) -> None:
         if self._watch is not None:
+            waiting.when_closed = self._watch.forget
             self._watch.add(waiting, apis.STREAM_RECORDS, call)
 
     def _bytes_of(self, group_id: str, member_id: str, request_id: str, event: StreamEvent) -> bytes:

@@ -76,8 +76,8 @@ class ArrowProducer:
         self._loaded = True
         grown_bytes = stream.grown_bytes
         self._check_size(grown_bytes)
-        self._admission.check(grown_bytes, in_hand=len(body))
-        self._admission.bytes += grown_bytes
+        self._admission.check(grown_bytes, len(body), owner.principal)
+        self._admission.take(grown_bytes, owner.principal)
         try:
             preparing = self._prepare(topic_name, stream, timestamp_ms, transaction_id)
             del body, stream  # a large request is not kept until it is durable
@@ -85,7 +85,7 @@ class ArrowProducer:
             key = key_of(owner.principal, prepared, path, idempotency_key, retention, fingerprint)
             return await self._producer.append(prepared, key, transaction_id, owner)
         finally:
-            self._admission.bytes -= grown_bytes
+            self._admission.give(grown_bytes, owner.principal)
 
     def _check_size(self, grown_bytes: int) -> None:
         if grown_bytes > self._max_request_bytes:

@@ -63,10 +63,12 @@ class Sessions:
         followed: Sequence[str],
         left: Sequence[str],
         held_back_ms: int,
+        principal: str,
     ) -> OpenSession:
         """Accept a fetch in a session. A refusal at the limit is delayed, so that clients do not retry in a tight loop.
 
         Args:
+            principal: who opens a session.
             followed: topics that the request names as a whole. left: those of which it removes partitions.
 
         Raises: ShareSessionNotFound, InvalidShareSessionEpoch, ShareSessionLimitReached.
@@ -77,7 +79,7 @@ class Sessions:
             return self._closing(key)
         if epoch == OPEN:
             try:
-                session = self._cache.open(key, added, now_ms)
+                session = self._cache.open(key, added, now_ms, principal)
             except ShareSessionLimitReached:
                 await asyncio.sleep(held_back_ms / 1000)
                 raise

@@ -106,6 +106,7 @@ class Stream:
         "_told",
         "group_id",
         "member_id",
+        "principal",
         "pulse",
         "resume_ms",
         "stream_id",
@@ -124,6 +125,8 @@ class Stream:
         self.group_id = group_id
         self.member_id = member_id
         self.stream_id = stream_id
+        self.principal = ""
+        """Who opened it first."""
         self.topics: Sequence[str] = ()
         self.window = StreamWindow(0)
         self.resume_ms = 0

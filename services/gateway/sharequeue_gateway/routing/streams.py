@@ -30,6 +30,7 @@ from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.stream import Closed, EventId, Records, Replaced, Shared, Stream, StreamEvent
 from sharequeue_gateway.share_partition.stream_window import SentRange
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.errors import ApiError, Throttled
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Opening(NamedTuple):
     """Makes the bytes of an event."""
     begun: Callable[[WaitingFetch], None] = lambda waiting: None
     """Called with the connection, before anything is acquired."""
+    principal: str = ""
 
 
 class Streams:
@@ -65,6 +67,7 @@ class Streams:
         acknowledger: RoutedAcknowledger,
         *,
         max_streams: int,
+        ceiling: Ceiling,
         heartbeat_ms: int,
     ) -> None:
         self._shared = shared
@@ -72,6 +75,7 @@ class Streams:
         self._routing = routing
         self._acknowledger = acknowledger
         self._max_streams = max_streams
+        self._ceiling = ceiling
         self._heartbeat_s = heartbeat_ms / 1000
         self._streams: dict[tuple[str, str], Stream] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -85,10 +89,14 @@ class Streams:
 
         Args:
             pulse: sends a heartbeat, if the connection takes it at once.
-        Raises: Throttled: there are `max_streams` streams.
+        Raises: Throttled: there are `max_streams` streams, or too many of one principal.
         """
         key = opening.group_id, opening.member_id
+        excess = self._ceiling.excess(opening.principal)
+        if excess is not None and key not in self._streams:
+            raise Throttled(excess, limit=self._ceiling.each)
         if len(self._streams) >= self._max_streams and key not in self._streams:
+            self._ceiling.want(opening.principal)
             raise Throttled(
                 f"{self._max_streams} streams are open already (max_streams); try again in a moment, or fetch",
                 limit=self._max_streams,
@@ -133,6 +141,8 @@ class Streams:
         if stream is None:
             stream_id = uuid.uuid4().hex[:16] if last is None else last.stream_id
             stream = self._streams[group_id, member_id] = Stream(self._shared, group_id, member_id, stream_id)
+            stream.principal = opening.principal
+            self._ceiling.take(stream.principal)
             if last is not None:
                 metrics.STREAMS_RESUMED.inc()
         elif stream.waiting is not None:
@@ -166,6 +176,7 @@ class Streams:
         key = stream.group_id, stream.member_id
         if self._streams.get(key) is stream:
             del self._streams[key]
+            self._ceiling.give(stream.principal)
         if stream.timer is not None:
             stream.timer.cancel()
             stream.timer = None

@@ -10,6 +10,7 @@ from typing import Final
 
 from sharequeue.protocol.errors import InvalidShareSessionEpoch, ShareSessionLimitReached, ShareSessionNotFound
 from sharequeue.protocol.types import MAX_INT32, MAX_PARTITIONS_NAMED, TopicIdPartition
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.errors import InvalidRequest
 
 OPEN: Final = 0
@@ -26,13 +27,16 @@ class ShareSession:
     """The session of one member. `epoch`: of its next request. `last_fetch_id`: of its last fetch.
 
     `followed`: the topics of which it has all partitions, also later ones: by name the id, and how many it has had.
-    `behind`: whether one of them may have more by now.
+    `behind`: whether one of them may have more by now. `principal`: who opened it.
     """
 
-    __slots__ = ("behind", "epoch", "followed", "key", "last_fetch_id", "partitions", "used_at_ms")
+    __slots__ = ("behind", "epoch", "followed", "key", "last_fetch_id", "partitions", "principal", "used_at_ms")
 
-    def __init__(self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int) -> None:
+    def __init__(
+        self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int, principal: str = ""
+    ) -> None:
         self.key = key
+        self.principal = principal
         self.partitions: dict[TopicIdPartition, None] = dict.fromkeys(partitions)
         self.followed: dict[str, tuple[str, int]] = {}
         self.behind = False
@@ -44,8 +48,9 @@ class ShareSession:
 class ShareSessionCache:
     """All sessions of a gateway, the least recently used first."""
 
-    def __init__(self, max_sessions: int, idle_ms: int) -> None:
+    def __init__(self, max_sessions: int, idle_ms: int, ceiling: Ceiling) -> None:
         self._max_sessions = max_sessions
+        self._ceiling = ceiling
         self._idle_ms = idle_ms
         self._sessions: OrderedDict[SessionKey, ShareSession] = OrderedDict()
 
@@ -55,15 +60,22 @@ class ShareSessionCache:
     def partition_count(self) -> int:
         return sum(len(session.partitions) for session in self._sessions.values())
 
-    def open(self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int) -> ShareSession:
+    def open(
+        self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int, principal: str = ""
+    ) -> ShareSession:
         """Open a session. It replaces an earlier one of that key. Raises: ShareSessionLimitReached."""
-        self._sessions.pop(key, None)
+        self.drop(key)
+        excess = self._ceiling.excess(principal)
+        if excess is not None:
+            raise ShareSessionLimitReached(excess, limit=self._ceiling.each)
         if len(self._sessions) >= self._max_sessions:
+            self._ceiling.want(principal)
             raise ShareSessionLimitReached(
                 f"this gateway has {self._max_sessions} share sessions; close one, or fetch without a session",
                 limit=self._max_sessions,
             )
-        session = self._sessions[key] = ShareSession(key, partitions, now_ms)
+        session = self._sessions[key] = ShareSession(key, partitions, now_ms, principal)
+        self._ceiling.take(principal)
         return session
 
     def advance(self, key: SessionKey, epoch: int, now_ms: int, fetch_id: str | None = None) -> ShareSession:
@@ -124,7 +136,7 @@ class ShareSessionCache:
     def close(self, key: SessionKey) -> ShareSession:
         """Raises: ShareSessionNotFound."""
         session = self.find(key)
-        del self._sessions[key]
+        self.drop(key)
         return session
 
     def of_group(self, group_id: str) -> list[SessionKey]:
@@ -137,7 +149,10 @@ class ShareSessionCache:
 
     def drop(self, key: SessionKey) -> bool:
         """Drop a session. Returns: whether there was one."""
-        return self._sessions.pop(key, None) is not None
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            self._ceiling.give(session.principal)
+        return session is not None
 
     def drop_idle(self, now_ms: int) -> int:
         """Drop sessions that were not used for the idle time. Returns: how many."""
@@ -146,6 +161,6 @@ class ShareSessionCache:
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.used_at_ms < self._idle_ms:
                 break
-            del self._sessions[oldest.key]
+            self.drop(oldest.key)
             dropped += 1
         return dropped

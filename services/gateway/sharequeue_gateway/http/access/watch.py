@@ -47,18 +47,17 @@ class KeyWatch:
         book.listeners.append(self._changed)
 
     def add(self, waiting: WaitingFetch, api: Api, call: Call, topics: Collection[str] = ()) -> None:
-        """Watch a fetch until it is closed, if rights say what its caller may do. Ends it if its key has ended since
-        the call came."""
+        """Watch a fetch until `forget`, if rights say what its caller may do. Ends it if its key has ended since the
+        call came."""
         caller = call.caller
         if not isinstance(caller, KeyHolder) or not caller.limited:
             return
         watched = self._watched[waiting] = Watched(waiting, caller, api, call, topics)
-        waiting.when_closed = self._forget
         if caller.revision != self._book.revision:
             self._look_at_keys([watched])
             background.start(self._tasks, self._look_at_rights([watched]))
 
-    def _forget(self, waiting: WaitingFetch) -> None:
+    def forget(self, waiting: WaitingFetch) -> None:
         self._watched.pop(waiting, None)
 
     def _changed(self) -> None:

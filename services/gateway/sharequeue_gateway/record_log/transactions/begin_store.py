@@ -17,6 +17,11 @@ forgotten when the seconds have passed its epoch, so an epoch is not given again
 not to the first producer after that either."""
 
 
+_WITHIN_ITS_PART: Final = """(
+  SELECT count(*) FILTER (WHERE principal = $4) < $7 OR count(*) FILTER (WHERE principal <> $4) = 0
+  FROM (SELECT principal FROM log.transactions WHERE state = 0 LIMIT $6) few)"""
+
+
 class TransactionalProducer(NamedTuple):
     """The row of a transactional id."""
 
@@ -87,20 +92,24 @@ async def begin(
     timeout_ms: int,
     most_open: int,
     *,
+    most_each: int | None = None,
     durable: bool = True,
 ) -> tuple[int, int] | None:
     """Begin a transaction.
+
+    `most_each`: the most of this principal that are open while others' are; None: it has no such bound.
 
     `durable`: wait until the disk has it. Otherwise a crash of PostgreSQL within the next moment forgets it, as if it
     had been aborted; its commit is durable all the same.
     Returns: when it began and its deadline, in ms; None: `most_open` are open.
     """
     soon = "" if durable else "AND set_config('synchronous_commit', 'off', true) IS NOT NULL"
+    bounded = "" if most_each is None else f"AND {_WITHIN_ITS_PART}"
     row = await connection.fetchrow(
         f"""INSERT INTO log.transactions
               (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, deadline)
             SELECT $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $5::int / 1000.0::float8)
-            WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6 {soon}
+            WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6 {bounded} {soon}
             RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
         transaction_id,
         transactional_id,
@@ -108,8 +117,17 @@ async def begin(
         principal,
         timeout_ms,
         most_open,
+        *(() if most_each is None else (most_each,)),
     )
     return None if row is None else (row[0], row[1])
+
+
+async def open_of_principal(connection: Connection, principal: str) -> int:
+    """How many transactions of a principal are open."""
+    count: int = await connection.fetchval(
+        "SELECT count(*) FROM log.transactions WHERE state = 0 AND principal = $1", principal
+    )
+    return count
 
 
 async def begin_part(

@@ -49,6 +49,8 @@ class TransactionOptions(NamedTuple):
     """Of one transaction at one gateway."""
     most_open: int = 10_000
     sweep_s: float = 1.0
+    percent_each: int = 50
+    """Of `most_open`: what one principal may have open while others have some."""
     count_end: Callable[[Transaction, float], None] = lambda transaction, seconds: None
     count_forgotten: Callable[[int], None] = lambda count: None
     """Called with how many open transactions a sweep has deleted that wrote nothing."""
@@ -84,6 +86,7 @@ class PostgresTransactions:
         self._ends = KnownEnds(database, ending)
         self._sizes = TransactionSizes(options.most_bytes)
         self._most_open = options.most_open
+        self._most_each = max(options.most_open * options.percent_each // 100, 1)
         self._sweep_s = options.sweep_s
         self._count_forgotten = options.count_forgotten
         self.open_now = open_store.OpenNow(0)
@@ -152,10 +155,11 @@ class PostgresTransactions:
             wish.owner.principal,
             wish.timeout_ms,
             self._most_open,
+            most_each=self._most_each if wish.owner.principal else None,
             durable=wish.durable,
         )
         if times is None:
-            raise self._too_many()
+            raise await self._too_many_of(connection, wish.owner.principal)
         return BegunTransaction(
             transaction_id=transaction_id,
             transactional_id=wish.transactional_id,
@@ -182,6 +186,17 @@ class PostgresTransactions:
             producer_epoch=0,
             timeout_ms=whole.timeout_ms or 0,
             expires_at_ms=times[1],
+        )
+
+    async def _too_many_of(self, connection: Any, principal: str) -> Throttled:
+        mine = await begin_store.open_of_principal(connection, principal) if principal else 0
+        if mine < self._most_each:
+            return self._too_many()
+        return Throttled(
+            f"{principal} has {mine} open transactions; while others have some, one principal has {self._most_each}"
+            " (max_open_transactions, principal_percent): end some, or repeat the request later",
+            limit=self._most_each,
+            retry_after_s=1,
         )
 
     def _too_many(self) -> Throttled:

@@ -1,0 +1,64 @@
+"""How much of a pool each caller may have. No IO, no clock: callers pass the time in.
+
+One caller may have all of a pool while nobody else uses it. While another one does, each has a part at most. A caller
+that was refused because the pool was full uses it for a while, too: so it gets its part as the others' uses end.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+WANTED_S: Final = 10.0
+"""How long a caller counts that was refused because the pool was full."""
+
+
+class Ceiling:
+    """The uses of one pool, by caller. A caller without a name is neither counted nor bounded.
+
+    Args:
+        most: the size of the pool. percent: the part of each caller. what: its uses, in words, and the setting's name.
+        now_s: the time.
+    """
+
+    def __init__(self, most: int, percent: int, what: str, now_s: Callable[[], float]) -> None:
+        self._each = max(most * percent // 100, 1)
+        self._what = what
+        self._now_s = now_s
+        self._had: dict[str, int] = {}
+        self._all = 0
+        self._wanting = ("", 0.0)
+
+    @property
+    def each(self) -> int:
+        """What a caller has at most while another one uses the pool."""
+        return self._each
+
+    def excess(self, principal: str, size: int = 1) -> str | None:
+        """Why a caller gets no more; None: its ceiling does not keep it. One that has nothing gets something."""
+        mine = self._had.get(principal, 0)
+        if not mine or mine + size <= self._each or not self._used_beside(principal, mine):
+            return None
+        return (
+            f"{principal} has {mine} {self._what}; while others use them, one principal has {self._each} at this gateway"
+            " (principal_percent): try again in a moment"
+        )
+
+    def _used_beside(self, principal: str, mine: int) -> bool:
+        wanting, until_s = self._wanting
+        return self._all > mine or (wanting not in ("", principal) and self._now_s() < until_s)
+
+    def want(self, principal: str) -> None:
+        """A caller is refused, because the pool is full."""
+        self._wanting = principal, self._now_s() + WANTED_S
+
+    def take(self, principal: str, size: int = 1) -> None:
+        if principal:
+            self._had[principal] = self._had.get(principal, 0) + size
+            self._all += size
+
+    def give(self, principal: str, size: int = 1) -> None:
+        """Give back what was taken."""
+        if principal:
+            self._all -= size
+            self._had[principal] -= size
+            if not self._had[principal]:
+                del self._had[principal]

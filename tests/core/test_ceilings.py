@@ -1,0 +1,81 @@
+"""How much of a pool one caller may have, beside others."""
+
+import random
+
+from sharequeue_http.ceiling import WANTED_S, Ceiling
+
+
+class Pool:
+    """A pool of 10 with its own bound, as the gateway has them."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.used: list[str] = []
+        self.ceiling = Ceiling(10, 50, "waiting fetches (max_waiting_fetches)", lambda: self.now_s)
+
+    def ask(self, principal: str) -> str:
+        if (excess := self.ceiling.excess(principal)) is not None:
+            return excess
+        if len(self.used) >= 10:
+            self.ceiling.want(principal)
+            return "full"
+        self.used.append(principal)
+        self.ceiling.take(principal)
+        return ""
+
+    def end(self, principal: str) -> None:
+        self.used.remove(principal)
+        self.ceiling.give(principal)
+
+
+def test_a_caller_alone_may_have_all() -> None:
+    pool = Pool()
+    assert [pool.ask("User:a") for _ in range(11)] == [""] * 10 + ["full"]
+
+
+def test_beside_another_caller_one_has_half_and_the_refusal_names_it() -> None:
+    pool = Pool()
+    assert pool.ask("User:b") == ""
+    assert [pool.ask("User:a") for _ in range(5)] == [""] * 5
+    refused = pool.ask("User:a")
+    assert all(word in refused for word in ("User:a", "5 waiting fetches", "max_waiting_fetches", "principal_percent"))
+    assert pool.ask("User:b") == ""
+    pool.end("User:b")
+    pool.end("User:b")
+    assert pool.ask("User:a") == ""
+
+
+def test_a_caller_that_found_the_pool_full_gets_its_part() -> None:
+    pool = Pool()
+    assert [pool.ask("User:a") for _ in range(10)] == [""] * 10
+    assert pool.ask("User:b") == "full"
+    pool.end("User:a")
+    assert "User:a" in pool.ask("User:a")
+    assert pool.ask("User:b") == ""
+
+
+def test_a_caller_that_went_away_keeps_nothing_from_others() -> None:
+    pool = Pool()
+    assert [pool.ask("User:a") for _ in range(10)] == [""] * 10
+    assert pool.ask("User:b") == "full"
+    pool.end("User:a")
+    pool.now_s = WANTED_S
+    assert pool.ask("User:a") == ""
+
+
+def test_callers_without_a_name_have_no_ceiling() -> None:
+    pool = Pool()
+    assert [pool.ask("") for _ in range(11)] == [""] * 10 + ["full"]
+    assert pool.ask("User:a") == "full"
+
+
+def test_what_ends_leaves_nothing_behind(seed: int) -> None:
+    chance, pool = random.Random(seed), Pool()
+    for _ in range(2000):
+        if pool.used and chance.random() < 0.5:
+            pool.end(chance.choice(pool.used))
+        else:
+            pool.ask(chance.choice(("User:a", "User:b", "User:c", "")))
+        named = [each for each in pool.used if each]
+        assert pool.ceiling._all == len(named)
+        assert pool.ceiling._had == {each: named.count(each) for each in set(named)}
