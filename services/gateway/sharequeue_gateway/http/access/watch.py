@@ -89,8 +89,9 @@ class KeyWatch:
             except ApiError as error:
                 self._end(watched, error)
                 continue
+            known = set(call.refused)  # as it was decided then; to ask it for a name decides now
             for name in (*refused, *topics):
-                if name not in call.refused and (lost := refused.get(name)) is not None:
+                if name not in known and (lost := refused.get(name)) is not None:
                     self._end(watched, lost)
                     break
 
