@@ -205,13 +205,7 @@ async def prepare(settings: Settings) -> Service:
     )
     delivering = _delivering(base, leading, settings)
     fetcher, sessions, hand_over = delivering.fetcher, delivering.sessions, delivering.hand_over
-    metrics.STREAMS.set_function(delivering.streams.count)
-    led_metrics.watch(leader.all, lambda: fetcher.fetches.count, dead_letters.records)
-    log_metrics.watch(record_log)
-    metrics.PENDING_RECORDS.set_function(leading.pending.records)
-    metrics.OLDEST_PENDING_SECONDS.set_function(leading.pending.oldest_s)
-    metrics.OLDEST_UNAPPLIED_SECONDS.set_function(lambda: leading.pending.oldest_unapplied_s)
-    metrics.SHARE_COORDINATORS_FAILING.set_function(lambda: len(leader.failing))
+    _set_gauges(leading, delivering)
     hand_over.begin(await cluster.register())
     book = base.access
     if book is not None:
@@ -255,6 +249,17 @@ async def prepare(settings: Settings) -> Service:
 
     app = _app(base, leading, delivering, settings, guard, watch)
     return Service(app, cluster.me.url, loops, stop=partial(_stop, base, delivering), close=close)
+
+
+def _set_gauges(leading: Leading, delivering: Delivering) -> None:
+    """Gauges that are read when somebody asks for the metrics."""
+    metrics.STREAMS.set_function(delivering.streams.count)
+    led_metrics.watch(leading.leader.all, lambda: delivering.fetcher.fetches.count, leading.dead_letters.records)
+    log_metrics.watch(leading.record_log)
+    metrics.PENDING_RECORDS.set_function(leading.pending.records)
+    metrics.OLDEST_PENDING_SECONDS.set_function(leading.pending.oldest_s)
+    metrics.OLDEST_UNAPPLIED_SECONDS.set_function(lambda: leading.pending.oldest_unapplied_s)
+    metrics.SHARE_COORDINATORS_FAILING.set_function(lambda: len(leading.leader.failing))
 
 
 def _hearing(book: AccessBook | None, stale_ms: int) -> tuple[Any, ...]:
@@ -475,6 +480,22 @@ def _guard(base: Base, settings: Settings) -> AccessGuard | None:
     return AccessGuard(base.access, base.metadata, base.clock, required=required, stale_ms=stale_ms)
 
 
+def _fetch_api(base: Base, delivering: Delivering, settings: Settings, watch: KeyWatch | None) -> FetchApi:
+    return FetchApi(
+        clock=base.clock,
+        metadata=base.metadata,
+        fetcher=delivering.fetcher,
+        routing=base.routing,
+        routed=delivering.routed,
+        acknowledger=delivering.acknowledger,
+        sessions=delivering.sessions,
+        members=delivering.members,
+        max_waiting_fetches=settings.max_waiting_fetches,
+        ceiling=_ceiling(settings, "max_waiting_fetches"),
+        watch=watch,
+    )
+
+
 def _apis(
     base: Base,
     leading: Leading,
@@ -493,19 +514,7 @@ def _apis(
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
     return GatewayApis(
-        FetchApi(
-            clock=clock,
-            metadata=metadata,
-            fetcher=fetcher,
-            routing=routing,
-            routed=delivering.routed,
-            acknowledger=delivering.acknowledger,
-            sessions=sessions,
-            members=delivering.members,
-            max_waiting_fetches=settings.max_waiting_fetches,
-            ceiling=_ceiling(settings, "max_waiting_fetches"),
-            watch=watch,
-        ),
+        _fetch_api(base, delivering, settings, watch),
         StreamApi(metadata, streams, watch),
         RecordsApi(
             metadata,
