@@ -15,14 +15,13 @@ import logging
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
-from sharequeue.protocol.access.rights import Rights
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.service import Service
 from sharequeue_gateway import metrics
@@ -44,6 +43,7 @@ from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.access.watch import KeyWatch
+from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
@@ -58,7 +58,6 @@ from sharequeue_gateway.http.internal.stream_leader_api import StreamLeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
-from sharequeue_gateway.http.owners import Owners
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
@@ -115,9 +114,6 @@ from sharequeue_http.log import fields
 from sharequeue_http.origins import Callers, host_of_url, hosts_of, origins_of
 
 log = logging.getLogger(__name__)
-
-
-NO_RIGHTS: Final = Rights(())
 
 
 class Base(NamedTuple):
@@ -510,7 +506,8 @@ def _apis(
     group_use = GroupUse(
         metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, timers, leading.readers
     )
-    owners = Owners(lambda: NO_RIGHTS)
+    book = base.access
+    owners = Owners(None if book is None else lambda: book.rights)
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
     return GatewayApis(

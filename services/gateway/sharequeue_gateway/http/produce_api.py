@@ -7,7 +7,7 @@ import msgspec
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32
-from sharequeue_gateway.http.owners import Owners
+from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record

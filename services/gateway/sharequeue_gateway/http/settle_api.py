@@ -18,7 +18,7 @@ from sharequeue.protocol.messages.records import (
 from sharequeue.protocol.types import MAX_RECORDS
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED
-from sharequeue_gateway.http.owners import Owners
+from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.producing.producer import Prepared, Producer, check_partitions, lasting
 from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.routing.settled_commits import SettledCommits

@@ -97,16 +97,13 @@ class AccessGuard:
             return _ANYBODY
         if len(headers) != len(exchange.headers) and sum(name == b"authorization" for name, _ in exchange.headers) > 1:
             raise InvalidRequest("the request has more than one header Authorization; send one", status=400)
-        scheme, _, text = given.partition(b" ")
-        key = parse_key(text.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
-        if key is None:
-            raise unauthenticated()
         if self._book.revision == UNKNOWN:
             raise CoordinatorNotAvailable("this gateway does not know the keys yet; try again in a moment")
-        principal_of_key = self._book.holder_of(key, self._clock.now_ms())
-        if principal_of_key is None:
+        holder = self._book.holder_of(given, self._clock.now_ms())
+        if holder is None:
             raise unauthenticated()
-        return KeyHolder(principal_of_key, key.key_id, revision=self._book.revision)
+        key_id, principal = holder
+        return KeyHolder(principal, key_id, revision=self._book.revision)
 
     # What it may do
 
@@ -120,7 +117,7 @@ class AccessGuard:
                 _count(api, path, request)
             return _NOTHING
         if caller.key_id and not self._book.key_holds(caller.key_id, self._clock.now_ms()):
-            raise _unauthenticated()  # it was revoked while the body came
+            raise unauthenticated()  # it was revoked while the body came
         if self.stale() and not (access.goes_on is not None and access.goes_on(request)):
             raise CoordinatorNotAvailable(
                 "this gateway has not heard of changes of keys and rights for too long; acknowledgements are taken"

@@ -14,9 +14,9 @@ _ANONYMOUS: Final = owner_of("", (), ("",))
 
 
 class Owners:
-    """Answers from memory. `rights`: those that hold now."""
+    """Answers from memory. `rights`: those that hold now; None: nobody has a principal."""
 
-    def __init__(self, rights: Callable[[], Rights]) -> None:
+    def __init__(self, rights: Callable[[], Rights] | None) -> None:
         self._rights = rights
         self._known: dict[tuple[str, Operation, bool], Owner] = {}
         """What was answered before, by the rights of then."""
@@ -36,7 +36,7 @@ class Owners:
         return self._owner(principal, Operation.DESCRIBE, of_nobody=False).patterns
 
     def _owner(self, principal: str, operation: Operation, *, of_nobody: bool = True) -> Owner:
-        if not principal:
+        if self._rights is None or not principal:
             return ANYBODY
         if principal == ANONYMOUS:
             return _ANONYMOUS
