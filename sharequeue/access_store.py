@@ -7,11 +7,12 @@ The text of a key is in its answer alone: what is stored is a digest. All times 
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sharequeue.protocol import apis
 from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, Key, make_key
 from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
 from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
@@ -20,16 +21,21 @@ from sharequeue.protocol.messages.access import (
     MAX_RIGHTS,
     AccessResponse,
     Acl,
+    AclList,
+    AddAclsRequest,
     CreatedKey,
     CreateKeyRequest,
     KeyDescription,
     KeyList,
     ListAclsQuery,
     ListKeysQuery,
+    RevokedKeys,
+    RevokeKeysRequest,
     RotateKeyRequest,
     StoredKey,
 )
 from sharequeue.protocol.types import MAX_NAME_LENGTH, group_id_fault, topic_name_fault
+from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import InvalidRequest, Throttled
 
 Connection = Any  # asyncpg ships no types
@@ -257,3 +263,43 @@ def _check(acl: Acl) -> None:
             raise InvalidTopic(fault)
         if acl.resource_type == "GROUP" and (fault := group_id_fault(whole)):
             raise InvalidGroupId(fault)
+
+
+# The calls
+
+
+class Act(NamedTuple):
+    """What a call does in the database. `run(connection, path, request)` answers the call's message."""
+
+    api: Api
+    changes: bool
+    """Whether it needs a transaction."""
+    run: Callable[[Connection, Mapping[str, str], Any], Awaitable[Any]]
+
+
+async def _revoke_keys(connection: Connection, _: Mapping[str, str], request: RevokeKeysRequest) -> RevokedKeys:
+    return RevokedKeys(revoked_count=await revoke_keys(connection, request.made_before_ms))
+
+
+async def _add_acls(connection: Connection, _: Mapping[str, str], request: AddAclsRequest) -> AclList:
+    return AclList(acls=await add_acls(connection, request.acls))
+
+
+async def _list_acls(connection: Connection, _: Mapping[str, str], query: ListAclsQuery) -> AclList:
+    return AclList(acls=await acls(connection, query))
+
+
+async def _remove_acls(connection: Connection, _: Mapping[str, str], query: ListAclsQuery) -> AclList:
+    return AclList(acls=await remove_acls(connection, query))
+
+
+ACTS: Final = (
+    Act(apis.CREATE_KEY, True, lambda connection, _, request: create_key(connection, request)),
+    Act(apis.LIST_KEYS, False, lambda connection, _, query: list_keys(connection, query)),
+    Act(apis.ROTATE_KEY, True, lambda connection, path, request: rotate_key(connection, path["key_id"], request)),
+    Act(apis.REVOKE_KEY, True, lambda connection, path, _: revoke_key(connection, path["key_id"])),
+    Act(apis.REVOKE_KEYS, True, _revoke_keys),
+    Act(apis.ADD_ACLS, True, _add_acls),
+    Act(apis.LIST_ACLS, False, _list_acls),
+    Act(apis.REMOVE_ACLS, True, _remove_acls),
+)

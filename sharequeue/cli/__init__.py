@@ -23,6 +23,8 @@ COMMANDS: Final = (
     "topics",
     "groups",
     "transactions",
+    "keys",
+    "acls",
     "activity",
     "pipeline",
     "migrate",

@@ -7,6 +7,7 @@ usage, 3 the service cannot be reached, 130 interrupted before the work was done
 import asyncio
 import contextlib
 import functools
+import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
@@ -32,6 +33,9 @@ GATEWAY: Final = "http://127.0.0.1:8080"
 """The gateway of `sharequeue up`."""
 NOTHING: Final = "-"
 """An empty cell of a table."""
+
+_LENGTH: Final = re.compile(r"([1-9]\d{0,5})([smhd])", re.ASCII)
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -210,3 +214,11 @@ def moment_ms(text: str, option: str) -> int:
     except ValueError:
         raise click.BadParameter(f"must be a time like 2026-11-21T08:00, not {text!r}", param_hint=option) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def length_ms(text: str, option: str) -> int:
+    """The milliseconds of a length of time like 90d, 24h, 30m or 10s. Raises: click.BadParameter."""
+    found = _LENGTH.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"must be a length of time like 90d, 24h or 30m, not {text!r}", param_hint=option)
+    return int(found[1]) * _UNIT_MS[found[2]]

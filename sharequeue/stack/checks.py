@@ -31,9 +31,9 @@ def check_postgres(url: str, option: str) -> None:
     try:
         asyncio.run(connect())
     except TimeoutError:
-        raise StoreError(f"{_place(url, 5432, 'PostgreSQL', option)}: no answer within {ANSWER_SECONDS} s") from None
+        raise StoreError(f"{place_of(url, 5432, 'PostgreSQL', option)}: no answer within {ANSWER_SECONDS} s") from None
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as fault:
-        raise StoreError(f"{_place(url, 5432, 'PostgreSQL', option)}: {_reason(fault)}") from None
+        raise StoreError(f"{place_of(url, 5432, 'PostgreSQL', option)}: {reason_of(fault)}") from None
 
 
 def check_redis(url: str, option: str) -> None:
@@ -47,7 +47,7 @@ def check_redis(url: str, option: str) -> None:
         with redis.Redis.from_url(url, retry=once, **patience) as connection:
             connection.ping()
     except (redis.RedisError, OSError, ValueError) as fault:
-        raise StoreError(f"{_place(url, 6379, 'Redis', option)}: {_reason(fault)}") from None
+        raise StoreError(f"{place_of(url, 6379, 'Redis', option)}: {reason_of(fault)}") from None
 
 
 def migrate(url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
@@ -57,10 +57,11 @@ def migrate(url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
     except UnknownSchema as fault:
         raise StoreError(str(fault)) from None
     except (OSError, asyncpg.PostgresError, SQLAlchemyError, CommandError) as fault:
-        raise StoreError(f"the database schemas cannot be brought up to date: {_reason(fault)}") from fault
+        raise StoreError(f"the database schemas cannot be brought up to date: {reason_of(fault)}") from fault
 
 
-def _place(url: str, usual_port: int, name: str, option: str) -> str:
+def place_of(url: str, usual_port: int, name: str, option: str) -> str:
+    """The beginning of a sentence about a store that cannot be used: which one, and where, without its password."""
     try:
         parts: SplitResult = urlsplit(url)
         host, port = parts.hostname, parts.port or usual_port
@@ -71,6 +72,7 @@ def _place(url: str, usual_port: int, name: str, option: str) -> str:
     return f"cannot use {name}{where} ({option})"
 
 
-def _reason(fault: BaseException) -> str:
+def reason_of(fault: BaseException) -> str:
+    """Why a store refused, in its words."""
     cause = getattr(fault, "orig", None) or fault
     return str(cause) or type(cause).__name__

@@ -1,0 +1,77 @@
+"""Where `sharequeue keys` and `sharequeue acls` work: at a gateway, or with --database-url in the database itself."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from sharequeue.cli.commands import complain
+from sharequeue.cli.extras import extra
+from sharequeue.cli.output import REFUSED, ask, decode, json_option, run, url_option
+from sharequeue_http.forms.api import Api
+
+FROM_ENVIRONMENT: Final = ""
+"""The value of --database-url without one."""
+
+M = TypeVar("M")
+
+
+class Place:
+    """Where keys and rights are changed. `database_url`: None: through the gateway at `url`."""
+
+    def __init__(self, url: str, database_url: str | None) -> None:
+        if database_url == FROM_ENVIRONMENT:
+            database_url = os.environ.get("DATABASE_URL")
+            if not database_url:
+                raise click.UsageError("--database-url without a value needs the environment variable DATABASE_URL")
+        self._url = url
+        self.database_url = database_url
+
+    async def call(self, api: Api, request: Any = None, **path: str) -> Any:
+        """Make one call. Returns: its answer as a message. Raises: ApiError; StoreError."""
+        if self.database_url is None:
+            return decode(await ask(self._url, api, request, **path), api)
+        from sharequeue.stack import access  # noqa: PLC0415 - needs the extra
+
+        return await access.act(self.database_url, api, path, request)
+
+
+def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
+    """A command with --url, --database-url and --json, whose work gets a `Place` in place of the first two."""
+
+    @functools.wraps(work)
+    async def command(*arguments: Any, url: str, database_url: str | None, as_json: bool, **options: Any) -> None:
+        place = Place(url, database_url)
+        if place.database_url is None:
+            await work(*arguments, place=place, as_json=as_json, **options)
+            return
+        with extra("server", "--database-url", as_json=as_json):
+            from sharequeue.stack.checks import StoreError  # noqa: PLC0415 - needs the extra
+        try:
+            await work(*arguments, place=place, as_json=as_json, **options)
+        except StoreError as fault:
+            complain(str(fault), as_json=as_json)
+            sys.exit(REFUSED)
+
+    option = click.option(
+        "--database-url",
+        is_flag=False,
+        flag_value=FROM_ENVIRONMENT,
+        metavar="[URL]",
+        help="work on the database itself, not through the gateway; without a URL: that of DATABASE_URL",
+    )
+    return option(url_option(json_option(run(command))))
+
+
+def message(kind: type[M], **members: Any) -> M:
+    """A request with these members, those that are None left out. Raises: click.UsageError: one does not fit."""
+    given = {name: value for name, value in members.items() if value is not None}
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as fault:
+        detail, _, member = str(fault).partition(" - at `$.")
+        raise click.UsageError(f"{member.rstrip('`')}: {detail}" if member else detail) from None

@@ -1,0 +1,162 @@
+"""`sharequeue keys`: keys of callers, through a gateway or in the database itself."""
+
+import os
+import secrets
+from datetime import UTC, datetime
+
+import click
+
+from sharequeue.cli.access import Place, in_place, message
+from sharequeue.cli.commands import Commands
+from sharequeue.cli.output import echo_json, length_ms, moment_ms, say, show_table
+from sharequeue.clock import Clock
+from sharequeue.protocol import apis
+from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, make_key, parse_key
+from sharequeue.protocol.messages.access import (
+    CreatedKey,
+    CreateKeyRequest,
+    KeyDescription,
+    KeyList,
+    ListKeysQuery,
+    RevokedKeys,
+    RevokeKeysRequest,
+    RotateKeyRequest,
+)
+from sharequeue.protocol.types import MAX_PAGE_SIZE
+
+
+@click.group(cls=Commands)
+def keys() -> None:
+    """Make, list, change and revoke the keys by which callers are known."""
+
+
+def _ends_at_ms(expires_in: str | None) -> int | None:
+    return None if expires_in is None else Clock().now_ms() + length_ms(expires_in, "--expires-in")
+
+
+def _key_id(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    if text is not None and not KEY_ID.fullmatch(text):  # it may be a whole key, so it is not repeated
+        raise click.BadParameter("must be the 16 characters after `sq_` of a key, as `keys list` shows them")
+    return text
+
+
+expires_option = click.option("--expires-in", metavar="LENGTH", help="when the key ends: 90d, 24h; default: never")
+
+
+@keys.command()
+@click.option("--principal", required=True, metavar="User:NAME", help="whom the key names")
+@expires_option
+@click.option("--description", default="", help="what the key is for")
+@click.option(
+    "--from-env",
+    "variable",
+    metavar="NAME",
+    help="with --database-url: store the key that this environment variable has, once, and print its id",
+)
+@in_place
+async def create(
+    principal: str, expires_in: str | None, description: str, variable: str | None, place: Place, as_json: bool
+) -> None:
+    """Make a key and print it. It is not stored as it is, so nobody can show it again."""
+    request = message(
+        CreateKeyRequest, principal=principal, expires_at_ms=_ends_at_ms(expires_in), description=description
+    )
+    if variable is None:
+        created: CreatedKey = await place.call(apis.CREATE_KEY, request)
+        _show_created(created, as_json)
+        return
+    if place.database_url is None:
+        raise click.UsageError("--from-env needs --database-url")
+    key = parse_key(os.environ.get(variable, ""))
+    if key is None:
+        raise click.UsageError(f"the environment variable {variable} has no key; `sharequeue keys generate` prints one")
+    from sharequeue.stack import access  # noqa: PLC0415 - needs the extra
+
+    stored = await access.store_key(place.database_url, key, request)
+    if as_json:
+        echo_json(stored)
+    else:
+        click.echo(stored.key_id)
+
+
+@keys.command()
+def generate() -> None:
+    """Print a fresh key, and store nothing: put it where a deployment has its secrets, for `create --from-env`."""
+    click.echo(make_key(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES)).text)
+
+
+def _show_created(created: CreatedKey, as_json: bool) -> None:
+    if as_json:
+        echo_json(created)
+        return
+    click.echo(created.key)
+    say(f"the key {created.key_id} of {created.principal}: keep it, it is not shown again")
+
+
+@keys.command("list")
+@click.option("--principal", metavar="User:NAME", help="the keys of this principal alone")
+@in_place
+async def list_keys(principal: str | None, place: Place, as_json: bool) -> None:
+    """List keys, without what would let anybody use them."""
+    query = message(ListKeysQuery, principal=principal, page_size=MAX_PAGE_SIZE)
+    found: list[KeyDescription] = []
+    while True:
+        page: KeyList = await place.call(apis.LIST_KEYS, query)
+        found += page.keys
+        if page.next_page_token is None:
+            break
+        query.page_token = page.next_page_token
+    if as_json:
+        echo_json(KeyList(keys=found))
+        return
+    show_table(
+        ("KEY-ID", "PRINCIPAL", "CREATED", "EXPIRES", "REVOKED", "LAST-USED", "DESCRIPTION"),
+        [
+            (
+                key.key_id,
+                key.principal,
+                *map(_moment, (key.created_at_ms, key.expires_at_ms, key.revoked_at_ms, key.last_used_at_ms)),
+                key.description,
+            )
+            for key in found
+        ],
+    )
+
+
+def _moment(at_ms: int | None) -> str | None:
+    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@keys.command()
+@click.argument("key_id", required=False, callback=_key_id)
+@click.option("--all-before", metavar="TIME", help="each key made before a time: 2026-11-21T08:00")
+@in_place
+async def revoke(key_id: str | None, all_before: str | None, place: Place, as_json: bool) -> None:
+    """Revoke the key KEY_ID, or all keys made before a time. No gateway takes it 5 seconds later."""
+    if (key_id is None) == (all_before is None):
+        raise click.UsageError("name a KEY_ID or --all-before")
+    answer: KeyDescription | RevokedKeys
+    if all_before is not None:
+        request = message(RevokeKeysRequest, made_before_ms=moment_ms(all_before, "--all-before"))
+        answer = await place.call(apis.REVOKE_KEYS, request)
+    else:
+        answer = await place.call(apis.REVOKE_KEY, key_id=str(key_id))
+    if as_json:
+        echo_json(answer)
+    elif isinstance(answer, RevokedKeys):
+        say(f"revoked {answer.revoked_count} keys")
+    else:
+        say(f"revoked the key {answer.key_id} of {answer.principal}")
+
+
+@keys.command()
+@click.argument("key_id", callback=_key_id)
+@click.option("--overlap", default="24h", show_default=True, metavar="LENGTH", help="how long the old key still holds")
+@expires_option
+@in_place
+async def rotate(key_id: str, overlap: str, expires_in: str | None, place: Place, as_json: bool) -> None:
+    """Make another key of the principal of KEY_ID, and print it. The old key ends after the overlap."""
+    request = message(
+        RotateKeyRequest, overlap_ms=length_ms(overlap, "--overlap"), expires_at_ms=_ends_at_ms(expires_in)
+    )
+    _show_created(await place.call(apis.ROTATE_KEY, request, key_id=key_id), as_json)
