@@ -46,6 +46,15 @@ TRANSACTION_ID: Final = "0b6ff7a6-3c0c-4c9e-9d55-6a1d0c6b2f11"
 PRODUCER_EPOCH: Final = 60_000_000
 TRANSACTION: Final = {"transaction": TRANSACTION_ID}
 BILLING: Final = {"group": "billing"}
+KEY_ID: Final = "3d1f0a5c9b7e2846"
+KEY: Final = {"key_id": KEY_ID}
+RIGHT: Final = {
+    "principal": "User:orders-team",
+    "operation": "READ",
+    "resource_type": "TOPIC",
+    "resource_name": "orders",
+    "pattern_type": "PREFIXED",
+}
 RECORDS: Final = [
     {"key": "ann", "value": {"id": 1, "total": 9.5}, "headers": {"source": "shop"}},
     {"key": "bob", "value": {"id": 2, "total": 3.0}},
@@ -196,6 +205,26 @@ STORY: Final = (
         "The stored batches",
         path={"topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001", "partition": 0},
     ),
+    Example(
+        "key",
+        apis.CREATE_KEY,
+        "A key of a team",
+        body={"principal": "User:orders-team", "description": "the workers in Berlin"},
+    ),
+    Example("keys", apis.LIST_KEYS, "The keys of the team", query={"principal": "User:orders-team"}),
+    Example(
+        "rotate", apis.ROTATE_KEY, "Another key, and an hour for the change", path=KEY, body={"overlap_ms": 3_600_000}
+    ),
+    Example("revoke", apis.REVOKE_KEY, "The old key ends now", path=KEY),
+    Example("revoke-old", apis.REVOKE_KEYS, "After a restore", body={"made_before_ms": 1_700_000_000_000}),
+    Example(
+        "allow",
+        apis.ADD_ACLS,
+        "The team may read all topics whose names begin with `orders`",
+        body={"acls": [RIGHT]},
+    ),
+    Example("rights", apis.LIST_ACLS, "What the team may do", query={"principal": "User:orders-team"}),
+    Example("forbid", apis.REMOVE_ACLS, "Nothing any more", query={"principal": "User:orders-team"}),
     Example("leave", apis.LEAVE_SHARE_GROUP, "Leave the group", path={**BILLING, "member_id": "w-2"}),
     Example("activity", apis.LIST_ACTIVITY, "What was produced", query={"topic": "scans"}, eventual=True),
     Example(

@@ -14,7 +14,7 @@ import httpx
 from jsonschema import Draft202012Validator
 
 import sharequeue.openapi.examples as examples_module
-from sharequeue.openapi.examples import PRODUCER_EPOCH, STORY, TRANSACTION_ID, Example, answers
+from sharequeue.openapi.examples import KEY_ID, PRODUCER_EPOCH, STORY, TRANSACTION_ID, Example, answers
 from sharequeue_http.forms.api import Api, path_of
 from tests.openapi.public import public_document
 
@@ -36,7 +36,9 @@ PLAIN: Final[dict[str, Any]] = {
     "expires_at_ms": NOW_MS + 604_800_000,
     "request_id": "5f0c1b9e-8f7b-4d2a-9c1e-3a6d2b7f4e10",
     "leader_epoch": 4,
-    "key_id": 1,
+    "key_id": KEY_ID,
+    "created_at_ms": NOW_MS,
+    "revoked_at_ms": NOW_MS,
     "size_bytes": 112,
     "client_host": "127.0.0.1",
     "gateways": ["gateway-1"],
@@ -82,6 +84,7 @@ class Player:
         self._record = record
         self._topic_ids: dict[str, str] = {}
         self._transaction = ""
+        self._key_id = ""
         self._producer_epoch = 0
         self.found: dict[str, Any] = {}
 
@@ -105,6 +108,8 @@ class Player:
             path["transaction"] = self._transaction
         if "topic_id" in path:
             path["topic_id"] = self._topic_ids["orders"]
+        if "key_id" in path:
+            path["key_id"] = self._key_id
         headers = dict(example.headers)
         if "Transaction-Id" in headers:
             headers["Transaction-Id"] = self._transaction
@@ -132,6 +137,9 @@ class Player:
         if response.status_code == 201 and "transaction_id" in answer:
             self._transaction = answer["transaction_id"]
             self._producer_epoch = answer["producer_epoch"]
+        if "key" in answer:
+            self._key_id = self._key_id or answer["key_id"]
+            answer["key"] = f"sq_{KEY_ID}_" + "0" * 64 + "_4f1d2c3b"
         if "topic_id" in answer:
             self._topic_ids[answer["name"]] = answer["topic_id"]
         if self._transaction:  # texts name it too

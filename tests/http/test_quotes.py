@@ -67,7 +67,7 @@ def with_long(schema: Json, schemas: Json, name: str) -> Iterator[Any]:
 def requests(document: Json, name: str) -> Iterator[tuple[str, str, Json]]:
     """Method, path and the rest of each request."""
     schemas = document["components"]["schemas"]
-    usual = {"topic": name, "group": name, "member_id": "m", "partition": "0"}
+    usual = {"topic": name, "group": name, "member_id": "m", "partition": "0", "key_id": "0" * 16}
     usual |= {each: str(uuid.UUID(int=1)) for each in ("transaction", "topic_id")}
     for template, methods in document["paths"].items():
         for method, operation in methods.items():

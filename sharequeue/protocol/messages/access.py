@@ -4,7 +4,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from sharequeue.protocol.messages.fields import PageSize, PageToken, PlainText, Request, Response, TimestampMs, at_most
+from sharequeue.protocol.messages.fields import (
+    Count,
+    PageSize,
+    PageToken,
+    PlainText,
+    Request,
+    Response,
+    TimestampMs,
+    at_most,
+)
 from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_PAGE_SIZE
 from sharequeue_http.forms.mistakes import MUST
 
@@ -15,13 +24,24 @@ PrincipalName = Annotated[
     str,
     Meta(
         pattern=r"^User:[a-zA-Z0-9_.@+:/-]{1,200}\Z",
+        max_length=205,
         extra={MUST: "be `User:` and 1 to 200 characters of a-z, A-Z, 0-9, `_`, `.`, `@`, `+`, `:`, `/` and `-`"},
     ),
 ]
+KeyId = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{16}$", "maxLength": 16})]
 ResourceName = Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
-ResourceTypeName = Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"]
-PatternTypeName = Literal["LITERAL", "PREFIXED"]
-OperationName = Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"]
+ResourceTypeName = Annotated[
+    Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"],
+    Meta(title="ResourceType", description="The kind of the things that a right covers."),
+]
+PatternTypeName = Annotated[
+    Literal["LITERAL", "PREFIXED"],
+    Meta(title="PatternType", description="Whether `resource_name` is a whole name or the beginning of names."),
+]
+OperationName = Annotated[
+    Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"],
+    Meta(title="Operation", description="What a right allows. READ, WRITE, DELETE and ALTER include DESCRIBE."),
+]
 
 
 # Keys
@@ -41,45 +61,59 @@ class CreateKeyRequest(Request):
 class KeyDescription(Response):
     """A key without its secret."""
 
-    key_id: str
-    """The id of the key: the part between the first and the second `_`."""
+    key_id: KeyId
+    """The id of the key: the part between its first and second `_`."""
     principal: str
+    """Whom the key names."""
     description: str
+    """What the key is for, as it was said when the key was made."""
     created_at_ms: TimestampMs
+    """When the key was made."""
     expires_at_ms: TimestampMs | None = None
+    """When the key ends; absent: it holds until it is revoked."""
     revoked_at_ms: TimestampMs | None = None
+    """When the key was revoked; absent: it was not."""
     last_used_at_ms: TimestampMs | None = None
-    """The last use, exact to ten minutes."""
+    """The last use, exact to ten minutes; absent: none is known."""
 
 
 class CreatedKey(Response):
     """A key that was just made. Its text is not stored and cannot be shown again."""
 
     key: str
-    """Send it as `Authorization: Bearer <key>`."""
-    key_id: str
+    """The key. Send it as `Authorization: Bearer <key>`."""
+    key_id: KeyId
+    """The id of the key, by which it is revoked."""
     principal: str
+    """Whom the key names."""
     expires_at_ms: TimestampMs | None = None
+    """When the key ends; absent: it holds until it is revoked."""
 
 
 class ListKeysQuery(Request):
     """A page of the keys, by id."""
 
     principal: PrincipalName | None = None
+    """List the keys of this principal alone."""
     page_size: PageSize = 100
+    """The most keys of the page."""
     page_token: PageToken | None = None
 
 
 class KeyList(Response):
+    """A page of the keys."""
+
     keys: Annotated[list[KeyDescription], at_most(MAX_PAGE_SIZE)]
+    """The keys of the page, by id."""
     next_page_token: str | None = None
+    """Send it as `page_token` to get the next page; absent: this is the last one."""
 
 
 class RotateKeyRequest(Request):
     """Make another key of the same principal."""
 
-    overlap_ms: Annotated[int, Meta(ge=0, le=2_592_000_000)] = 86_400_000
-    """How long the old key still holds."""
+    overlap_ms: Annotated[int, Meta(ge=0, le=2_592_000_000, extra_json_schema={"format": "int64"})] = 86_400_000
+    """How long the old key still holds: a day, at most 30 days."""
     expires_at_ms: TimestampMs | None = None
     """When the new key ends."""
 
@@ -88,10 +122,14 @@ class RevokeKeysRequest(Request):
     """Revoke every key that was made before a time, as after a backup was restored."""
 
     made_before_ms: TimestampMs
+    """Keys that were made earlier are revoked."""
 
 
 class RevokedKeys(Response):
-    revoked_count: int
+    """The outcome of a revocation of many keys."""
+
+    revoked_count: Count
+    """How many keys held until now."""
 
 
 # Rights
@@ -101,6 +139,7 @@ class Acl(Struct, kw_only=True, frozen=True):
     """One right, in Kafka's words. There are only those that allow."""
 
     principal: PrincipalName
+    """Who gets the right."""
     operation: OperationName
     resource_type: ResourceTypeName
     resource_name: ResourceName
@@ -113,20 +152,29 @@ class AddAclsRequest(Request):
     """Rights to add. One that is there already stays."""
 
     acls: Annotated[list[Acl], Meta(min_length=1, max_length=1000)]
+    """The rights: 1 to 1,000, all added or none."""
 
 
 class ListAclsQuery(Request):
     """Rights that have these members, by principal. A member that is left out fits all."""
 
     principal: PrincipalName | None = None
+    """Rights of this principal."""
     operation: OperationName | None = None
+    """Rights to this operation."""
     resource_type: ResourceTypeName | None = None
+    """Rights to things of this kind."""
     resource_name: ResourceName | None = None
+    """Rights with exactly this name; a right that covers the name by another text does not fit."""
     pattern_type: PatternTypeName | None = None
+    """Rights whose name is read in this way."""
 
 
 class AclList(Response):
+    """Rights, by principal."""
+
     acls: Annotated[list[Acl], at_most(MAX_RIGHTS)]
+    """The rights that were added, found or removed."""
 
 
 # Between services
