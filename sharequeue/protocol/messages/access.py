@@ -141,11 +141,14 @@ class Acl(Struct, kw_only=True, frozen=True):
     principal: PrincipalName
     """Who gets the right."""
     operation: OperationName
+    """What the right allows."""
     resource_type: ResourceTypeName
+    """What kind of thing it covers."""
     resource_name: ResourceName
     """A name, `*` for all names, or the beginning of names if `pattern_type` is `PREFIXED`. Of the cluster:
     `kafka-cluster`."""
     pattern_type: PatternTypeName = "LITERAL"
+    """How `resource_name` is meant."""
 
 
 class AddAclsRequest(Request):
