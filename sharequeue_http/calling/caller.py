@@ -101,12 +101,19 @@ class Client:
     """
 
     def __init__(
-        self, base_url: str, *, cluster_token: str | None = None, deadline_s: float = 10.0, connections: int = 256
+        self,
+        base_url: str,
+        *,
+        cluster_token: str | None = None,
+        deadline_s: float = 10.0,
+        connections: int = 256,
+        ca: str | None = None,
     ) -> None:
+        """`ca`: a file of the authorities that a URL of https is checked by; None: those of the system."""
         self.base_url = base_url.rstrip("/")
         self._headers = {} if cluster_token is None else {"Authorization": f"Bearer {cluster_token}"}
         self._deadline_s = deadline_s
-        self._connections = Connections(self.base_url, connections)
+        self._connections = Connections(self.base_url, connections, ca)
 
     async def close(self) -> None:
         self._connections.close()

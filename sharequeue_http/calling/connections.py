@@ -4,6 +4,7 @@ httptools parses answers, as in uvicorn. There are no redirects, cookies, proxie
 """
 
 import asyncio
+import functools
 import ssl
 import time
 from collections.abc import Mapping
@@ -16,6 +17,18 @@ from sharequeue_http.answer import JOINED_BYTES
 
 IDLE_S: Final = 30.0
 """A connection that was idle for longer is not used again. Services and proxies close theirs later."""
+
+
+@functools.cache
+def trust(ca: str | None) -> ssl.SSLContext:
+    """What decides whom a URL of https is trusted to be: the certificates in a file of PEM, or those of the system.
+
+    Raises: ValueError: no such file, or no certificate in it.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as fault:
+        raise ValueError(f"{ca} has no certificates of authorities in PEM: {fault}") from None
 
 
 class CannotConnect(Exception):
@@ -37,8 +50,8 @@ class HttpAnswer(NamedTuple):
 class Connections:
     """The connections to one service. At most `most` are in use; idle ones are kept for later requests."""
 
-    def __init__(self, base_url: str, most: int) -> None:
-        """Raises: ValueError: not a URL of http or https."""
+    def __init__(self, base_url: str, most: int, ca: str | None = None) -> None:
+        """`ca`: a file, as in `trust`. Raises: ValueError: not a URL of http or https; `ca`."""
         parts = urlsplit(base_url)
         try:
             port = parts.port
@@ -46,7 +59,7 @@ class Connections:
             port = 0
         if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
             raise ValueError(f"{base_url!r} is not a URL of the form http://host:port")
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls = trust(ca) if parts.scheme == "https" else None
         self._host = parts.hostname
         self._port = port or (443 if self._tls else 80)
         self._path = parts.path.rstrip("/")
