@@ -32,8 +32,8 @@ def node_name(node_id: str, port: int) -> str:
     return node_id or f"{socket.gethostname()}:{port}"
 
 
-def own_url(url: str, host: str, port: int) -> str:
-    """The URL by which others reach this instance: `url`, or one made from the address;
+def own_url(url: str, scheme: str, host: str, port: int) -> str:
+    """The URL by which others reach this instance: `url`, or one made from the scheme and the address;
     from the host's name if it binds all."""
     if url:
         return url
@@ -42,7 +42,7 @@ def own_url(url: str, host: str, port: int) -> str:
     except ValueError:
         everywhere = False
     name = socket.gethostname() if everywhere else host
-    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+    return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"
 
 
 def check_redis_url(url: str) -> None:

@@ -31,12 +31,14 @@ from sharequeue.service.garbage import Collector
 from sharequeue.service.in_process import InProcess
 from sharequeue.service.series import plain
 from sharequeue.service.settings import ServiceSettings, SettingsError, load
+from sharequeue.service.tls import Certificate
 from sharequeue.slices import Slices
 from sharequeue_http import problems
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call, Guard
 from sharequeue_http.calling.caller import SERVED_HERE
+from sharequeue_http.calling.connections import TRUSTED
 from sharequeue_http.distribution import registry_of
 from sharequeue_http.forms.codec import encode
 from sharequeue_http.limits import HttpLimits
@@ -177,7 +179,9 @@ async def _run(parts: Sequence[tuple[Program, ServiceSettings]]) -> None:
 
     async def run_one(place: int, program: Program, settings: ServiceSettings) -> None:
         SERVICE.set(program.name)
+        TRUSTED.set(settings.ca_file or None)
         try:
+            certificate = settings.certificate()
             listener = listen(settings.host, settings.port)
             service = await program.prepare(settings)
             unprepared.remove(place)
@@ -190,7 +194,8 @@ async def _run(parts: Sequence[tuple[Program, ServiceSettings]]) -> None:
             if len(parts) == 1:
                 service = service._replace(url="")  # nothing here calls it
             try:
-                await _serve(service, Edge(service.app, settings, connections), listener, stopping[place])
+                edge = Edge(service.app, settings, connections)
+                await _serve(service, edge, listener, certificate, stopping[place])
             finally:
                 if service.close is not None:
                     await service.close()
@@ -237,7 +242,9 @@ def allow_open_files(limits: HttpLimits, services: int, *, for_clients: bool) ->
     return min(possible, limits.max_connections)
 
 
-async def _serve(service: Service, edge: Edge, listener: socket.socket, stopping: asyncio.Event) -> None:
+async def _serve(
+    service: Service, edge: Edge, listener: socket.socket, certificate: Certificate | None, stopping: asyncio.Event
+) -> None:
     config = uvicorn.Config(
         service.app,
         http=protocol_of(edge),
@@ -250,13 +257,16 @@ async def _serve(service: Service, edge: Edge, listener: socket.socket, stopping
         server_header=False,
         date_header=False,
     )
+    config.load()
+    config.ssl = None if certificate is None else certificate.context
     server = _Server(config)
     if service.url:
         SERVED_HERE[service.url] = InProcess(service.url, service.app, server.server_state.tasks)
 
+    watching = (edge.watch,) if certificate is None else (edge.watch, certificate.watch)
     try:
         async with asyncio.TaskGroup() as group:
-            loops = {group.create_task(loop()): loop for loop in (*service.loops, edge.watch)}
+            loops = {group.create_task(loop()): loop for loop in (*service.loops, *watching)}
             ends = group.create_task(_until_one_ends(loops))
             serving = group.create_task(server.serve(sockets=[listener]))
 

@@ -9,6 +9,8 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from sharequeue.service.tls import Certificate
+from sharequeue_http.calling.connections import trust
 from sharequeue_http.forms.texts import convert_texts
 from sharequeue_http.limits import HttpLimits
 
@@ -42,14 +44,40 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
     """The address to bind."""
     log_level: str = "info"
     """debug, info, warning or error."""
+    tls_certificate_file: str = ""
+    """A file in PEM: the certificate of this service, and then those of its authorities. With it and `tls_key_file` the
+    service speaks https alone, TLS 1.2 or later. It reads changed files again within seconds; a pair that does not fit
+    is logged, and the one before it stays."""
+    tls_key_file: str = ""
+    """A file in PEM: the key of the certificate, without a password."""
+    ca_file: str = ""
+    """A file in PEM: the authorities by which this service checks the https URLs of other services, and the host names
+    in their certificates. It is read once. If it is empty, those of the system decide."""
+
+    @property
+    def scheme(self) -> str:
+        """`http`, or `https` with a certificate."""
+        return "https" if self.tls_certificate_file else "http"
+
+    def certificate(self) -> Certificate | None:
+        """The certificate of the listener; None without TLS. Raises: ValueError: it cannot be used."""
+        return Certificate(self.tls_certificate_file, self.tls_key_file) if self.tls_certificate_file else None
 
     def check(self, prefix: str) -> None:
-        """Raises: SettingsError: there is no such log level; the token can be guessed, or no HTTP header can carry it.
+        """Raises: SettingsError: there is no such log level; the token can be guessed, or no HTTP header can carry it;
+        files of certificates cannot be used.
 
         `prefix`: of the variables.
         """
         if self.log_level.lower() not in LOG_LEVELS:
             raise SettingsError(f"{prefix}LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {self.log_level!r}")
+        try:
+            if bool(self.tls_certificate_file) != bool(self.tls_key_file):
+                raise ValueError("give TLS_CERTIFICATE_FILE and TLS_KEY_FILE, or neither")
+            self.certificate()
+            trust(self.ca_file or None)
+        except ValueError as fault:
+            raise SettingsError(f"{prefix}…_FILE: {fault}") from None
         token = self.cluster_token
         if len(token) < TOKEN_CHARACTERS or not (token.isascii() and token.isprintable() and token == token.strip()):
             raise SettingsError(

@@ -8,6 +8,7 @@ import functools
 import ssl
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -17,6 +18,10 @@ from sharequeue_http.answer import JOINED_BYTES
 
 IDLE_S: Final = 30.0
 """A connection that was idle for longer is not used again. Services and proxies close theirs later."""
+
+
+TRUSTED: Final[ContextVar[str | None]] = ContextVar("TRUSTED", default=None)
+"""The file of authorities, as in `trust`, of connections that name none. A service sets its own."""
 
 
 @functools.cache
@@ -59,7 +64,7 @@ class Connections:
             port = 0
         if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
             raise ValueError(f"{base_url!r} is not a URL of the form http://host:port")
-        self._tls = trust(ca) if parts.scheme == "https" else None
+        self._tls = trust(ca or TRUSTED.get()) if parts.scheme == "https" else None
         self._host = parts.hostname
         self._port = port or (443 if self._tls else 80)
         self._path = parts.path.rstrip("/")

@@ -110,13 +110,13 @@ class Connection(asyncio.Protocol):
         self.unsent.release()
 
     def eof_received(self) -> bool:
-        """The client sends no more. Returns: whether answers are still due."""
+        """The client sends no more. Returns: whether answers are still due. TLS has no half of a connection to keep."""
         self._deaf = self._ended = True
         for exchange in self._queue:
             exchange.leave()
         if self._queue:
             self._queue[-1].keep_alive = False
-        return bool(self._queue)
+        return bool(self._queue) and self.transport.can_write_eof()
 
     def drop(self) -> None:
         """Close the connection at once. An answer that the client has not taken yet is lost."""
@@ -294,12 +294,13 @@ class Connection(asyncio.Protocol):
 
     def _close(self, whole: bool) -> None:
         """End the connection after an answer. `whole`: the client is not in the middle of a request."""
-        if whole or self._ended or not self.transport.can_write_eof():
+        if whole or self._ended:
             self._finish()
             return
         self._deaf = True
         self.resume()
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # not with TLS: there the answer says that the connection ends
+            self.transport.write_eof()
         self._closes_at = self.loop.time() + LINGER_S
         self.edge.watched[self] = None
 

@@ -44,7 +44,7 @@ async def prepare(settings: Settings) -> Service:
         connect,
         ShardStore("groups"),
         node_id=node_name(settings.node_id, settings.port),
-        url=own_url(settings.url, settings.host, settings.port),
+        url=own_url(settings.url, settings.scheme, settings.host, settings.port),
         shards=(CLUSTER_SHARD, *range(settings.shards)),
         lease_ms=settings.lease_ms,
         cluster_token=settings.cluster_token,

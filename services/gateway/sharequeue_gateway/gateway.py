@@ -298,7 +298,7 @@ async def _connect(settings: Settings) -> Base:
     clock = Clock(await database.now_ms())  # the stores' clock decides about locks, delays and retention
     redis, keys = redis_client(settings.redis_url), RedisKeys(await database.cluster_id())
     node_id = node_name(settings.node_id, settings.port)
-    url = own_url(settings.url, settings.host, settings.port)
+    url = own_url(settings.url, settings.scheme, settings.host, settings.port)
     drain_s = settings.drain_ms / 1000
     cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token, drain_s=drain_s)
     return Base(

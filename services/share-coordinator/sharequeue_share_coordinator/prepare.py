@@ -57,7 +57,7 @@ async def prepare(settings: Settings) -> Service:
         connect,
         ShardStore("share_state"),
         node_id=node_name(settings.node_id, settings.port),
-        url=own_url(settings.url, settings.host, settings.port),
+        url=own_url(settings.url, settings.scheme, settings.host, settings.port),
         shards=range(settings.shards),
         lease_ms=settings.lease_ms,
         cluster_token=settings.cluster_token,
