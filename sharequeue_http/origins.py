@@ -3,7 +3,9 @@
 A browser sends the requests of a page to any address, including its own machine and network. The page cannot choose two
 of the headers. `Host` is the name in the URL that the page calls. A site can point a name of its own at any address;
 then the browser treats the page and the service as one site. That is impossible with an IP address or `localhost`.
-`Origin`, or `Sec-Fetch-Site` if it is missing, names the site of the page.
+`Origin`, or `Sec-Fetch-Site` if it is missing, names the site of the page. A browser sends neither with a GET to an
+address that is not loopback by plain http. There `Referer` has to name the site: a request that shows a browser and
+names no site is refused. A page cannot change `User-Agent` or `Sec-…` without asking first (CORS).
 
 No IO, no clock, no logging. Sources: RFC 9110 7.2, 7.4; RFC 9112 3.2; RFC 6454; the Fetch standard (CORS); Fetch
 Metadata.
@@ -25,8 +27,15 @@ Pairs = tuple[tuple[bytes, bytes], ...]
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """They change and acquire nothing, so pages of any origin may send them. The browser hides the answers from the
 page."""
-_OWN_SITE: Final = frozenset({b"same-origin", b"none"})
-"""`Sec-Fetch-Site` of a page of this service, and of a request that the user made without a page."""
+_OWN_SITE: Final = b"same-origin"
+"""`Sec-Fetch-Site` of a page of this service."""
+_NO_PAGE: Final = b"none"
+"""`Sec-Fetch-Site` of a request that the user made without a page."""
+_BROWSER: Final = b"mozilla/"
+"""The beginning of `User-Agent` of each browser, in lower case."""
+_ACCEPT: Final = b"application/xhtml+xml"
+"""In `Accept` of a link or form that a browser follows."""
+_SENT_BY_BROWSERS: Final = frozenset({b"sec-fetch-mode", b"sec-fetch-dest", b"sec-ch-ua", b"sec-gpc"})
 _METHODS: Final = b"GET, POST, PATCH, DELETE"
 _EXPOSED: Final = ("Retry-After", "X-Request-Id")
 _PREFLIGHT_S: Final = b"600"
@@ -170,8 +179,8 @@ class Callers:
             if origin is not None:
                 known = known and len(origin) <= _LONGEST_KNOWN
                 refused = self._origin_known(origin, host) if known else self._origin_fault(origin, host)
-            elif headers.get(b"sec-fetch-site", b"none") not in _OWN_SITE and not self._any_origin:
-                refused = self._from_elsewhere()
+            elif not self._any_origin:
+                refused = self._without_origin(headers, host)
         return None if refused is None else refused.kind(refused.detail, status=refused.status)
 
     def answer_headers(self, origin: bytes | None) -> Pairs:
@@ -212,22 +221,27 @@ class Callers:
         origin = parse_origin(sent.decode("latin-1"))
         if self._allows(origin):
             return None
-        authority = parse_authority(host.decode("latin-1"))
-        if origin is not None and authority is not None and origin.scheme in _DEFAULT_PORTS:
-            port = None if authority.port == _DEFAULT_PORTS[origin.scheme] else authority.port
-            if (origin.host, origin.port) == (authority.host, port):
-                return None
+        if origin is not None and _is_of_host(origin, host):
+            return None
         return _Refusal(
             OriginNotAllowed,
             f"a page of the origin {_shown(sent)} made this call; if its pages may call, add the origin to the setting"
             f" {self._allow_origins}",
         )
 
-    def _from_elsewhere(self) -> _Refusal:
+    def _without_origin(self, headers: Mapping[bytes, bytes], host: bytes) -> _Refusal | None:
+        """Why to refuse a request without `Origin`: no other header proves that its page may call."""
+        site = headers.get(b"sec-fetch-site")
+        if site in (_OWN_SITE, _NO_PAGE) or (site is None and not _is_of_a_browser(headers)):
+            return None
+        page = parse_origin("/".join(headers.get(b"referer", b"").decode("latin-1").split("/", 3)[:3]))
+        if page is not None and (self._allows(page) or _is_of_host(page, host)):
+            return None
         return _Refusal(
             OriginNotAllowed,
-            "a page of another site made this call (Sec-Fetch-Site), and the header Origin, which names the site, is"
-            f" missing; pages that may call send it, and the setting {self._allow_origins} lists their origins",
+            "a browser made this call, and no header proves that its page may call: Origin is missing, and Referer and"
+            " Sec-Fetch-Site do not name this service or an allowed page. Pages that may call send Origin, and the"
+            f" setting {self._allow_origins} lists their origins",
         )
 
     def _allows(self, origin: Origin | None) -> bool:
@@ -239,6 +253,22 @@ class Callers:
         if self._allows(parse_origin(sent.decode("latin-1"))):
             return (b"access-control-allow-origin", sent), (b"vary", b"Origin"), self._exposed
         return ()
+
+
+def _is_of_a_browser(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the headers are such as browsers alone send."""
+    if headers.get(b"user-agent", b"")[: len(_BROWSER)].lower() == _BROWSER:
+        return True
+    return _ACCEPT in headers.get(b"accept", b"") or not _SENT_BY_BROWSERS.isdisjoint(headers)
+
+
+def _is_of_host(origin: Origin, host: bytes) -> bool:
+    """Whether an origin has this host and port. A proxy may have ended TLS, so the scheme can be either."""
+    authority = parse_authority(host.decode("latin-1"))
+    if authority is None or origin.scheme not in _DEFAULT_PORTS:
+        return False
+    port = None if authority.port == _DEFAULT_PORTS[origin.scheme] else authority.port
+    return (origin.host, origin.port) == (authority.host, port)
 
 
 def _is_preflight(method: str, headers: Mapping[bytes, bytes]) -> bool:

@@ -244,3 +244,56 @@ def test_the_caches_of_headers_are_bounded() -> None:
         callers.answer_headers(origin.encode())
     for kept in (callers._host_known, callers._origin_known, callers._answer_known):
         assert kept.cache_info().currsize <= 256
+
+
+CHROMIUM = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36"
+FAR = "10.0.0.1:8080"
+
+
+@pytest.mark.parametrize(
+    "browser",
+    [
+        {"user_agent": CHROMIUM},
+        {"user_agent": "mozilla/5.0"},
+        {"sec_ch_ua": '"Chromium";v="156"'},
+        {"sec_fetch_mode": "no-cors"},
+        {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("proof", "status"),
+    [
+        ({}, 403),
+        ({"referer": ""}, 403),
+        ({"referer": "http://10.0.0.2/page"}, 403),
+        ({"referer": "http://10.0.0.1:3000/page"}, 403),
+        ({"referer": "http://10.0.0.1:8080.attacker.example/"}, 403),
+        ({"referer": "http://10.0.0.1:8080@attacker.example/"}, 403),
+        ({"referer": "about:blank"}, 403),
+        ({"referer": "http://10.0.0.1:8080/docs?x=http://attacker.example/"}, None),
+        ({"referer": "https://10.0.0.1:8080"}, None),
+        ({"sec_fetch_site": "same-origin"}, None),
+        ({"sec_fetch_site": "none"}, None),
+        ({"sec_fetch_site": "same-site"}, 403),
+        ({"origin": f"http://{FAR}"}, None),
+        ({"origin": "http://10.0.0.2", "referer": f"http://{FAR}/"}, 403),
+    ],
+)
+def test_a_browser_has_to_prove_where_its_page_is_from(
+    browser: dict[str, str], proof: dict[str, str], status: int | None
+) -> None:
+    """As on an address that is not loopback by plain http, where browsers send no Sec-Fetch-Site."""
+    assert verdict(GATEWAY, "POST", host=FAR, **browser, **proof) == status
+    assert verdict(GATEWAY, "GET", host=FAR, **browser, **proof) is None
+    assert verdict(OPEN, "POST", host=FAR, **browser, **proof) is None
+
+
+def test_a_referer_of_an_allowed_page_is_a_proof() -> None:
+    for referer, status in ("https://app.example.org/a/b", None), ("https://app.example.org.attacker.example/", 403):
+        assert verdict(SHARED, "POST", host=FAR, user_agent=CHROMIUM, referer=referer) == status
+
+
+@pytest.mark.parametrize("agent", ["curl/8.0", "python-httpx/0.28", "Java/17.0.1", "node", "Go-http-client/1.1", ""])
+def test_a_program_needs_no_proof(agent: str) -> None:
+    java = "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"
+    assert verdict(GATEWAY, "POST", host=FAR, user_agent=agent, accept=java) is None

@@ -21,7 +21,7 @@ from sharequeue_gateway.routing.stream import StreamEvent
 from sharequeue_gateway.routing.streams import Opening, Streams
 from sharequeue_http.answer import Answer, Stream
 from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms.errors import InvalidRequest, OriginNotAllowed
+from sharequeue_http.forms.errors import InvalidRequest
 
 NOT_ACCEPTED: Final = 406
 
@@ -75,15 +75,9 @@ class StreamApi:
 
 
 def _check_wanted(call: Call) -> None:
-    """Raises: InvalidRequest (406): the request does not ask for an event stream. OriginNotAllowed: a page of another
-    site made it, without saying which."""
+    """Raises: InvalidRequest (406): the request does not ask for an event stream."""
     if not qualities(call.header("accept") or "").get(EVENT_STREAM):
         raise InvalidRequest(
             "a stream acquires records, so the request must ask for it: send the header Accept: text/event-stream",
             status=NOT_ACCEPTED,
-        )
-    if call.header("sec-fetch-site") == "cross-site" and call.header("origin") is None:
-        raise OriginNotAllowed(
-            "a page of another site made this call (Sec-Fetch-Site: cross-site), and the header Origin is missing: "
-            "open the stream with EventSource or fetch"
         )
