@@ -5,6 +5,7 @@ A variable with the service's prefix that names no setting fails the start: a mi
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -91,14 +92,22 @@ def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | N
 
     Args:
         settings_type: a frozen msgspec Struct; field `database_url` is read from `<prefix>DATABASE_URL`.
-        prefix: upper case, ends with `_`.
+        prefix: upper case, ends with `_`. A name with `_FILE` behind it gives the file that has the value. The line
+        break at its end does not count.
         environment: the variables; the process's own when absent.
-    Raises: SettingsError: unknown variable, missing one, or a value of the wrong type.
+    Raises: SettingsError: unknown variable, missing one, one given twice, a file that cannot be read, or a value of the
+        wrong type.
     """
     environment = os.environ if environment is None else environment
     values = {
         name.removeprefix(prefix).lower(): value for name, value in environment.items() if name.startswith(prefix)
     }
+    for name in values.keys() - set(settings_type.__struct_fields__):
+        setting = name.removesuffix("_file")
+        if setting != name and setting in settings_type.__struct_fields__:
+            if setting in values:
+                raise SettingsError(f"{prefix}{setting.upper()} and {prefix}{name.upper()} are both given: give one")
+            values[setting] = _content(values.pop(name), prefix + name.upper())
     unknown = values.keys() - set(settings_type.__struct_fields__)
     if unknown:
         names = ", ".join(sorted(prefix + name.upper() for name in unknown))
@@ -111,3 +120,13 @@ def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | N
         detail, _, place = str(fault).partition(" - at `$.")
         what = prefix + place.rstrip("`").upper() if place else f"settings with the prefix {prefix}"
         raise SettingsError(f"{what}: {detail}") from fault
+
+
+def _content(path: str, variable: str) -> str:
+    """The text of a file, without the line break at its end. Raises: SettingsError; the text is not repeated."""
+    try:
+        return Path(path).read_text("utf-8").removesuffix("\n").removesuffix("\r")
+    except OSError as fault:
+        raise SettingsError(f"{variable}: {path} cannot be read: {fault.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{variable}: {path} is not UTF-8") from None

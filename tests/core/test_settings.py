@@ -1,5 +1,6 @@
 """Settings of the services: an invalid one stops the start, and the message names the variable."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +123,44 @@ def test_super_users_are_principals() -> None:
     assert gateway.principals_of(started(gateway, super_users="User:a, User:b").super_users) == ["User:a", "User:b"]
     with pytest.raises(ValueError, match=f"^{gateway.PREFIX}SUPER_USERS: 'admin' is not a principal"):
         started(gateway, super_users="User:a,admin")
+
+
+SECRET = "s3cret-s3cret-s3cret"
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_setting_may_come_from_a_file(service: Any, end: str, tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_bytes(f"postgresql://{SECRET}{end}".encode())
+    environment = {
+        f"{service.PREFIX}{name.upper()}": "x" for name in service.Settings.__struct_fields__ if "url" in name
+    }
+    del environment[f"{service.PREFIX}DATABASE_URL"]
+    environment |= {f"{service.PREFIX}CLUSTER_TOKEN": SECRET, f"{service.PREFIX}DATABASE_URL_FILE": str(file)}
+    assert load(service.Settings, service.PREFIX, environment).database_url == f"postgresql://{SECRET}"
+
+
+def test_a_setting_and_its_file_are_not_both_taken(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    variables = r"SHAREQUEUE_GATEWAY_CLUSTER_TOKEN and SHAREQUEUE_GATEWAY_CLUSTER_TOKEN_FILE"
+    with pytest.raises(SettingsError, match=f"^{variables} are both given: give one$"):
+        started(gateway, cluster_token_file=str(tmp_path / "token"))
+
+
+def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(SECRET.encode() + b"\xff")
+    for file, why in ("none", "cannot be read: No such file"), ("bytes", "is not UTF-8"), ("", "cannot be read: Is a"):
+        with pytest.raises(SettingsError, match=rf"^SHAREQUEUE_GATEWAY_NODE_ID_FILE: .* {why}") as refused:
+            started(gateway, node_id_file=str(tmp_path / file))
+        assert SECRET not in str(refused.value)
+
+
+def test_a_file_for_no_setting_is_unknown(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^unknown setting SHAREQUEUE_GATEWAY_NOTHING_FILE;"):
+        started(gateway, nothing_file=str(tmp_path))
+
+
+def test_a_certificate_needs_its_key() -> None:
+    with pytest.raises(SettingsError, match="TLS_CERTIFICATE_FILE and TLS_KEY_FILE"):
+        started(gateway, tls_certificate_file="certificate.pem")
