@@ -3,7 +3,9 @@
 The reference shows every call of the document and makes one, under its own policy and without a request to anybody
 else. A page of another site cannot show it in a frame, and the address of the page cannot make it load another
 document. Such a page changes and acquires nothing, whether it uses `fetch`, a form, a sandboxed frame or a name that
-leads to the gateway; its links work. `EventSource` reads a stream, as docs/streams.md shows.
+leads to the gateway; its links work.
+`far` has the same at an address that is not loopback.
+`EventSource` reads a stream, as docs/streams.md shows.
 `--smoke` checks `/` and the calls of a script alone.
 """
 
@@ -22,6 +24,7 @@ from typing import Any
 import httpx
 
 from sharequeue.stack.stack import Stack, temporary_stack
+from tests.browser import far
 from tests.browser.chromium import Page, browser
 from tests.compose.engine import EngineError, install_packages
 from tests.system.test_readme import blocks
@@ -341,7 +344,8 @@ def main() -> int:
             check_forgeries(page, stack.url)
             check_rebound_name(page, stack.url)
             check_stream(page, stack)
-    print("7 passed, 0 failed")
+    far.run(chromium())
+    print("8 passed, 0 failed")
     return 0
 
 

@@ -45,7 +45,7 @@ POLICY: Final = "; ".join(
 )
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 FRESH_S: Final = 3600
