@@ -1,17 +1,33 @@
 """`sharequeue healthcheck`: asks a service whether it can work."""
 
-import http.client
+import asyncio
 import os
 import sys
-import urllib.error
-import urllib.request
+import time
+from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 import click
 
 from sharequeue.cli.commands import complain
+from sharequeue.cli.login import variables
 from sharequeue.cli.output import GATEWAY, REFUSED, UNREACHABLE, WRONG_USAGE, json_option
-from sharequeue.stack.open_url import open_url
+from sharequeue_http.calling.connections import CannotConnect, ConnectionLost, Connections, HttpAnswer
+from sharequeue_http.calling.login import Login
+
+PATIENCE_S: Final = 5.0
+
+
+async def _ask(url: str) -> HttpAnswer:
+    shown = variables().options
+    connections = Connections(url, 1, shown["ca"])
+    query = urlsplit(url).query
+    try:
+        headers = Login(shown["token"]).headers()
+        deadline = time.monotonic() + PATIENCE_S
+        return await connections.request("GET", f"?{query}" if query else "", headers, None, deadline)
+    finally:
+        connections.close()
 
 
 @click.command()
@@ -24,29 +40,26 @@ def healthcheck(url: str | None, as_json: bool) -> None:
     SHAREQUEUE_URL names, or else the one that `sharequeue up` runs. Exit codes: 1 it cannot work, 2 URL is not a URL, 3
     no answer.
     """
+
+    def end(why: str, code: str, exit_code: int) -> NoReturn:
+        complain(why, as_json=as_json, code=code, by="sharequeue healthcheck")
+        sys.exit(exit_code)
+
     url = url or os.environ.get("SHAREQUEUE_URL") or GATEWAY
-    if not urlsplit(url).path.strip("/"):
-        url = url.rstrip("/") + "/readyz"
     try:
-        with open_url(url, timeout=5) as response:
-            answer, media_type = response.read(), response.headers.get_content_type()
-        if media_type != "application/json" or response.url != url:
-            by = f"{url} does not answer as a service: {response.status} from {response.url} ({media_type})"
-            complain(by, as_json=as_json, code="UNEXPECTED_ANSWER", by="sharequeue healthcheck")
-            sys.exit(REFUSED)
-        click.echo(answer.decode(errors="replace"))
-    except urllib.error.HTTPError as fault:
-        click.echo(fault.read().decode(errors="replace"), err=True)
-        sys.exit(REFUSED)
+        if not urlsplit(url).path.strip("/"):
+            url = url.rstrip("/") + "/readyz"
+        status, headers, body = asyncio.run(_ask(url))
     except ValueError as fault:
-        complain(
-            f"{url!r} is not a URL of a service: {fault}",
-            as_json=as_json,
-            code="WRONG_USAGE",
-            by="sharequeue healthcheck",
-        )
-        sys.exit(WRONG_USAGE)
-    except (OSError, http.client.HTTPException) as fault:
-        why = getattr(fault, "reason", fault)
-        complain(f"cannot reach {url}: {why}", as_json=as_json, code="UNREACHABLE", by="sharequeue healthcheck")
-        sys.exit(UNREACHABLE)
+        end(str(fault), "WRONG_USAGE", WRONG_USAGE)
+    except (CannotConnect, ConnectionLost, TimeoutError) as fault:
+        why = str(fault) or "it did not answer in time"
+        end(f"cannot reach {url}: {why}", "UNREACHABLE", UNREACHABLE)
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if status >= 400:
+        click.echo(body.decode(errors="replace"), err=True)
+        sys.exit(REFUSED)
+    if status != 200 or media_type != "application/json":
+        why = f"{url} does not answer as a service: {status} ({media_type})"
+        end(why, "UNEXPECTED_ANSWER", REFUSED)
+    click.echo(body.decode(errors="replace"))

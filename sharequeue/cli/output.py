@@ -18,9 +18,10 @@ import click
 import msgspec
 
 from sharequeue.cli.commands import complain
+from sharequeue.cli.login import client_of
 from sharequeue.client import AcknowledgementError, ApiError
 from sharequeue.protocol import apis
-from sharequeue_http.calling.caller import Client, decoded
+from sharequeue_http.calling.caller import decoded
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.codec import encode
@@ -44,7 +45,7 @@ Command = Callable[..., Any]
 
 def _checked_url(context: click.Context, option: click.Parameter, url: str) -> str:
     try:
-        Client(url)
+        client_of(url)
     except ValueError as fault:
         raise click.BadParameter(str(fault)) from None
     return url
@@ -154,7 +155,7 @@ async def check_reachable(url: str) -> None:
 
 async def ask(url: str, api: Api, request: Any = None, **path: Any) -> bytes:
     """Call the service once. Returns: the answer's bytes. Raises: ApiError."""
-    client = Client(url)
+    client = client_of(url)
     try:
         answer, _ = await client.relay(api, request, path=path, retry=False)
         return answer

@@ -31,7 +31,8 @@ The life of a delivery, a range of offsets that one fetch acquired:
 
 Errors: `ApiError` is the service's problem (`code`, `retriable`, `definite`, `status`, `detail`, and `problem`, the
 whole document). Its subclasses are exported, too: `UnknownTopicOrPartition` and others stand for one code each,
-`Unreachable` for a gateway that takes no connection, and `UnexpectedAnswer` for an answer that is not a gateway's.
+`Unreachable` for a gateway that takes no connection, `UnexpectedAnswer` for an answer that is not a gateway's, and
+`LoginWanted` for one that wants a login.
 `AcknowledgementError` lists what was not applied. `IllegalState` is a fault of the program. Only `Record.value` raises
 `ValueUndecodable`, or its subclass `ValueTooDeep`.
 """
@@ -70,6 +71,7 @@ from sharequeue_http.forms.errors import (
     ApiError,
     CoordinatorNotAvailable,
     InvalidRequest,
+    LoginWanted,
     RequestTimedOut,
     Throttled,
     TooLarge,
@@ -93,6 +95,7 @@ __all__ = [
     "InvalidTopic",
     "InvalidTransactionTimeout",
     "InvalidTxnState",
+    "LoginWanted",
     "NewRecord",
     "Pending",
     "Produced",

@@ -17,6 +17,7 @@ from sharequeue.client.loop_thread import OnThread, OwnThread
 from sharequeue.client.sending import Produced
 from sharequeue.protocol.messages.transactions import EndedTransaction
 from sharequeue.protocol.types import AcquireMode
+from sharequeue_http.calling.login import Token
 
 
 class Producer(OwnThread[client.Producer]):
@@ -34,6 +35,9 @@ class Producer(OwnThread[client.Producer]):
         deadline_ms: for all tries of a request.
         transactional_id: a name that the producer keeps over its restarts. Its first transaction aborts an open one of
             an earlier producer with the same name, and the earlier producer is refused from then on.
+        token: the key that every request carries, or a function that returns it; the function is called for each
+            request, so that a new key counts at once. headers: further headers of every request, for a proxy before the
+            gateway. ca: a file of the authorities that a URL of https is checked by; None: those of the system.
 
     Example:
         with Producer("http://127.0.0.1:8080") as producer:
@@ -50,6 +54,9 @@ class Producer(OwnThread[client.Producer]):
         max_buffer_bytes: int = 32 * 1024 * 1024,
         deadline_ms: float = 30_000,
         transactional_id: str | None = None,
+        token: Token | None = None,
+        headers: Mapping[str, str] | None = None,
+        ca: str | None = None,
     ) -> None:
         super().__init__(
             lambda: client.Producer(
@@ -60,6 +67,9 @@ class Producer(OwnThread[client.Producer]):
                 max_buffer_bytes=max_buffer_bytes,
                 deadline_ms=deadline_ms,
                 transactional_id=transactional_id,
+                token=token,
+                headers=headers,
+                ca=ca,
             )
         )
 
@@ -276,12 +286,14 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         renew: renew the locks of held records in the background, where the group allows it, as long as the consumer is
             used at least every `max_poll_interval_ms`.
         follow_leaders: call the gateway that leads most of what is fetched, once answers name it. That saves a hop, and
-            needs no share session. For consumers that reach every gateway by its own URL.
+            needs no share session. For consumers that reach every gateway by its own URL. Leaders get the token, too,
+            but not `headers`; from a URL of https no leader of http is followed.
         request_timeout_ms: how long the service may be out of reach, or an outcome unknown, before that is an error.
         max_poll_interval_ms: a consumer that was not used for so long renews no locks, gives back the records that it
             has not begun, and leaves the group.
         on_acknowledged: gets (committed, error), as the callback of `commit_async`, for the outcomes that a poll or
             `close` sent. A failure goes to it and is not raised.
+        token, headers, ca: as of Producer.
 
     Example:
         with ShareConsumer("http://127.0.0.1:8080", "billing", ["orders"]) as consumer:
@@ -308,6 +320,9 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         request_timeout_ms: float = 30_000,
         max_poll_interval_ms: float = 300_000,
         on_acknowledged: CommitCallback | None = None,
+        token: Token | None = None,
+        headers: Mapping[str, str] | None = None,
+        ca: str | None = None,
     ) -> None:
         super().__init__(
             lambda: client.ShareConsumer(
@@ -327,6 +342,9 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
                 request_timeout_ms=request_timeout_ms,
                 max_poll_interval_ms=max_poll_interval_ms,
                 on_acknowledged=on_acknowledged,
+                token=token,
+                headers=headers,
+                ca=ca,
             )
         )
 
@@ -441,6 +459,7 @@ class RecordStream(OwnThread[client.RecordStream]):
         window: the most records that are held at a time. resume_ms: how long the service keeps them for a lost
             connection.
         request_timeout_ms: how long the service may be out of reach before that is an error.
+        token, headers, ca: as of Producer.
 
     Example:
         with RecordStream("http://127.0.0.1:8080", "billing", ["orders"]) as stream:
@@ -459,6 +478,9 @@ class RecordStream(OwnThread[client.RecordStream]):
         window: int = 100,
         resume_ms: int = 5000,
         request_timeout_ms: float = 30_000,
+        token: Token | None = None,
+        headers: Mapping[str, str] | None = None,
+        ca: str | None = None,
     ) -> None:
         super().__init__(
             lambda: client.RecordStream(
@@ -469,6 +491,9 @@ class RecordStream(OwnThread[client.RecordStream]):
                 window=window,
                 resume_ms=resume_ms,
                 request_timeout_ms=request_timeout_ms,
+                token=token,
+                headers=headers,
+                ca=ca,
             )
         )
 

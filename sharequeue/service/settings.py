@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from sharequeue.service.tls import Certificate
-from sharequeue_http.calling.connections import trust
+from sharequeue_http.calling.connections import NO_USER, trust
 from sharequeue_http.forms.texts import convert_texts
 from sharequeue_http.limits import HttpLimits
 
@@ -24,6 +24,7 @@ LeaseMs = Annotated[int, msgspec.Meta(ge=300)]
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
+URLS: Final = ("url", "coordinator_url", "share_coordinator_url")
 TOKEN_CHARACTERS: Final = 16
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -65,8 +66,8 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
         return Certificate(self.tls_certificate_file, self.tls_key_file) if self.tls_certificate_file else None
 
     def check(self, prefix: str) -> None:
-        """Raises: SettingsError: there is no such log level; the token can be guessed, or no HTTP header can carry it;
-        files of certificates cannot be used.
+        """Raises: SettingsError: there is no such log level; a URL of a service names a user; the token can be guessed, or
+        no HTTP header can carry it; files of certificates cannot be used.
 
         `prefix`: of the variables.
         """
@@ -79,6 +80,9 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
             trust(self.ca_file or None)
         except ValueError as fault:
             raise SettingsError(f"{prefix}…_FILE: {fault}") from None
+        for name in URLS:
+            if "@" in getattr(self, name, ""):
+                raise SettingsError(f"{prefix}{name.upper()}: {NO_USER}")
         token = self.cluster_token
         if len(token) < TOKEN_CHARACTERS or not (token.isascii() and token.isprintable() and token == token.strip()):
             raise SettingsError(

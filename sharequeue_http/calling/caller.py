@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost, Connections
+from sharequeue_http.calling.login import Login
 from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import Api, path_of
 from sharequeue_http.forms.codec import decoder_of, encode
@@ -18,7 +19,9 @@ from sharequeue_http.forms.errors import (
     KNOWN,
     MEMBERS,
     ApiError,
+    AuthenticationFailed,
     CoordinatorNotAvailable,
+    LoginWanted,
     RequestTimedOut,
     Throttled,
     UnexpectedAnswer,
@@ -105,13 +108,18 @@ class Client:
         base_url: str,
         *,
         cluster_token: str | None = None,
+        login: Login | None = None,
         deadline_s: float = 10.0,
         connections: int = 256,
         ca: str | None = None,
     ) -> None:
-        """`ca`: a file of the authorities that a URL of https is checked by; None: those of the system."""
+        """`ca`: a file of the authorities that a URL of https is checked by; None: those of the system.
+
+        `login`: what each request shows of the caller, in place of a cluster token.
+        """
         self.base_url = base_url.rstrip("/")
-        self._headers = {} if cluster_token is None else {"Authorization": f"Bearer {cluster_token}"}
+        self.login = login or Login(cluster_token)
+        self.ca = ca
         self._deadline_s = deadline_s
         self._connections = Connections(self.base_url, connections, ca)
 
@@ -155,13 +163,15 @@ class Client:
             target += f"?{urlencode(query)}" if query else ""
             request = None
         body = request if request is None or isinstance(request, bytes) else encode(request)
-        all_headers = {**self._headers, **_context_headers(), **(headers or {})}
+        all_headers = {**self.login.fixed, **_context_headers(), **(headers or {})}
         if body is not None and "Content-Type" not in all_headers:
             all_headers["Content-Type"] = "application/json"
         deadline = time.monotonic() + max(self._deadline_s if deadline_s is None else deadline_s, 0.001)
         repeats = None
         while True:
             try:
+                if (authorization := self.login.current()) is not None:
+                    all_headers["Authorization"] = authorization
                 connections = SERVED_HERE.get(self.base_url, self._connections)
                 status, answer_headers, answer = await connections.request(
                     api.method, target, all_headers, body, deadline
@@ -174,11 +184,21 @@ class Client:
                 error = error_of_answer(answer, status, answer_headers, f"{self.base_url} answered {api.operation_id}")
             if repeats is None:
                 repeats = Repeats(api, deadline)
+                if self._has_another_token(error, all_headers):
+                    continue
             if not (repeats.after(error) and retry):
                 raise error
             if in_doubt is not None and not error.definite:
                 in_doubt()
             await asyncio.sleep(repeats.pause_s)
+
+    def _has_another_token(self, error: ApiError, sent: Mapping[str, str]) -> bool:
+        """Whether the token was refused, and another is there by now."""
+        if error.error is not AuthenticationFailed.error:
+            return False
+        with contextlib.suppress(CannotConnect):
+            return self.login.current() not in (None, sent.get("Authorization"))
+        return False
 
     def _unanswered(self, api: Api, fault: Exception) -> ApiError:
         error: ApiError
@@ -237,6 +257,8 @@ def error_of_answer(body: bytes, status: int, headers: Mapping[str, str], answer
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         kind = _FROM_BETWEEN.get(status)
         login = "; a proxy wants a login there, or it is another service" if kind is None and status < 500 else ""
+        if status in (401, 403):
+            kind, login = LoginWanted, "; the answer is not a gateway's: a proxy before it wants a login"
         if (location := headers.get("location")) and 300 <= status < 400:
             detail = f"to {location[:QUOTED_BYTES]}"
         else:
@@ -244,7 +266,7 @@ def error_of_answer(body: bytes, status: int, headers: Mapping[str, str], answer
             detail = f"({what}): {body[:QUOTED_BYTES].decode('utf-8', 'replace')!r}"
         return (kind or UnexpectedAnswer)(
             f"{answered} with {status} {detail}{login}",
-            status=status if kind or status in (401, 403) else 502,
+            status=status if kind else 502,
             definite=status in (401, 403, 429),
             retry_after_s=retry_after_s,
         )

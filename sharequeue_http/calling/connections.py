@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
@@ -22,6 +22,7 @@ IDLE_S: Final = 30.0
 
 TRUSTED: Final[ContextVar[str | None]] = ContextVar("TRUSTED", default=None)
 """The file of authorities, as in `trust`, of connections that name none. A service sets its own."""
+NO_USER: Final = "a URL of a service must not hold a user name or a password before `@`: give a token beside the URL"
 
 
 @functools.cache
@@ -52,23 +53,34 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
+def service_url(url: str) -> SplitResult:
+    """The parts of the URL of a service.
+
+    Raises: ValueError: not a URL of http or https, or one with a user name or a password; these are not repeated.
+    """
+    if "@" in url:
+        raise ValueError(NO_USER)
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:  # not a number, or too high a one
+        port = 0
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ValueError(f"{url!r} is not a URL of the form http://host:port")
+    return parts
+
+
 class Connections:
     """The connections to one service. At most `most` are in use; idle ones are kept for later requests."""
 
     def __init__(self, base_url: str, most: int, ca: str | None = None) -> None:
-        """`ca`: a file, as in `trust`. Raises: ValueError: not a URL of http or https; `ca`."""
-        parts = urlsplit(base_url)
-        try:
-            port = parts.port
-        except ValueError:  # not a number, or too high a one
-            port = 0
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-            raise ValueError(f"{base_url!r} is not a URL of the form http://host:port")
+        """`ca`: a file, as in `trust`. Raises: ValueError: as `service_url` and `trust`."""
+        parts = service_url(base_url)
         self._tls = trust(ca or TRUSTED.get()) if parts.scheme == "https" else None
-        self._host = parts.hostname
-        self._port = port or (443 if self._tls else 80)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if self._tls else 80)
         self._path = parts.path.rstrip("/")
-        self._host_header = parts.netloc.rpartition("@")[2]
+        self._host_header = parts.netloc
         self._free = asyncio.Semaphore(most)
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()

@@ -8,10 +8,9 @@ import contextlib
 import ssl
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
-from urllib.parse import urlsplit
 
 from sharequeue_http.calling.caller import error_of_answer
-from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
+from sharequeue_http.calling.connections import CannotConnect, ConnectionLost, service_url, trust
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
 
@@ -39,13 +38,21 @@ class EventReader:
         self._id = ""
 
     @classmethod
-    async def open(cls, api: Api, base_url: str, target: str, headers: Mapping[str, str], deadline_s: float) -> Self:
+    async def open(
+        cls,
+        api: Api,
+        base_url: str,
+        target: str,
+        headers: Mapping[str, str],
+        deadline_s: float,
+        ca: str | None = None,
+    ) -> Self:
         """Make the request and read the head of the answer.
 
         Raises: ApiError: the other side refused. CannotConnect; ConnectionLost: there is no answer.
         """
-        parts = urlsplit(base_url)
-        tls = ssl.create_default_context() if parts.scheme == "https" else None
+        parts = service_url(base_url)
+        tls = trust(ca) if parts.scheme == "https" else None
         port = parts.port or (443 if tls else 80)
         try:
             async with asyncio.timeout(deadline_s):
@@ -53,7 +60,7 @@ class EventReader:
         except (OSError, TimeoutError) as fault:
             raise CannotConnect(str(fault) or "it does not accept connections in time") from fault
         events = cls(f"{base_url} answered {api.operation_id}", reader, writer)
-        lines = [f"GET {parts.path.rstrip('/')}{target} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}"]
+        lines = [f"GET {parts.path.rstrip('/')}{target} HTTP/1.1", f"Host: {parts.netloc}"]
         lines += [f"{name}: {value}" for name, value in {"Accept": "text/event-stream", **headers}.items()]
         try:
             writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())

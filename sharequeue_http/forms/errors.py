@@ -81,6 +81,14 @@ class UnexpectedAnswer(ApiError):
         return "UNEXPECTED_ANSWER"
 
 
+class LoginWanted(UnexpectedAnswer):
+    """A 401 or 403 that is not a gateway's: a proxy before the gateway wants a login. The gateway got no request."""
+
+    @property
+    def code(self) -> str:
+        return "LOGIN_WANTED"
+
+
 class RequestTimedOut(ApiError):
     error = Error("REQUEST_TIMED_OUT", 503, "Request timed out", retriable=True, definite=False)
 

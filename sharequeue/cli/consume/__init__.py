@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from sharequeue.cli.consume.consumption import Consumption, Word
+from sharequeue.cli.login import variables
 from sharequeue.cli.output import WRONG_USAGE, ask, json_option, run, say, url_option
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.client import ShareConsumer
@@ -81,7 +82,7 @@ async def consume(
     warnings.setFormatter(logging.Formatter("sharequeue consume: %(message)s"))
     logging.getLogger("sharequeue").addHandler(warnings)
     try:
-        consumer = ShareConsumer(url, group, topics, **options)
+        consumer = ShareConsumer(url, group, topics, **options, **variables().options)
         consumption = Consumption(consumer, printer, word=word, reason=reason, max_records=max_records)
         with stopping(consumption.stop):  # the first Ctrl-C never interrupts the release at the end
             async with consumer:

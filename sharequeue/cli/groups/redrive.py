@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from sharequeue.cli.groups.choosing import group_argument
+from sharequeue.cli.login import client_of
 from sharequeue.cli.output import (
     ask,
     check_reachable,
@@ -21,7 +22,6 @@ from sharequeue.cli.output import (
 )
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveFilter, RedriveResult
-from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.errors import ApiError
 
 AT_ONCE: Final = 10_000
@@ -86,7 +86,7 @@ async def redrive(
             say(f"{matched} dead letters of {group} would be redriven")
         return
     await check_reachable(url)
-    client = Client(url, deadline_s=DEADLINE_S)
+    client = client_of(url, deadline_s=DEADLINE_S)
 
     async def call(most: int, page_token: str | None) -> RedriveResult:
         wanted = msgspec.structs.replace(request, max_records=most, page_token=page_token)

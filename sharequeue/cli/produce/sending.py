@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from sharequeue.cli.login import variables
 from sharequeue.cli.printing import stopping
 from sharequeue.cli.produce.lines import BadLine, Lines, read_lines
 from sharequeue.client import ApiError, Pending, Producer
@@ -105,7 +106,7 @@ class Sending:
     """Sends the lines of the input, and notes the result of each in `where`."""
 
     def __init__(self, url: str, topic: str, lines: Lines, where: Where) -> None:
-        self._producer = Producer(url)
+        self._producer = Producer(url, **variables().options)
         self._topic = topic
         self._lines = lines
         self._where = where

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from sharequeue.cli.commands import INTERRUPTED
+from sharequeue.cli.login import client_of
 from sharequeue.cli.output import json_option, outside, run, url_option
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.cli.topics.administration import name_argument
@@ -129,7 +130,7 @@ async def read(
 ) -> None:
     """Print records of the topic NAME by offset, without a group: no record is locked or settled."""
     printer = Printer(as_json=as_json)
-    client = Client(url)
+    client = client_of(url)
     reading = Reading(client, name, printer, partition=partition, offset=offset, max_records=max_records)
     stopped = asyncio.Event()
 

@@ -2,8 +2,13 @@
 
 Any gateway serves any call; the leader serves it without a hop. While the leader is out of reach, calls go to the first
 gateway.
+
+The answer of a gateway decides which other origins get the token: the gateway has it already. Further headers are for
+the proxy before `base_url` and go nowhere else. No call goes from https to a leader of http, where all could read it.
 """
 
+import contextlib
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,6 +16,8 @@ from typing import Any, Final
 
 from sharequeue.protocol.messages.records import FetchResponse
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.calling.connections import service_url
+from sharequeue_http.calling.login import Login
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
 
@@ -21,8 +28,8 @@ AVOIDED_S: Final = 30.0
 class FollowingClient(Client):
     """Calls the gateway that leads most of what is fetched, while it answers; else the gateway at `base_url`."""
 
-    def __init__(self, base_url: str) -> None:
-        super().__init__(base_url)
+    def __init__(self, base_url: str, *, login: Login, ca: str | None = None) -> None:
+        super().__init__(base_url, login=login, ca=ca)
         self._followed: Client | None = None
         self._led_at: dict[tuple[str, int], str] = {}
         """URLs of leaders, by (topic, partition), from the answers."""
@@ -55,9 +62,17 @@ class FollowingClient(Client):
 
     async def _follow(self, url: str) -> None:
         """Call another gateway from now on. Calls under way at the one before lose their answers and are repeated."""
-        left, self._followed = self._followed, None if url == self.base_url else Client(url)
+        left, self._followed = self._followed, None if url == self.base_url else self._leader(url)
         if left is not None:
             await left.close()
+
+    def _leader(self, url: str) -> Client | None:
+        """A client of a leader; None, if no call may go there."""
+        with contextlib.suppress(ValueError):
+            if service_url(url).scheme == "https" or service_url(self.base_url).scheme == "http":
+                return Client(url, login=self.login.without_headers(), ca=self.ca)
+        self._avoided_until[url] = math.inf
+        return None
 
     async def relay(
         self,

@@ -9,7 +9,7 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Literal, Self
 from urllib.parse import urlencode
@@ -28,6 +28,7 @@ from sharequeue.repeats import CALL, Tries
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue_http.calling.event_reader import EventReader, ServerEvent
+from sharequeue_http.calling.login import Login, Token
 from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import path_of
 from sharequeue_http.forms.errors import ApiError, Unreachable, exception_type
@@ -53,6 +54,7 @@ class RecordStream(OneLoop):
         window: the most records that are held at a time. resume_ms: how long the service keeps them for a lost
             connection.
         request_timeout_ms: how long the service may be out of reach before that is an error.
+        token, headers, ca: as of Producer.
 
     Example:
         async with RecordStream("http://127.0.0.1:8080", "billing", ["orders"]) as stream:
@@ -76,6 +78,9 @@ class RecordStream(OneLoop):
         window: int = 100,
         resume_ms: int = 5000,
         request_timeout_ms: float = 30_000,
+        token: Token | None = None,
+        headers: Mapping[str, str] | None = None,
+        ca: str | None = None,
     ) -> None:
         if not 1 <= window <= MAX_STREAM_WINDOW:
             raise ValueError(f"window must be from 1 to {MAX_STREAM_WINDOW}")
@@ -85,7 +90,7 @@ class RecordStream(OneLoop):
         query = {"topic": ",".join(names), "member_id": self.member_id, "window": window, "resume_ms": resume_ms}
         self._target = f"{path_of(apis.STREAM_RECORDS, group=group)}?{urlencode(query)}"
         self._patience_s = request_timeout_ms / 1000
-        self._client = Client(url)
+        self._client = Client(url, login=Login(token, headers), ca=ca)
         self._acknowledging = Acknowledging(self._client, group, self.member_id, self._patience_s)
         self._events: EventReader | None = None
         self._last_id = ""
@@ -177,9 +182,10 @@ class RecordStream(OneLoop):
         while True:
             try:
                 if self._events is None:
-                    headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
+                    client = self._client
+                    headers = {**client.login.headers(), **({"Last-Event-ID": self._last_id} if self._last_id else {})}
                     self._events = await EventReader.open(
-                        apis.STREAM_RECORDS, self._client.base_url, self._target, headers, OPEN_S
+                        apis.STREAM_RECORDS, client.base_url, self._target, headers, OPEN_S, client.ca
                     )
                 return await self._events.next(SILENCE_S)
             except (CannotConnect, ConnectionLost) as fault:

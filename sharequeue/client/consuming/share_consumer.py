@@ -8,7 +8,7 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -24,6 +24,7 @@ from sharequeue.client.consuming.settling import CommitCallback, Committed, Sett
 from sharequeue.client.errors import AcknowledgementError, IllegalState, OneLoop
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.calling.login import Login, Token
 from sharequeue_http.forms.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -52,12 +53,14 @@ class ShareConsumer(OneLoop):
         renew: renew the locks of held records in the background, where the group allows it, as long as the consumer is
             used at least every `max_poll_interval_ms`.
         follow_leaders: call the gateway that leads most of what is fetched, once answers name it. That saves a hop, and
-            needs no share session. For consumers that reach every gateway by its own URL.
+            needs no share session. For consumers that reach every gateway by its own URL. Leaders get the token, too,
+            but not `headers`; from a URL of https no leader of http is followed.
         request_timeout_ms: how long the service may be out of reach, or an outcome unknown, before that is an error.
         max_poll_interval_ms: a consumer that was not used for so long renews no locks, gives back the records that it
             has not begun, and leaves the group.
         on_acknowledged: gets (committed, error), as the callback of `commit_async`, for the outcomes that a poll or
             `close` sent. A failure goes to it and is not raised.
+        token, headers, ca: as of Producer.
 
     Example:
         async with ShareConsumer("http://127.0.0.1:8080", "billing", ["orders"]) as consumer:
@@ -89,6 +92,9 @@ class ShareConsumer(OneLoop):
         request_timeout_ms: float = 30_000,
         max_poll_interval_ms: float = 300_000,
         on_acknowledged: CommitCallback | None = None,
+        token: Token | None = None,
+        headers: Mapping[str, str] | None = None,
+        ca: str | None = None,
     ) -> None:
         if acknowledgement not in ("implicit", "explicit", "deferred"):
             raise ValueError(f"acknowledgement is implicit, explicit or deferred, not {acknowledgement!r}")
@@ -100,7 +106,7 @@ class ShareConsumer(OneLoop):
         self._explicit = acknowledgement == "explicit"
         patience_s = request_timeout_ms / 1000
         self._max_poll_interval_s = max_poll_interval_ms / 1000
-        self._client = FollowingClient(url) if follow_leaders else Client(url)
+        self._client = (FollowingClient if follow_leaders else Client)(url, login=Login(token, headers), ca=ca)
         mode = AcquireMode(acquire_mode)
         limits = FetchLimits(max_records, max_bytes, min_bytes, batch_size, mode, lock_duration_ms)
         self._ready: deque[Record] = deque()
