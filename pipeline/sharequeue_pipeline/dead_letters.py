@@ -27,6 +27,8 @@ def read_dead_letters(
     *,
     url: str = DEFAULT_URL,
     token: str | None = None,
+    token_file: str | None = None,
+    ca: str | None = None,
     topic: str | None = None,
     message: str | None = None,
     min_delivery_count: int | None = None,
@@ -41,12 +43,13 @@ def read_dead_letters(
     its own `dead_letter_partition` and `dead_letter_offset`.
 
     Args:
+        token, token_file, ca: as the options of a source.
         topic: only of this source topic. message: only if the cause or the reason contains it.
         min_delivery_count: only if it was delivered at least so often.
         before: only dead letters from before this time, UTC if it has no zone.
     Raises: PipelineError: the group has no dead letters.
     """
-    to = GatewayOptions(url=url.rstrip("/"), token=token)
+    to = GatewayOptions(url=url.rstrip("/"), token=token, token_file=token_file, ca=ca)
     options: dict[str, Any] = {
         **to.for_spark(),
         "topics": _dead_letter_topic(to, group),

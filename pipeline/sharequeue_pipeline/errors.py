@@ -3,7 +3,7 @@
 import os
 
 from sharequeue.protocol.messages.problems import ProducedBatch
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.forms.errors import ApiError, AuthenticationFailed
 
 
 class PipelineError(Exception):
@@ -31,7 +31,7 @@ class KeyUsed(PipelineError):
 def refused(error: ApiError, url: str) -> PipelineError:
     """A gateway's problem document, or a failure to reach the gateway, as one line."""
     code = error.code
-    if error.status in (401, 403):
+    if isinstance(error, AuthenticationFailed):
         return PipelineError(f"the gateway at {url} refuses the token: {error.detail}", code)
     text = f"{code}: {error.detail}"
     first = [] if error.problem is None else error.problem.first_batches

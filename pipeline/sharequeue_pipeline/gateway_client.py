@@ -59,7 +59,10 @@ class GatewayClient:
 
     def __init__(self, options: GatewayOptions) -> None:
         self._options = options
-        self._client = Client(options.url, cluster_token=options.token, deadline_s=options.timeout_ms / 1000)
+        try:
+            self._client = Client(options.url, login=options.login, ca=options.ca, deadline_s=options.timeout_ms / 1000)
+        except ValueError as fault:
+            raise PipelineError(str(fault)) from None
         self._loop = asyncio.new_event_loop()
 
     def close(self) -> None:

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from sharequeue.protocol.messages.fields import IsolationLevel
 from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_RECORDS, AcquireMode, group_id_fault
+from sharequeue_http.calling.connections import NO_USER
+from sharequeue_http.calling.login import Login, token_of_file
 from sharequeue_pipeline.errors import PipelineError
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -32,16 +34,27 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayOptions:
-    """How to reach the gateway. `timeout_ms`: the time for all tries of one call together."""
+    """How to reach the gateway. `timeout_ms`: the time for all tries of one call together.
+
+    `token_file`, `ca`: paths, on each machine of the cluster.
+    """
 
     url: str = DEFAULT_URL
     token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    ca: str | None = None
     timeout_ms: int = 120_000
+
+    @property
+    def login(self) -> Login:
+        """What each request shows. A file is read for each, so that a new token counts at once."""
+        return Login(self.token if self.token_file is None else token_of_file(self.token_file))
 
     def for_spark(self) -> dict[str, str | int]:
         """The same as options of the format."""
-        token = {} if self.token is None else {"token": self.token}
-        return {"url": self.url, "timeoutMs": self.timeout_ms, **token}
+        paths = {"token": self.token, "tokenFile": self.token_file, "ca": self.ca}
+        given = {name: text for name, text in paths.items() if text is not None}
+        return {"url": self.url, "timeoutMs": self.timeout_ms, **given}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +129,17 @@ def _short(most: int) -> Callable[[str], str]:
     return read
 
 
+def _token(text: str) -> str:
+    try:
+        Login(_text(text))
+    except ValueError as fault:
+        raise ValueError(str(fault).replace("a token must", "must")) from None
+    return text.strip()
+
+
 def _url(text: str) -> str:
+    if "@" in text:
+        raise ValueError(f"cannot be used: {NO_USER}")
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"must be like {DEFAULT_URL}, not {text!r}")
@@ -230,7 +253,9 @@ def _times(text: str) -> Offsets:
 Reader = Callable[[str], Any]
 GATEWAY: Final[Mapping[str, tuple[str, Reader]]] = {
     "url": ("url", _url),
-    "token": ("token", _text),
+    "token": ("token", _token),
+    "tokenFile": ("token_file", _text),
+    "ca": ("ca", _text),
     "timeoutMs": ("timeout_ms", _number(1, 24 * 3_600_000)),
 }
 VALUES: Final[Mapping[str, tuple[str, Reader]]] = {
@@ -384,6 +409,8 @@ def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -
             values[attribute] = reader(text)
         except ValueError as fault:
             raise PipelineError(f"the option {shown} {fault}") from None
+    if "token" in values and "token_file" in values:
+        raise PipelineError("give one of token and tokenFile, not both")
     of_gateway = {attribute for attribute, _ in GATEWAY.values()}
     gateway = GatewayOptions(**{name: value for name, value in values.items() if name in of_gateway})
     return {name: value for name, value in values.items() if name not in of_gateway}, gateway

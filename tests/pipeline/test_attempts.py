@@ -206,7 +206,7 @@ def test_after_a_request_that_failed_none_follows(stack: Stack, gateway: Gateway
         proxy.rule = lambda method, path, headers: (
             Instead(403, {}) if headers.get("idempotency-key", "").endswith(":1") else None
         )
-        with pytest.raises(PipelineError, match="refuses the token"):
+        with pytest.raises(PipelineError, match="LOGIN_WANTED: "):
             written(stack, name, "abcdef", proxy.url)
     assert letters(gateway, name) == "ab"
     written(stack, name, "fedcba")
@@ -218,7 +218,7 @@ def test_an_attempt_that_cannot_read_appends_nothing_more(stack: Stack, gateway:
     written(stack, name, "ab")
     with Proxy(stack.url).running() as proxy:
         proxy.rule = lambda method, path, headers: Instead(403, {}) if method == "GET" else None
-        with pytest.raises(PipelineError, match="refuses the token"):
+        with pytest.raises(PipelineError, match="LOGIN_WANTED: "):
             written(stack, name, "cdab", proxy.url)
     assert letters(gateway, name) == "ab"
     written(stack, name, "cdab")

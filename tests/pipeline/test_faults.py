@@ -54,8 +54,8 @@ def test_a_wrong_token_is_refused(pipeline: Pipeline, gateway: Gateway, name: st
     with Proxy(pipeline.url).running() as proxy:
         proxy.rule = rule
         pipeline.url = proxy.url
-        expected = f"the gateway at {proxy.url} refuses the token: {proxy.url} answered describeTopic with 401 "
-        expected += "(no content type): 'who are you?'; a proxy wants a login there, or it is another service"
+        expected = f"LOGIN_WANTED: {proxy.url} answered describeTopic with 401 "
+        expected += "(no content type): 'who are you?'; the answer is not a gateway's: a proxy before it wants a login"
         assert fault_line(lambda: pipeline.read(topics=name, token="wrong")) == expected
         frame = pipeline.spark.range(3).selectExpr("id AS value")
         assert fault_line(lambda: pipeline.write(frame, topic=name, token="wrong")) == expected

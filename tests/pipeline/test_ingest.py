@@ -137,7 +137,7 @@ def test_a_repeated_run_writes_nothing_twice(jobs: Jobs, gateway: Gateway, name:
     with Proxy(jobs.url).running() as proxy:
         proxy.rule = rule
         code, line = Jobs(jobs.spark, proxy.url).refused("ingest", name, tmp_path, "--format", "ndjson", "--key", "id")
-        assert (code, "refuses the token: " in line and "with 401 (no content type): 'no more'" in line) == (1, True)
+        assert (code, "LOGIN_WANTED: " in line and "with 401 (no content type): 'no more'" in line) == (1, True)
     written = sum(gateway.log_ends(name))
     assert 0 < written < 6000
     other_slots = {"spark.sql.leafNodeDefaultParallelism": 7, "spark.sql.files.openCostInBytes": 1}

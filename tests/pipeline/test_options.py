@@ -98,12 +98,16 @@ def test_offsets_are_a_word_or_json() -> None:
         ({"parallelism": "١"}, "the option parallelism must be a whole number from 1 to 100000, not '١'"),
         ({"lockRenew": "yes"}, "the option lockRenew must be one of true, false, not 'yes'"),
         ({"token": " "}, "the option token is empty"),
+        ({"token": "pl4nted\nb"}, "the option token must be one line"),
+        ({"token": "a", "tokenFile": "f"}, "give one of token and tokenFile, not both"),
+        ({"url": "http://user:pl4nted@localhost"}, "the option url cannot be used: a URL of a service must not hold"),
     ],
 )
 def test_a_fault_in_source_options_is_one_line(options: dict[str, str], expected: str) -> None:
     with pytest.raises(PipelineError) as refused:
         source(**options)
     assert str(refused.value).startswith(expected)
+    assert "pl4nted" not in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

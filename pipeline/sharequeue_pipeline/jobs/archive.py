@@ -160,7 +160,6 @@ def command(
     master: str | None,
     as_json: bool,
     url: str,
-    token: str | None,
     timeout_s: int,
 ) -> None:
     """Copy TOPIC to a Delta table, partitioned by date, from where the last run ended.
@@ -180,7 +179,7 @@ def command(
         "onMalformed": "null" if value_format in REGISTRY_FORMATS else None,
     }
     given = {name: text for name, text in columns.items() if text is not None}
-    target = gateway_at(url, token, timeout_s)
+    target = gateway_at(url, timeout_s)
     with OperatorClient(target) as gateway:
         described = gateway.describe(topic, first_try=True)
         options = dataclasses.replace(source_options({"topics": topic, **given}), gateway=target)

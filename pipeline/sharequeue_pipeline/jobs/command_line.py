@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from sharequeue.cli.login import variables
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.quiet_java import quiet_java
 from sharequeue_pipeline.options import DEFAULT_URL, GatewayOptions
@@ -38,7 +39,7 @@ Command = Callable[..., Any]
 
 
 def job_options(command: Command) -> Command:
-    """--master, --json, --url, --token, --timeout: `master`, `as_json`, and the arguments of `gateway_at`."""
+    """--master, --json, --url, --timeout: `master`, `as_json`, and the arguments of `gateway_at`."""
     for option in (
         click.option(
             "--timeout",
@@ -48,7 +49,6 @@ def job_options(command: Command) -> Command:
             show_default=True,
             help="seconds that the gateway may be out of reach",
         ),
-        click.option("--token", envvar="SHAREQUEUE_TOKEN", show_envvar=True, help="the caller's token"),
         click.option(
             "--url", envvar="SHAREQUEUE_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="gateway"
         ),
@@ -59,8 +59,9 @@ def job_options(command: Command) -> Command:
     return command
 
 
-def gateway_at(url: str, token: str | None, timeout_s: int) -> GatewayOptions:
-    return GatewayOptions(url=url.rstrip("/"), token=token, timeout_ms=timeout_s * 1000)
+def gateway_at(url: str, timeout_s: int) -> GatewayOptions:
+    """The gateway, with the token and the authority that the environment names. Raises: click.UsageError."""
+    return GatewayOptions(url=url.rstrip("/"), **variables()._asdict(), timeout_ms=timeout_s * 1000)
 
 
 def start(job: str, master: str | None) -> SparkSession:

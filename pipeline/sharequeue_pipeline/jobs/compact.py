@@ -304,16 +304,14 @@ def _generations(before: Listing, now: Listing) -> "array[int]":
 @click.option("--dry-run", is_flag=True, help="count the records to remove, and change nothing")
 @job_options
 @job
-def command(
-    topic: str, dry_run: bool, master: str | None, as_json: bool, url: str, token: str | None, timeout_s: int
-) -> None:
+def command(topic: str, dry_run: bool, master: str | None, as_json: bool, url: str, timeout_s: int) -> None:
     """Keep the last record of each key of TOPIC, whose cleanup.policy is compact. Offsets stay, and groups continue.
 
     Records of open transactions are not touched, and those of aborted ones go.
 
     A tombstone is removed when it is older than delete.retention.ms and every group has finished it.
     """
-    target = gateway_at(url, token, timeout_s)
+    target = gateway_at(url, timeout_s)
     with OperatorClient(target) as gateway:
         described = gateway.describe(topic, first_try=True)
         if described.config["cleanup.policy"] != "compact":

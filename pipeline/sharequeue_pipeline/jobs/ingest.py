@@ -246,7 +246,6 @@ def command(
     master: str | None,
     as_json: bool,
     url: str,
-    token: str | None,
     timeout_s: int,
 ) -> None:
     """Write the rows of FILES (paths, directories, patterns; anything Spark reads) to TOPIC.
@@ -255,7 +254,7 @@ def command(
     """
     kind = kind or format_of(files)
     columns = ColumnNames(key, value, partition, timestamp, key_values(headers, "--header"))
-    target = gateway_at(url, token, timeout_s)
+    target = gateway_at(url, timeout_s)
     with OperatorClient(target) as gateway:
         if create is not None:
             gateway.create_topic(topic, create)

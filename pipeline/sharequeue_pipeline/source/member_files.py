@@ -4,7 +4,7 @@ A streaming query acquires in a planning process of its own. The driver program 
 and while a batch runs (`settle`). So the planning process writes how to reach the gateway, and the driver program
 writes what a job settled, which the planning process must not accept:
 
-    <member id>             {"url": …, "token": …, "timeout_ms": …, "group": …, "on_error": …}
+    <member id>             {"gateway": {"url": …, "token": …, …}, "group": …, "on_error": …}
     <member id>.settled     one line for each call of `settle`: {"batch": 7, "ranges": {…}}
 """
 
@@ -12,6 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,14 +32,7 @@ class MemberReport(NamedTuple):
 
 
 def leave_report(directory: str, member_id: str, options: SourceOptions) -> None:
-    gateway = options.gateway
-    report = {
-        "url": gateway.url,
-        "token": gateway.token,
-        "timeout_ms": gateway.timeout_ms,
-        "group": options.group,
-        "on_error": options.on_error,
-    }
+    report = {"gateway": asdict(options.gateway), "group": options.group, "on_error": options.on_error}
     try:
         file = os.open(Path(directory) / member_id, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as fault:
@@ -51,8 +45,7 @@ def leave_report(directory: str, member_id: str, options: SourceOptions) -> None
 def read_report(directory: str, member_id: str) -> MemberReport:
     """Raises: OSError: the member left none."""
     report = json.loads((Path(directory) / member_id).read_text())
-    gateway = GatewayOptions(url=report["url"], token=report["token"], timeout_ms=report["timeout_ms"])
-    return MemberReport(gateway, report["group"], report["on_error"])
+    return MemberReport(GatewayOptions(**report["gateway"]), report["group"], report["on_error"])
 
 
 def note_settled(directory: str, member_id: str, batch: int, settled: Sequence[Range]) -> None:
