@@ -27,7 +27,7 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
         "schema": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 10_000},
     },
     "WWW-Authenticate": {
-        "description": "How to authenticate: `Bearer`, with the cluster token.",
+        "description": "How to authenticate: `Bearer`, with a key, or with the cluster token where the call wants that.",
         "schema": {"type": "string", "maxLength": 100},
     },
 }
@@ -41,9 +41,17 @@ _SHARED: Final[Mapping[int, tuple[str, str]]] = {
         "NotAccepted",
         "INVALID_REQUEST (42): the request does not ask for an event stream. Send `Accept: text/event-stream`.",
     ),
+    401: (
+        "NotAuthenticated",
+        "SASL_AUTHENTICATION_FAILED (58): there is no key in the request, or it does not hold. Nothing happened: send one "
+        "that holds as `Authorization: Bearer`.",
+    ),
     403: (
-        "ForeignOrigin",
-        "ORIGIN_NOT_ALLOWED (42): a page of another origin made a call that changes something or acquires records.",
+        "Forbidden",
+        "TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30), CLUSTER_AUTHORIZATION_FAILED (31) or "
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53): the caller lacks the right that `detail` names, whether the thing "
+        "exists or not. ORIGIN_NOT_ALLOWED (42): a page of another origin made a call that changes something or acquires "
+        "records. Nothing happened.",
     ),
     413: ("TooLarge", "MESSAGE_TOO_LARGE (10): the request is too large. `limit` says how large it may be."),
     415: (
@@ -71,6 +79,11 @@ _SHARED: Final[Mapping[int, tuple[str, str]]] = {
     ),
 }
 _WITH_BODY: Final = (413, 415, 429)
+
+
+def takes_key(api: Api) -> bool:
+    """Whether callers show a key. Supervisors ask without one, and operators show the cluster token."""
+    return not api.protected and api.path not in ("/livez", "/readyz")
 
 
 def shared_responses(schemas: Schemas) -> dict[str, Any]:
@@ -131,8 +144,8 @@ def _problems(api: Api, schemas: Schemas) -> dict[int, dict[str, Any]]:
         may.append(422)
     if api.takes_body:
         may += _WITH_BODY
-    if api.changes:
-        may.append(403)
+    if takes_key(api):
+        may += (401, 403)
     if api.streams:
         may += (406, 429)
     for status in may:
@@ -150,7 +163,7 @@ def _particular(api: Api, schemas: Schemas) -> dict[int, dict[str, Any]]:
     for status, errors in codes.items():
         lines = [f"{error.code} ({KAFKA_CODES[error]}): {error.title[0].lower()}{error.title[1:]}." for error in errors]
         shared = _SHARED.get(status)
-        if shared is not None and (api.takes_body or status in (422, 503)):
+        if shared is not None and (api.takes_body or status in (403, 422, 503)):
             lines.append(shared[1])
         problems[status] = _problem(" ".join(lines), status, schemas)
     return problems

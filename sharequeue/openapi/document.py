@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sharequeue import __version__
-from sharequeue.openapi.answers import responses, shared_headers, shared_responses
+from sharequeue.openapi.answers import responses, shared_headers, shared_responses, takes_key
 from sharequeue.openapi.examples import examples_of
 from sharequeue.openapi.parameters import parameters
 from sharequeue.openapi.schemas import Schemas
@@ -40,10 +40,18 @@ _SERVER: Final = {
     "description": "The gateway that serves this document. A client that is made from a file needs a gateway's address.",
 }
 _TOKEN: Final = "clusterToken"
-_SCHEME: Final = {
-    "type": "http",
-    "scheme": "bearer",
-    "description": "The cluster token of the services (`cluster_token`). Only the calls of the tag Audit need it.",
+_KEY: Final = "key"
+_SCHEMES: Final = {
+    _KEY: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A key, `sq_…`. A gateway with `authentication=required` wants it in every call of clients.",
+    },
+    _TOKEN: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The cluster token of the services (`cluster_token`). Only the calls of the tag Audit need it.",
+    },
 }
 
 
@@ -61,7 +69,7 @@ def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, An
     components = {
         "responses": shared_responses(schemas),
         "headers": shared_headers(schemas),
-        "securitySchemes": {_TOKEN: _SCHEME},
+        "securitySchemes": _SCHEMES,
     }
     tags = dict.fromkeys(api.tag for api in calls)
     return {
@@ -104,4 +112,6 @@ def _operation(api: Api, schemas: Schemas) -> dict[str, Any]:
     operation["responses"] = responses(api, schemas)
     if api.protected:
         operation["security"] = [{_TOKEN: []}]
+    elif takes_key(api):
+        operation["security"] = [{_KEY: []}, {}]  # with `authentication=off` none is needed
     return operation
