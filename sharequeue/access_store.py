@@ -6,14 +6,13 @@ first, so that changes come one after another, and calls `groups.note_access` la
 The text of a key is in its answer alone: what is stored is a digest. All times are PostgreSQL's.
 """
 
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, Key, make_key
+from sharequeue.protocol.access.keys import KEY_ID, Key, new_key
 from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
 from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
 from sharequeue.protocol.messages.access import (
@@ -84,7 +83,7 @@ async def _note(connection: Connection) -> None:
 
 async def create_key(connection: Connection, request: CreateKeyRequest) -> CreatedKey:
     """Make and store a key. Raises: InvalidRequest: it has ended already; Throttled: MAX_KEYS hold."""
-    key = make_key(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
+    key = new_key()
     await _insert_key(connection, key, request, from_environment=False)
     return CreatedKey(key=key.text, key_id=key.key_id, principal=request.principal, expires_at_ms=request.expires_at_ms)
 

@@ -1,7 +1,6 @@
 """`sharequeue keys`: keys of callers, through a gateway or in the database itself."""
 
 import os
-import secrets
 from datetime import UTC, datetime
 
 import click
@@ -11,7 +10,7 @@ from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import echo_json, length_ms, moment_ms, say, show_table
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, make_key, parse_key
+from sharequeue.protocol.access.keys import KEY_ID, new_key, parse_key
 from sharequeue.protocol.messages.access import (
     CreatedKey,
     CreateKeyRequest,
@@ -82,7 +81,7 @@ async def create(
 @keys.command()
 def generate() -> None:
     """Print a fresh key, and store nothing: put it where a deployment has its secrets, for `create --from-env`."""
-    click.echo(make_key(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES)).text)
+    click.echo(new_key().text)
 
 
 def _show_created(created: CreatedKey, as_json: bool) -> None:

@@ -36,6 +36,7 @@ COUNT: Final = click.IntRange(1, 64)
 )
 @click.option("--share-coordinators", type=COUNT, default=1, show_default=True, help="further ones take free ports")
 @click.option("--separate", is_flag=True, help="run each service in a process of its own, as several gateways do")
+@click.option("--require-keys", is_flag=True, help="callers need keys; the first one is in DATA-DIR/admin.key")
 @click.option("--postgres-url", help="use this PostgreSQL, not the embedded one: postgresql://…")
 @click.option("--redis-url", help="use this Redis, not the embedded one: redis://…")
 @json_option
@@ -48,6 +49,7 @@ def up(
     coordinators: int,
     share_coordinators: int,
     separate: bool,
+    require_keys: bool,
     postgres_url: str | None,
     redis_url: str | None,
     as_json: bool,
@@ -60,8 +62,7 @@ def up(
     --json prints one object on one line when all services are ready: their addresses, the directories of the data and
     of the logs, and the process that a SIGTERM stops. Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start.
     """
-    stores = "up" if postgres_url is None or redis_url is None else "server"
-    with extra(stores, "up", *SERVER, as_json=as_json):
+    with extra("up" if postgres_url is None or redis_url is None else "server", "up", *SERVER, as_json=as_json):
         from sharequeue.stack.stack import Stack, StackError  # noqa: PLC0415 - not on every system
 
     stack = Stack(
@@ -73,6 +74,7 @@ def up(
         coordinators=coordinators,
         share_coordinators=share_coordinators,
         one_process=not separate and gateways == coordinators == share_coordinators == 1,
+        require_keys=require_keys,
         postgres_url=postgres_url,
         redis_url=redis_url,
         tell=lambda sentence: click.echo(sentence, err=True),
@@ -85,9 +87,8 @@ def up(
             ended = True
             raise KeyboardInterrupt
 
-    ends = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it outlives the terminal
-        ends.append(signal.SIGHUP)
+    outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # under nohup it outlives the terminal
+    ends = [signal.SIGTERM, signal.SIGINT, *([] if outlives else [signal.SIGHUP])]
     for number in ends:
         signal.signal(number, interrupt)
     try:
@@ -119,6 +120,8 @@ def _say_ready(stack: "Stack", data_dir: Path, *, as_json: bool) -> None:
         if stack.postgres is not None and data_dir not in stack.postgres.home.parents:
             click.echo(f"PostgreSQL's data is in {stack.postgres.home}", err=True)
         click.echo(f"logs are in {stack.logs}", err=True)
+        if stack.admin_key is not None:
+            click.echo(f"callers need keys: export SHAREQUEUE_TOKEN_FILE={stack.admin_key}", err=True)
         click.echo(f"ready: {' '.join(stack.urls)}")
     sys.stdout.flush()
 

@@ -1,5 +1,6 @@
 """The stack of one machine: the stores, the migrations, and the services: in one process, or each in its own."""
 
+import asyncio
 import contextlib
 import errno
 import fcntl
@@ -18,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
+from sharequeue.protocol.access.keys import new_key, parse_key
+from sharequeue.protocol.messages.access import CreateKeyRequest
 from sharequeue.repeats import PART_DIED
 from sharequeue.stack.open_url import open_url
 from sharequeue.stack.postgres import Postgres
@@ -25,6 +28,7 @@ from sharequeue.stack.process import die_with_parent, free_port, open_log, rotat
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.system_user import EmbeddedError, make_private
 
+ADMIN: Final = "User:admin"
 READY_SECONDS: Final = 180
 """More than a slow or busy machine needs. A service that dies is noticed at once."""
 STOP_SECONDS: Final = 15
@@ -166,6 +170,7 @@ class Stack:
         coordinators: int = 1,
         share_coordinators: int = 1,
         one_process: bool = False,
+        require_keys: bool = False,
         postgres_url: str | None = None,
         redis_url: str | None = None,
         settings: dict[str, str] | None = None,
@@ -176,6 +181,7 @@ class Stack:
         Args:
             gateway_port, coordinator_port, share_coordinator_port: of the first instance; 0 and others take free ports.
             one_process: whether one process runs the services; there is one of each then.
+            require_keys: whether callers need keys. The one of `ADMIN`, who may do everything, is in `admin_key`.
             settings: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
             temporary: the data is worthless after the end of this program.
             tell: receives a sentence for the user when a start takes long.
@@ -187,6 +193,7 @@ class Stack:
             "share coordinator": [share_coordinator_port] + [0] * (share_coordinators - 1),
         }
         self._one_process = one_process
+        self.admin_key: Final = self._data_dir / "admin.key" if require_keys else None
         self._postgres_url = postgres_url
         self._redis_url = redis_url
         self._settings = settings or {}
@@ -287,17 +294,28 @@ class Stack:
             if self.postgres is None:
                 checks.check_postgres(postgres_url, "--postgres-url")
             checks.migrate(postgres_url)
+            if self.admin_key is not None:
+                self._store_admin_key(postgres_url, self.admin_key.name)
         except checks.StoreError as fault:
             raise StackError(str(fault)) from fault
         return postgres_url, redis_url
 
-    def _secret(self, name: str) -> str:
-        """The secret in the file `name`; a new one if the file is missing."""
+    def _store_admin_key(self, postgres_url: str, name: str) -> None:
+        """Store the key in the file `name`, if it is not stored. Raises: StoreError; StackError: it is not a key."""
+        from sharequeue.stack import access  # noqa: PLC0415 - as in `_start_stores`
+
+        key = parse_key(self._secret(name, new_key().text))
+        if key is None:
+            raise StackError(f"{self._data_dir / name} has no key: remove it, and a new one is made")
+        asyncio.run(access.store_key(postgres_url, key, CreateKeyRequest(principal=ADMIN, description="sharequeue up")))
+
+    def _secret(self, name: str, new: str = "") -> str:
+        """The secret in the file `name`. If the file is missing, it gets `new`, or a random one."""
         file = self._data_dir / name
         if not file.exists():
             partial = file.with_suffix(".partial")
             with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
-                opened.write(secrets.token_hex(24))
+                opened.write(new or secrets.token_hex(24))
             partial.rename(file)
         return file.read_text().strip()
 
@@ -312,6 +330,8 @@ class Stack:
             "group coordinator": share,
             "gateway": {**group, **share, "REDIS_URL": redis_url},
         }
+        if self.admin_key is not None:
+            needs["gateway"] |= {"AUTHENTICATION": "required", "SUPER_USERS": ADMIN}
         self.logs.mkdir(mode=0o700, exist_ok=True)
         self.services = []
         for name, kind in KINDS.items():

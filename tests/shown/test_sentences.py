@@ -30,6 +30,7 @@ RUN_BY = {
     ("docs/proxy.md", "yaml"): "tests/proxy/traefik.py",
     ("docs/recipes.md", "sh"): "tests/system/test_pages.py",
     ("docs/recipes.md", "python"): "tests/system/test_pages.py",
+    ("docs/security.md", "sh"): "tests/system/test_security_page.py",
     ("docs/sdks.md", "sh"): "tests/system/test_pages.py",
     **{("docs/sdks.md", language): "tests/sdks/page.py" for language in ("python", "ts", "go", "java")},
     ("docs/start.md", "sh"): "tests/system/test_pages.py",
