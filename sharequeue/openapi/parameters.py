@@ -22,7 +22,7 @@ from sharequeue_http.forms.api import Api
 _IN_PATH: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "key_id": (
         "The id of the key: the 16 characters after `sq_`.",
-        {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+        {"type": "string", "pattern": "^[0-9a-f]{16}$", "maxLength": 16},
     ),
     "group": (
         "The share group: 1 to 249 characters without `/` and control characters, percent-encoded. A fetch creates it.",

@@ -66,8 +66,8 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
         return Certificate(self.tls_certificate_file, self.tls_key_file) if self.tls_certificate_file else None
 
     def check(self, prefix: str) -> None:
-        """Raises: SettingsError: there is no such log level; a URL of a service names a user; the token can be guessed, or
-        no HTTP header can carry it; files of certificates cannot be used.
+        """Raises: SettingsError: there is no such log level; a URL of a service names a user; the token can be guessed,
+        or no HTTP header can carry it; files of certificates cannot be used.
 
         `prefix`: of the variables.
         """

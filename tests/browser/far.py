@@ -49,7 +49,7 @@ def main(chromium: str) -> None:
     """Inside of the namespace."""
     site = ThreadingHTTPServer((OTHER, 0), Page)
     threading.Thread(target=site.serve_forever, daemon=True).start()
-    settings = {"SHAREQUEUE_GATEWAY_HOST": GATEWAY, "SHAREQUEUE_GATEWAY_ALLOW_UNAUTHENTICATED": "true"}
+    settings = {"SHAREQUEUE_GATEWAY_HOST": GATEWAY, "SHAREQUEUE_GATEWAY_ALLOW_ANONYMOUS_FROM_NETWORK": "true"}
     with (
         tempfile.TemporaryDirectory() as folder,
         temporary_stack(Path(folder) / "stack", settings=settings) as stack,

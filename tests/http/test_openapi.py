@@ -460,6 +460,17 @@ def test_every_answer_of_a_tour_fits_its_schema(
     assert call(apis.AUDIT_LOG, 200, topic_id=stored["topic_id"], partition=0, token=secret)["batches"]
     call(apis.AUDIT_LOG, 401, topic_id=stored["topic_id"], partition=0)
     call(apis.LIST_ACTIVITY, 422, query={"page_token": "x"})
+    principal = f"User:{name}"
+    made = call(apis.CREATE_KEY, 201, body={"principal": principal})
+    call(apis.ROTATE_KEY, 201, key_id=made["key_id"], body={})
+    call(apis.REVOKE_KEY, 200, key_id=made["key_id"])
+    call(apis.REVOKE_KEY, 404, key_id="0" * 16)
+    assert len(call(apis.LIST_KEYS, 200, query={"principal": principal})["keys"]) == 2
+    call(apis.REVOKE_KEYS, 200, body={"made_before_ms": 1})
+    right = {"principal": principal, "operation": "READ", "resource_type": "GROUP", "resource_name": name}
+    for api, fits in ((apis.LIST_ACLS, 1), (apis.REMOVE_ACLS, 1), (apis.LIST_ACLS, 0)):
+        call(apis.ADD_ACLS, 201, body={"acls": [right]}) if fits else None
+        assert len(call(api, 200, query={"principal": principal})["acls"]) == fits
     call(apis.LEAVE_SHARE_GROUP, 404, **group, member_id="m3")
     call(apis.RESET_SHARE_GROUP_OFFSETS, 409, **group, body={"to": "latest"})
     topics = [{"topic": name, "partitions": [0, 9]}]

@@ -22,7 +22,6 @@ MUTANTS = [
         ("an old epoch is fenced", "    if given < current:\n", "    if False:\n"),
         ("an epoch ahead is refused", "    if given > current:\n", "    if False:\n"),
         ("an epoch without a producer is refused", "    if current is None:\n", "    if False:\n"),
-        ("another principal is refused", "    if owner != principal:\n", "    if False:\n"),
         (
             "fenced has a code of its own",
             "ProducerFenced if found.reason == Reason.FENCED else InvalidTxnState",
@@ -95,7 +94,7 @@ MUTANTS = [
     *gateway(
         "record_log/transactions/transaction_sizes",
         ("bytes are bounded", "        if total > self._most_bytes:\n", "        if False:\n"),
-        ("bytes are added up", "self._bytes.get(transaction_id, 0) + size", "size"),
+        ("bytes are added up", "self._bytes.get(counted, 0) + size", "size"),
         (
             "the transactions that are counted are bounded",
             "        if len(self._bytes) > MOST:\n",
@@ -103,10 +102,10 @@ MUTANTS = [
         ),
         (
             "what appended nothing is not counted",
-            "self._bytes.get(transaction_id, 0) - size",
-            "self._bytes.get(transaction_id, 0)",
+            "self._bytes.get(counted, 0) - size",
+            "self._bytes.get(counted, 0)",
         ),
-        ("the one used least recently goes", "        self._bytes.move_to_end(transaction_id)\n", ""),
+        ("the one used least recently goes", "        self._bytes.move_to_end(counted)\n", ""),
     ),
     *gateway(
         "record_log/reading/cache",

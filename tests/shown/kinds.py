@@ -128,9 +128,14 @@ def check_make(code: str) -> None:
 
 
 def check_setting(code: str) -> None:
-    """`cleanup.settled=true`, `mode=log`, `strict=true`, `SHAREQUEUE_…=…`: the name, and the value it may have."""
+    """`mode=log`, `SHAREQUEUE_…=…`, `SHAREQUEUE_…_FILE=…`: the name, and the value it may have."""
     name, _, value = code.replace('"', "").replace(":", "=", 1).partition("=")
-    if name in SETTINGS or name in QUERY or name in FIELDS or re.search(rf"\$\({name}\)", MAKEFILE):
+    if (
+        name.removesuffix("_FILE") in SETTINGS
+        or name in QUERY
+        or name in FIELDS
+        or re.search(rf"\$\({name}\)", MAKEFILE)
+    ):
         return
     for configs in (GROUP_CONFIGS, TOPIC_CONFIGS):
         if name in configs:

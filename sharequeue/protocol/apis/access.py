@@ -80,7 +80,7 @@ REVOKE_KEYS = Api(
     "/v1/keys/revoke",
     "Revoke every key that was made before a time.",
     description="A backup of PostgreSQL has keys that were revoked later. After restoring it, revoke those made before the "
-    "restore, and make new ones with `sharequeue keys create --database-url`.",
+    "restore, and make new ones in the database itself (`--database-url`).",
     request=RevokeKeysRequest,
     response=RevokedKeys,
     tag="Access",

@@ -94,7 +94,7 @@ class ListKeysQuery(Request):
     """A page of the keys, by id."""
 
     principal: PrincipalName | None = None
-    """List the keys of this principal alone."""
+    """Only the keys that name this one."""
     page_size: PageSize = 100
     """The most keys of the page."""
     page_token: PageToken | None = None
@@ -162,22 +162,22 @@ class ListAclsQuery(Request):
     """Rights that have these members, by principal. A member that is left out fits all."""
 
     principal: PrincipalName | None = None
-    """Rights of this principal."""
+    """Only the rights that this one has."""
     operation: OperationName | None = None
-    """Rights to this operation."""
+    """Only rights that allow this."""
     resource_type: ResourceTypeName | None = None
-    """Rights to things of this kind."""
+    """Only rights that cover things of this kind."""
     resource_name: ResourceName | None = None
     """Rights with exactly this name; a right that covers the name by another text does not fit."""
     pattern_type: PatternTypeName | None = None
-    """Rights whose name is read in this way."""
+    """Only rights whose names are meant in this way."""
 
 
 class AclList(Response):
-    """Rights, by principal."""
+    """The rights that a call added, found or removed."""
 
     acls: Annotated[list[Acl], at_most(MAX_RIGHTS)]
-    """The rights that were added, found or removed."""
+    """The rights, by principal."""
 
 
 # Between services
