@@ -95,7 +95,7 @@ def run(work: Callable[[CoordinatorWire, Parts], Awaitable[None]]) -> None:
 
 def parts(client: CoordinatorClient, share_coordinator: ShareStateClient, redis: Redis) -> Parts:
     metadata = Metadata(client, kafka_defaults=False, auto_create_topics=True)
-    cluster = Cluster(client, "gateway-0", "http://127.0.0.1:1", cluster_token="")
+    cluster = Cluster(client, "gateway-0", "http://127.0.0.1:1", cluster_token="token")
     epochs = LeaderEpochs(cluster.next_leader_epoch)
     lock_store = LockTimers(redis, Clock(), "gateway-0", 50, RedisKeys())
     nowhere: Any = None

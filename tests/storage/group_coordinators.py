@@ -49,7 +49,7 @@ async def instance(database_url: str, node_id: str, **bounds: int) -> AsyncItera
         Database(pool, ownership, TimeLine(), PostgresHealth(connect, TRY_WRITE)),
         client,
         service=service_config({}, kafka_defaults=False),
-        cluster_token="",
+        cluster_token="token",
         kafka_defaults=False,
         max_partitions=100,
         clock=Clock(),
