@@ -216,7 +216,7 @@ STORY: Final = (
         "rotate", apis.ROTATE_KEY, "Another key, and an hour for the change", path=KEY, body={"overlap_ms": 3_600_000}
     ),
     Example("revoke", apis.REVOKE_KEY, "The old key ends now", path=KEY),
-    Example("revoke-old", apis.REVOKE_KEYS, "After a restore", body={"made_before_ms": 1_700_000_000_000}),
+    Example("revoke-old", apis.REVOKE_KEYS, "After a restore", query={"made_before_ms": 1_700_000_000_000}),
     Example(
         "allow",
         apis.ADD_ACLS,

@@ -122,19 +122,20 @@ class Admission:
 
     def take(self, size: int, principal: str) -> None:
         self.bytes += size
-        self._ceiling.take(principal, size)
+        if principal:
+            self._ceiling.take(principal, size)
 
     def give(self, size: int, principal: str) -> None:
         self.bytes -= size
-        self._ceiling.give(principal, size)
+        if principal:
+            self._ceiling.give(principal, size)
 
     def check(self, size: int, in_hand: int = 0, principal: str = "") -> None:
         """Check whether `size` more bytes fit. `in_hand`: bytes of the same request that are counted already.
 
         Raises: Throttled (429).
         """
-        excess = self._ceiling.excess(principal, size)
-        if excess is not None:
+        if principal and (excess := self._ceiling.excess(principal, size)) is not None:
             raise Throttled(excess)
         if self.bytes > in_hand and self.bytes + size > self._max_bytes:
             self._ceiling.want(principal)

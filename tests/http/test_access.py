@@ -24,7 +24,6 @@ CALLS = {
 BODIES: dict[str, Any] = {
     "createKey": {"principal": "User:made"},
     "rotateKey": {},
-    "revokeKeys": {"made_before_ms": 1},
     "addAcls": {
         "acls": [{"principal": "User:made", "operation": "READ", "resource_type": "TOPIC", "resource_name": "made"}]
     },

@@ -466,7 +466,7 @@ def test_every_answer_of_a_tour_fits_its_schema(
     call(apis.REVOKE_KEY, 200, key_id=made["key_id"])
     call(apis.REVOKE_KEY, 404, key_id="0" * 16)
     assert len(call(apis.LIST_KEYS, 200, query={"principal": principal})["keys"]) == 2
-    call(apis.REVOKE_KEYS, 200, body={"made_before_ms": 1})
+    call(apis.REVOKE_KEYS, 200, query={"made_before_ms": 1})
     right = {"principal": principal, "operation": "READ", "resource_type": "GROUP", "resource_name": name}
     for api, fits in ((apis.LIST_ACLS, 1), (apis.REMOVE_ACLS, 1), (apis.LIST_ACLS, 0)):
         call(apis.ADD_ACLS, 201, body={"acls": [right]}) if fits else None

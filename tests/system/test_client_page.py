@@ -87,7 +87,7 @@ def read_until_settled(stack: Stack, program: str, reader: Reader) -> str:
 
 
 def test_the_programs_produce_commit_and_settle_as_the_page_says(stack: Stack) -> None:
-    producing, committing, consuming, streaming = programs()
+    producing, committing, _, consuming, streaming = programs()
     with httpx.Client(base_url=f"{stack.url}/v1", timeout=40) as http:
         reader = Reader(http)
         assert output(stack, producing) == ""

@@ -76,8 +76,8 @@ REVOKE_KEY = Api(
 )
 REVOKE_KEYS = Api(
     "revokeKeys",
-    "POST",
-    "/v1/keys/revoke",
+    "DELETE",
+    "/v1/keys",
     "Revoke every key that was made before a time.",
     description="A backup of PostgreSQL has keys that were revoked later. After restoring it, revoke those made before the "
     "restore, and make new ones in the database itself (`--database-url`).",

