@@ -35,7 +35,8 @@ _BROWSER: Final = b"mozilla/"
 """The beginning of `User-Agent` of each browser, in lower case."""
 _ACCEPT: Final = b"application/xhtml+xml"
 """In `Accept` of a link or form that a browser follows."""
-_SENT_BY_BROWSERS: Final = frozenset({b"sec-fetch-mode", b"sec-fetch-dest", b"sec-ch-ua", b"sec-gpc"})
+_SENT_BY_BROWSERS: Final = frozenset({b"sec-fetch-dest", b"sec-ch-ua", b"sec-gpc"})
+"""Not `Sec-Fetch-Mode`: the fetch of Node.js sends it too."""
 _METHODS: Final = b"GET, POST, PATCH, DELETE"
 _EXPOSED: Final = ("Retry-After", "X-Request-Id")
 _PREFLIGHT_S: Final = b"600"

@@ -256,7 +256,7 @@ FAR = "10.0.0.1:8080"
         {"user_agent": CHROMIUM},
         {"user_agent": "mozilla/5.0"},
         {"sec_ch_ua": '"Chromium";v="156"'},
-        {"sec_fetch_mode": "no-cors"},
+        {"sec_fetch_dest": "empty"},
         {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"},
     ],
 )
@@ -297,3 +297,7 @@ def test_a_referer_of_an_allowed_page_is_a_proof() -> None:
 def test_a_program_needs_no_proof(agent: str) -> None:
     java = "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"
     assert verdict(GATEWAY, "POST", host=FAR, user_agent=agent, accept=java) is None
+
+
+def test_the_fetch_of_node_is_no_browser() -> None:
+    assert verdict(GATEWAY, "POST", host=FAR, user_agent="node", sec_fetch_mode="cors", accept="*/*") is None
