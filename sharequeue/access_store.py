@@ -6,13 +6,14 @@ first, so that changes come one after another, and calls `groups.note_access` la
 The text of a key is in its answer alone: what is stored is a digest. All times are PostgreSQL's.
 """
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.keys import KEY_ID, Key, new_key
+from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, Key, make_key
 from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
 from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
 from sharequeue.protocol.messages.access import (
@@ -79,6 +80,11 @@ async def _note(connection: Connection) -> None:
 
 
 # Keys
+
+
+def new_key() -> Key:
+    """Make a key that nobody else has."""
+    return make_key(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
 
 
 async def create_key(connection: Connection, request: CreateKeyRequest) -> CreatedKey:

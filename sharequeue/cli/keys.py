@@ -5,12 +5,13 @@ from datetime import UTC, datetime
 
 import click
 
+from sharequeue.access_store import new_key
 from sharequeue.cli.access import Place, in_place, message
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import echo_json, length_ms, moment_ms, say, show_table
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.keys import KEY_ID, new_key, parse_key
+from sharequeue.protocol.access.keys import KEY_ID, parse_key
 from sharequeue.protocol.messages.access import (
     CreatedKey,
     CreateKeyRequest,

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
-from sharequeue.protocol.access.keys import new_key, parse_key
+from sharequeue.access_store import new_key
+from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.messages.access import CreateKeyRequest
 from sharequeue.repeats import PART_DIED
 from sharequeue.stack.open_url import open_url

@@ -7,7 +7,6 @@ before anything is looked up, and lets scanners recognise a key that leaked.
 import hashlib
 import hmac
 import re
-import secrets
 import zlib
 from typing import Final, NamedTuple
 
@@ -37,11 +36,6 @@ def make_key(key_id: bytes, secret: bytes) -> Key:
     """Make a key of ID_BYTES and SECRET_BYTES random bytes."""
     text = f"sq_{key_id.hex()}_{secret.hex()}"
     return Key(key_id.hex(), f"{text}_{zlib.crc32(text.encode()):08x}")
-
-
-def new_key() -> Key:
-    """Make a key that nobody else has."""
-    return make_key(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
 
 
 def parse_key(text: str) -> Key | None:
