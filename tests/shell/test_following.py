@@ -7,6 +7,7 @@ import pytest
 
 from sharequeue.client.consuming.following import FollowingClient
 from sharequeue.protocol.messages.records import FetchedBatch, FetchResponse, PartitionLeader
+from sharequeue_http.calling.login import Login
 
 HOME, A, B = "http://home:1", "http://a:1", "http://b:1"
 
@@ -58,7 +59,7 @@ def answer(led: dict[int, str | None]) -> FetchResponse:
 )
 def test_a_client_follows_the_leader_of_most_partitions(answers: Sequence[dict[int, str | None]], follows: str) -> None:
     async def run() -> str:
-        client = FollowingClient(HOME)
+        client = FollowingClient(HOME, login=Login())
         for led in answers:
             await client.learn(answer(led))
         url = client.url
@@ -70,7 +71,7 @@ def test_a_client_follows_the_leader_of_most_partitions(answers: Sequence[dict[i
 
 def test_a_client_that_fetches_other_topics_forgets_the_old_leaders() -> None:
     async def run() -> None:
-        client = FollowingClient(HOME)
+        client = FollowingClient(HOME, login=Login())
         await client.learn(answer({0: A, 1: A}))
         client.forget()
         await client.learn(answer({2: B}))
