@@ -51,13 +51,13 @@ class Ceiling:
         self._wanting = principal, self._now_s() + WANTED_S
 
     def take(self, principal: str, size: int = 1) -> None:
-        if principal:
+        if principal and size:
             self._had[principal] = self._had.get(principal, 0) + size
             self._all += size
 
     def give(self, principal: str, size: int = 1) -> None:
         """Give back what was taken."""
-        if principal:
+        if principal and size:
             self._all -= size
             self._had[principal] -= size
             if not self._had[principal]:

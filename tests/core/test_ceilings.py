@@ -79,3 +79,13 @@ def test_what_ends_leaves_nothing_behind(seed: int) -> None:
         named = [each for each in pool.used if each]
         assert pool.ceiling._all == len(named)
         assert pool.ceiling._had == {each: named.count(each) for each in set(named)}
+
+
+def test_what_had_nothing_gives_nothing_back() -> None:
+    """A request that was refused before its body was read ends so. It once raised, and its client lost the answer."""
+    ceiling = Ceiling(10, 50, "fetches", lambda: 0.0)
+    ceiling.take("User:a", 0)
+    ceiling.give("User:a", 0)
+    ceiling.take("User:a", 2)
+    ceiling.give("User:a", 2)
+    assert ceiling.excess("User:a", 10) is None
