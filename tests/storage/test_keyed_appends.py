@@ -178,18 +178,27 @@ async def test_a_key_used_without_a_caller_is_found_by_each_caller(module_databa
 
 @pytest.mark.parametrize("partitions", [1, 2])
 async def test_an_equal_key_of_another_caller_is_another_key(module_database: str, partitions: int) -> None:
-    """A caller finds its own key before one without a caller, which was used later with another body."""
+    """A caller without a name finds those of all, so it cannot use the key for another body."""
     topic = new_topic()
     async with PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["x"])
         assert await by(log, topic, "User:a", partitions) == (False, 1)
         assert await by(log, topic, "User:b", partitions) == (False, 2)
-        nobodys = await log.appender.append([batch_of(topic, ["other"])], key_of(topic, "k", b"other", ""))
-        assert not nobodys.repeated
+        with pytest.raises(InvalidRequest):
+            await log.appender.append([batch_of(topic, ["other"])], key_of(topic, "k", b"other", ""))
         assert await by(log, topic, "User:a", partitions) == (True, 1)
         assert await by(log, topic, "User:b", partitions) == (True, 2)
-        with pytest.raises(InvalidRequest):
-            await by(log, topic, "User:c", partitions)
+        assert await by(log, topic, "User:c", partitions) == (False, 3)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_a_repeat_without_a_caller_finds_the_first_try_with_one(module_database: str, partitions: int) -> None:
+    """The first try came to a gateway that asks for keys, the repeat to one that reads none."""
+    topic = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, ["x"])
+        assert await by(log, topic, "User:a", partitions) == (False, 1)
+        assert await by(log, topic, "", partitions) == (True, 1)
 
 
 async def test_a_repeat_with_a_caller_waits_for_the_first_try_without_one(module_database: str) -> None:
