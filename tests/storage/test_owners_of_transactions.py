@@ -188,6 +188,18 @@ async def test_one_principal_has_a_part_of_the_open_transactions_beside_others(d
             await begin(log)
 
 
+async def test_parts_count_among_the_open_transactions_of_their_principal(database_url: str) -> None:
+    options = TransactionOptions(most_open=6, sweep_s=1e6, percent_each=50)
+    async with opened(database_url, transactions=options) as log:
+        await begin(log, owner=B)
+        whole = await begin(log, owner=A)
+        for _ in range(2):
+            await begin(log, owner=A, part_of=whole)
+        with pytest.raises(ApiError, match=r"User:a has 3 open transactions"):
+            await begin(log, owner=A, part_of=whole)
+        await begin(log, owner=B)
+
+
 async def test_an_end_by_another_waits_for_no_lock_of_it(module_database: str) -> None:
     async with opened(module_database) as log, session(module_database) as admin:
         its = await begin(log, owner=A)

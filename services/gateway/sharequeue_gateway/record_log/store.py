@@ -43,9 +43,7 @@ LASTSTABLE: Final = """greatest(p.log_start_offset, least(e.log_end_offset,
 """The last stable offset of a partition `p` that ends at `e`. The first question is asked once a statement: while no
 transaction is open, no partition is looked up."""
 
-OWNED: Final = (
-    "coalesce('i' || t.transactional_id, 'p' || t.principal) LIKE ANY(string_to_array({owner}::text, chr(10)))"
-)
+OWNED: Final = "coalesce('i' || t.transactional_id, 'p' || t.principal) LIKE ANY((SELECT string_to_array({owner}::text, chr(10)))::text[])"
 """Whether a transaction `t` is the caller's: see `transaction_rules.owner_of`."""
 
 COPIED_BYTES: Final = 256 * 1024

@@ -17,9 +17,11 @@ forgotten when the seconds have passed its epoch, so an epoch is not given again
 not to the first producer after that either."""
 
 
-_WITHIN_ITS_PART: Final = """(
-  SELECT count(*) FILTER (WHERE principal = $4) < $7 OR count(*) FILTER (WHERE principal <> $4) = 0
-  FROM (SELECT principal FROM log.transactions WHERE state = 0 LIMIT $6) few)"""
+_WITHIN_ITS_PART: Final = """AND (
+  (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT {each}) few) < {each}
+  OR (SELECT count(*) FILTER (WHERE principal = {principal}) < {each} OR count(*) FILTER (WHERE principal <> {principal}) = 0
+      FROM (SELECT principal FROM log.transactions WHERE state = 0 LIMIT {most}) few))"""
+"""Whether a principal may have one more. While fewer are open than each may have, nobody's are counted."""
 
 
 class TransactionalProducer(NamedTuple):
@@ -104,7 +106,7 @@ async def begin(
     Returns: when it began and its deadline, in ms; None: `most_open` are open.
     """
     soon = "" if durable else "AND set_config('synchronous_commit', 'off', true) IS NOT NULL"
-    bounded = "" if most_each is None else f"AND {_WITHIN_ITS_PART}"
+    bounded = "" if most_each is None else _WITHIN_ITS_PART.format(principal="$4", most="$6", each="$7")
     row = await connection.fetchrow(
         f"""INSERT INTO log.transactions
               (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, deadline)
@@ -131,21 +133,28 @@ async def open_of_principal(connection: Connection, principal: str) -> int:
 
 
 async def begin_part(
-    connection: Connection, transaction_id: str, whole: Transaction, principal: str, most_open: int
+    connection: Connection,
+    transaction_id: str,
+    whole: Transaction,
+    principal: str,
+    most_open: int,
+    most_each: int | None = None,
 ) -> tuple[int, int] | None:
     """Begin a part of a transaction whose row is locked. It has the deadline of the whole.
     `principal`: empty: that of the whole.
-    Returns: as `begin`."""
+    `most_each` and the answer: as of `begin`."""
+    bounded = "" if most_each is None else _WITHIN_ITS_PART.format(principal="$4::text", most="$3", each="$5")
     row = await connection.fetchrow(
         f"""INSERT INTO log.transactions (transaction_id, principal, timeout_ms, deadline, part_of)
             SELECT $1, coalesce(nullif($4, ''), principal), timeout_ms, deadline, transaction_id FROM log.transactions
             WHERE transaction_id = $2 AND (SELECT count(*) FROM (
-              SELECT FROM log.transactions WHERE state = 0 LIMIT $3) few) < $3
+              SELECT FROM log.transactions WHERE state = 0 LIMIT $3) few) < $3 {bounded}
             RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
         transaction_id,
         whole.transaction_id,
         most_open,
         principal,
+        *(() if most_each is None else (most_each,)),
     )
     return None if row is None else (row[0], row[1])
 

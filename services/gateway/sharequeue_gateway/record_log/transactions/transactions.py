@@ -176,11 +176,13 @@ class PostgresTransactions:
             check_whole(whole_id, whole, past)
             assert whole is not None
             transaction_id = str(uuid.uuid4())
+            principal = wish.owner.principal
+            most_each = self._most_each if principal else None
             times = await begin_store.begin_part(
-                connection, transaction_id, whole, wish.owner.principal, self._most_open
+                connection, transaction_id, whole, principal, self._most_open, most_each
             )
         if times is None:
-            raise self._too_many()
+            raise await self._too_many_of(connection, principal)
         return BegunTransaction(
             transaction_id=transaction_id,
             producer_epoch=0,
