@@ -229,3 +229,14 @@ def test_only_sessions_that_follow_a_topic_are_behind_when_it_grows() -> None:
     assert not follows.behind
     sessions.topic_has_grown("foo")
     assert (follows.behind, other.behind) == (True, False)
+
+
+def test_a_session_above_the_ceiling_is_opened_again_and_no_other() -> None:
+    sessions = cache(4)
+    for key in (M1, M2, M3):
+        sessions.open(key, [P0], 0, "User:a")
+    sessions.open(("g", "m4"), [P0], 0, "User:b")
+    assert partitions(sessions.open(M1, [P1], 0, "User:a")) == [P1]
+    with pytest.raises(ShareSessionLimitReached, match=r"User:a has 3 share sessions"):
+        sessions.open(("g", "m5"), [P0], 0, "User:a")
+    assert sessions.find(M1)

@@ -64,8 +64,8 @@ class ShareSessionCache:
         self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int, principal: str = ""
     ) -> ShareSession:
         """Open a session. It replaces an earlier one of that key. Raises: ShareSessionLimitReached."""
+        excess = None if key in self._sessions else self._ceiling.excess(principal)
         self.drop(key)
-        excess = self._ceiling.excess(principal)
         if excess is not None:
             raise ShareSessionLimitReached(excess, limit=self._ceiling.each)
         if len(self._sessions) >= self._max_sessions:
