@@ -267,6 +267,21 @@ async def test_a_leader_gets_the_token_and_not_the_headers_of_the_proxy(shared_s
 
 
 @in_event_loop
+async def test_a_leader_that_wants_the_login_of_the_proxy_is_avoided(shared_stack: Stack) -> None:
+    async with (
+        door(shared_stack.url, ("authorization", "Basic one")) as first,
+        door(shared_stack.url, ("authorization", "Basic one")) as leader,
+    ):
+        client = FollowingClient(first.url, login=Login(headers={"Authorization": "Basic one"}))
+        await client.learn(_led_by(leader.url))
+        for _ in range(2):
+            await client.call(apis.LIST_TOPICS, ListTopicsQuery())
+        await client.learn(_led_by(leader.url))
+        await client.close()
+        assert (client.url, len(first.heads), len(leader.heads)) == (first.url, 2, 1)
+
+
+@in_event_loop
 async def test_no_call_goes_from_https_to_a_leader_of_http(shared_stack: Stack, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with (

@@ -19,7 +19,7 @@ from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.connections import service_url
 from sharequeue_http.calling.login import Login
 from sharequeue_http.forms.api import Api
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, LoginWanted
 
 AVOIDED_S: Final = 30.0
 """How long a leader is avoided after it was out of reach: its URL may be for the gateways' network only."""
@@ -94,7 +94,7 @@ class FollowingClient(Client):
                     api, request, path=path, headers=headers, deadline_s=deadline_s, retry=False
                 )
             except ApiError as error:
-                if not error.error.retriable:
+                if not (error.error.retriable or isinstance(error, (AuthenticationFailed, LoginWanted))):
                     raise
                 if self._followed is followed:
                     self._avoided_until[followed.base_url] = time.monotonic() + AVOIDED_S
