@@ -271,8 +271,9 @@ class Stream:
         return after
 
     async def _again(self, position: int) -> Records | Failing | Closed | None:
-        """An event of an earlier connection, with what the member still holds of it."""
-        ranges = self._offsets(self.window.ranges(position))
+        """An event of an earlier connection, with what the member still holds of it, of the topics of this one: its
+        caller may read no other."""
+        ranges = [part for part in self._offsets(self.window.ranges(position)) if part.topic.name in self.topics]
         found = await self._shared.held.look(self.group_id, self.member_id, ranges, with_records=True)
         if found.faults:
             return Failing(found.faults[0].error)
