@@ -32,6 +32,7 @@ from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.examples import examples
+from tests.http.access import ADMIN, Access, caller
 from tests.http.calls import Gateway
 from tests.warm_start import WarmStart
 
@@ -218,6 +219,21 @@ def client(stack: Stack) -> Iterator[httpx.Client]:
 def own_gateway(client: httpx.Client) -> Gateway:
     """The gateway of the module's own stack."""
     return Gateway(client)
+
+
+@pytest.fixture(scope="module")
+def access(stack: Stack, data_dir: Path) -> Iterator[Access]:
+    """Makes keys and rights of the module's own stack, whose settings ask for keys."""
+    made = Access(stack, data_dir)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack, access: Access) -> Iterator[Gateway]:
+    """The gateway of the module's own stack, called by a super user."""
+    with caller(stack, access.key(ADMIN)) as gateway:
+        yield gateway
 
 
 # The stack that modules share

@@ -78,6 +78,9 @@ class Guard(Protocol):
     def shown(self, caller: Caller, api: Api, result: Any) -> Any:
         """The result of a handler without the names that the caller may not see."""
 
+    def note(self, caller: Caller, api: Api, call: "Call") -> None:
+        """A call was served."""
+
 
 class Call(msgspec.Struct, eq=False):
     """One request as its handler sees it: path parameters, headers, the decoded body or query, who makes it.
@@ -182,7 +185,7 @@ class Endpoint:
         headers: dict[bytes, bytes] = dict(exchange.headers)
         request_id = request_id_from(headers.get(b"x-request-id"))
         traceparent = headers.get(b"traceparent")
-        trace = traceparent[: mistakes.MOST_QUOTED].decode("latin-1") if traceparent else None
+        trace = mistakes.quoted(traceparent.decode("latin-1")) if traceparent else None
         token = REQUEST.set(RequestContext(request_id, trace))
         status = 499
         try:
@@ -240,6 +243,7 @@ class Endpoint:
             result = await self._handler(call)
             if guard is not None:
                 result = guard.shown(caller, self.api, result)
+                guard.note(caller, self.api, call)
             if isinstance(result, Answer | Stream):
                 return result
             return Answer(b"", headers=()) if self.api.status == 204 else Answer(encode(result))

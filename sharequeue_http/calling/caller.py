@@ -184,7 +184,7 @@ class Client:
                 error = error_of_answer(answer, status, answer_headers, f"{self.base_url} answered {api.operation_id}")
             if repeats is None:
                 repeats = Repeats(api, deadline)
-                if self._has_another_token(error, all_headers):
+                if (error.definite or api.idempotent) and self._has_another_token(error, all_headers):
                     continue
             if not (repeats.after(error) and retry):
                 raise error

@@ -1,6 +1,7 @@
 """A gateway that asks for keys: who may call, what each principal may do, and what it sees."""
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,20 +39,6 @@ As = Callable[..., Gateway]
 @pytest.fixture(scope="module")
 def stack_settings() -> dict[str, str]:
     return SETTINGS
-
-
-@pytest.fixture(scope="module")
-def access(stack: Stack, data_dir: Path) -> Iterator[Access]:
-    made = Access(stack, data_dir)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def admin(stack: Stack, access: Access) -> Iterator[Gateway]:
-    """The gateway, called by a super user."""
-    with caller(stack, access.key(ADMIN)) as gateway:
-        yield gateway
 
 
 @pytest.fixture
@@ -169,6 +156,25 @@ def test_a_key_in_a_url_is_refused_and_never_shown(stack: Stack, access: Access,
     assert problem(nowhere, 404, "UNKNOWN_PATH", 42)["detail"].startswith("there is nothing at /nowhere/sq_…;")
     written = "".join(file.read_text() for file in (data_dir / "logs").iterdir())
     assert key[20:80] not in written
+
+
+def test_a_change_is_a_line_of_the_log_and_holds_no_secret(admin: Gateway, data_dir: Path, name: str) -> None:
+    made = good(admin.http.post("/v1/keys", json={"principal": f"User:{name}"}), 201)
+    admin.create_topic(name)
+    admin.configure(name, share_delivery_count_limit="3")
+    admin.produce(name, 1)
+    good(admin.http.delete(f"/v1/keys/{made['key_id']}"))
+    problem(admin.http.delete("/v1/topics/no-such-topic"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    text = "".join(file.read_text() for file in (data_dir / "logs").iterdir())
+    lines = [json.loads(line) for line in text.splitlines() if '"audit"' in line]
+    found = [line for line in lines if name in str(line) or made["key_id"] in str(line)]
+    assert [line["operation"] for line in found] == ["createKey", "createTopic", "updateShareGroupConfig", "revokeKey"]
+    assert {line["principal"] for line in found} == {ADMIN}
+    assert {line["address"] for line in found} == {"127.0.0.1"}
+    assert all(line["request_id"] for line in found)
+    assert '"share.delivery.count.limit":"3"' in found[2]["request"]
+    assert not any("no-such-topic" in str(line) for line in lines)
+    assert made["key"] not in text
 
 
 def test_a_revoked_key_is_refused_within_seconds(stack: Stack, access: Access, user: str) -> None:

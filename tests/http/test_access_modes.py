@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -25,19 +24,6 @@ def stack_settings() -> dict[str, str]:
         "SHAREQUEUE_GATEWAY_SUPER_USERS": ADMIN,
         "SHAREQUEUE_GATEWAY_ACCESS_STALE_MS": str(STALE_MS),
     }
-
-
-@pytest.fixture(scope="module")
-def access(stack: Stack, data_dir: Path) -> Iterator[Access]:
-    made = Access(stack, data_dir)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def admin(stack: Stack, access: Access) -> Iterator[Gateway]:
-    with caller(stack, access.key(ADMIN)) as gateway:
-        yield gateway
 
 
 def test_a_caller_without_a_key_is_served_and_counted(

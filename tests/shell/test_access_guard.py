@@ -1,19 +1,28 @@
 """The guard of a gateway's calls where no request of a stack gets: before keys are known, and when deciding fails."""
 
 import asyncio
+import logging
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sharequeue_gateway.access.book import AccessBook, KnownKey
+from sharequeue_gateway.access.book import AccessBook
 from sharequeue_gateway.http.access.guard import AccessGuard
+from sharequeue_gateway.http.access.refused import Refused, acknowledge_others
+from sharequeue_gateway.http.access_api import AccessApi
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.columns import Access, Need
 from sharequeue.protocol.access.keys import make_key, parse_key
-from sharequeue.protocol.access.rights import Operation, PatternType, ResourceType, Right, Rights
+from sharequeue.protocol.access.rights import ANONYMOUS, Operation, PatternType, ResourceType, Right, Rights
+from sharequeue.protocol.errors import TopicAuthorizationFailed
+from sharequeue.protocol.messages.access import AccessResponse, StoredKey
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, ProduceTo
+from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
 
@@ -21,12 +30,16 @@ KEY = make_key(bytes(range(8)), bytes(range(32)))
 HEADER = b"Bearer " + KEY.text.encode()
 
 
+def knowledge(expires_at_ms: int | None) -> AccessResponse:
+    """One key of User:a, and no rights."""
+    key = StoredKey(key_id=KEY.key_id, digest=KEY.digest.hex(), principal="User:a", expires_at_ms=expires_at_ms)
+    return AccessResponse(revision=1, keys=[key], acls=[])
+
+
 def new_guard(*, known: bool = True, required: bool = True, stale_ms: int = 60_000) -> tuple[AccessGuard, AccessBook]:
     book = AccessBook(None, ["User:root"])  # type: ignore[arg-type]  # nothing here asks the group coordinator
     if known:
-        book.revision = 1
-        book.heard_s = time.monotonic()
-        book._keys = {KEY.key_id: KnownKey(KEY.digest, "User:a", None)}
+        book.learn(knowledge(None))
     metadata: Any = SimpleNamespace(sure={})
     return AccessGuard(book, metadata, Clock(), required=required, stale_ms=stale_ms), book
 
@@ -53,8 +66,7 @@ def test_a_key_ends_when_it_says_and_when_it_is_removed() -> None:
     now_ms = Clock().now_ms()
     assert book.key_holds(KEY.key_id, now_ms)
     assert book.principal_holds("User:a", now_ms)
-    book._keys = {KEY.key_id: KnownKey(KEY.digest, "User:a", now_ms - 1)}
-    book._recent.clear()
+    book.learn(knowledge(now_ms - 1))
     with pytest.raises(ApiError) as refused_later:  # its body came slowly
         asyncio.run(guard.check(caller, apis.LIST_TOPICS, {}, None))
     assert refused_later.value.status == 401
@@ -106,3 +118,64 @@ def test_a_key_with_one_changed_character_is_found_by_its_checksum() -> None:
         for other in "0f":
             changed = KEY.text[:place] + other + KEY.text[place + 1 :]
             assert changed == KEY.text or parse_key(changed) is None
+
+
+def test_the_login_of_a_proxy_is_no_key_where_none_is_required() -> None:
+    basic = b"Basic dXNlcjpwYXNz"
+    guard, _ = new_guard(required=False)
+    assert call_of(guard, apis.LIST_TOPICS, basic).principal == ANONYMOUS
+    strict, _ = new_guard()
+    for asks, api in ((guard, apis.LIST_KEYS), (strict, apis.LIST_TOPICS)):
+        with pytest.raises(ApiError) as refused:
+            call_of(asks, api, basic)
+        assert refused.value.status == 401
+
+
+def test_a_produce_with_acknowledgements_needs_fresh_knowledge() -> None:
+    guard, book = new_guard()
+    book.rights = Rights((), ["User:a"])
+    caller = call_of(guard, apis.ACKNOWLEDGE_RECORDS, HEADER)
+    book.heard_s = time.monotonic() - 61
+    entry = Acknowledgement(topic="t", partition=0, first_offset=0, last_offset=0, type="accept")
+    alone = AcknowledgeRequest(member_id="m", acknowledgements=[entry])
+    assert not asyncio.run(guard.check(caller, apis.ACKNOWLEDGE_RECORDS, {"group": "g"}, alone))
+    alone.produce = [ProduceTo(topic="t", records=[])]
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(guard.check(caller, apis.ACKNOWLEDGE_RECORDS, {"group": "g"}, alone))
+    assert refused.value.status == 503
+
+
+def test_a_key_in_the_place_of_a_name_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    guard, _ = new_guard(required=False)
+    request = apis.FETCH_RECORDS.request(topics=[KEY.text])
+    with caplog.at_level(logging.INFO):
+        asyncio.run(guard.check(call_of(guard, apis.FETCH_RECORDS), apis.FETCH_RECORDS, {"group": "g"}, request))
+    assert caplog.records
+    assert KEY.text not in str([vars(record) for record in caplog.records])
+
+
+def test_a_right_that_changes_during_the_write_mixes_no_results() -> None:
+    refusal = TopicAuthorizationFailed("no right")
+    now_refused = {"x"}
+    refused = Refused({"x": refusal}, lambda name: refusal if name in now_refused else None)
+
+    async def acknowledge(entries: Sequence[Acknowledgement]) -> list[AcknowledgementResult]:
+        now_refused.symmetric_difference_update({"x", "a"})
+        return [AcknowledgementResult(status="applied", detail=entry.topic) for entry in entries]
+
+    entries = [Acknowledgement(topic=name, partition=0, first_offset=0, last_offset=0, type="accept") for name in "axb"]
+    results = asyncio.run(acknowledge_others(entries, refused, acknowledge))
+    assert [(result.status, result.detail) for result in results] == [
+        ("applied", "a"),
+        ("failed", "no right"),
+        ("applied", "b"),
+    ]
+
+
+def test_a_gateway_without_keys_on_a_network_changes_none() -> None:
+    """Whoever reached it could make a key that others take."""
+    coordinator: Any = None
+    for api, handler in AccessApi(coordinator, closed=True).calls():
+        with pytest.raises(ApiError) as refused:
+            asyncio.run(handler(Call(coordinator, {}, b"", None, "")))
+        assert (refused.value.status, refused.value.code) == (403, "CLUSTER_AUTHORIZATION_FAILED"), api

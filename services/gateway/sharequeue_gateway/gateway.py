@@ -556,7 +556,7 @@ def _apis(
         ReadersApi(metadata, leading.readers),
         ActivityApi(leading.activity, base.database.query),
         AuditApi(metadata, base.share_coordinator, base.database),
-        AccessApi(coordinator),
+        AccessApi(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sharequeue.protocol import bounds
-from sharequeue.protocol.access.columns import Access, always, group, in_path, topic, topics
+from sharequeue.protocol.access.columns import Access, group, in_path, topic, topics
 from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages.records import (
@@ -90,7 +90,7 @@ ACKNOWLEDGE_ACCESS: Final = Access(
         topics(Operation.READ, _acknowledged, each=True),
     ),
     creates=lambda _, request: _produced(request),
-    goes_on=always,
+    goes_on=lambda request: not request.produce,
 )
 
 _TRANSACTION_ERRORS = ("INVALID_TXN_STATE", "PRODUCER_FENCED", "TRANSACTIONAL_ID_NOT_FOUND")

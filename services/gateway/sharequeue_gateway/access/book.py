@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.access.rights import Operation, PatternType, ResourceType, Right, Rights
-from sharequeue.protocol.messages.access import AccessResponse, KeyUsesRequest
+from sharequeue.protocol.messages.access import AccessResponse, Acl, KeyUsesRequest
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue_http.forms.errors import ApiError
 
@@ -43,6 +44,7 @@ class AccessBook:
         self._coordinator = coordinator
         self._super_users = frozenset(super_users)
         self._keys: Mapping[str, KnownKey] = {}
+        self._of_principal: Mapping[str, Sequence[KnownKey]] = {}
         self._uses: dict[str, int] = {}
         self._recent: dict[bytes, tuple[str, KnownKey]] = {}
         self.revision = UNKNOWN
@@ -79,8 +81,8 @@ class AccessBook:
         return known is not None and known.holds(now_ms)
 
     def principal_holds(self, principal: str, now_ms: int) -> bool:
-        """Whether a principal has a key that holds. It looks through all keys."""
-        return any(known.principal == principal and known.holds(now_ms) for known in self._keys.values())
+        """Whether a principal has a key that holds."""
+        return any(known.holds(now_ms) for known in self._of_principal.get(principal, ()))
 
     async def hear(self, revision: int) -> None:
         """The feed has answered with this revision: read keys and rights if it is another one. Raises: ApiError."""
@@ -90,24 +92,17 @@ class AccessBook:
 
     async def fill(self) -> None:
         """Read all keys and rights. Raises: ApiError."""
-        answer: AccessResponse = await self._coordinator.call(apis.DESCRIBE_ACCESS, key=CLUSTER)
+        self.learn(await self._coordinator.call(apis.DESCRIBE_ACCESS, key=CLUSTER))
+
+    def learn(self, answer: AccessResponse) -> None:
+        """Take these keys and rights in place of those before."""
+        rights = Rights(map(_right, answer.acls), self._super_users)
+        keys, of_principal = {}, defaultdict(list)
+        for key in answer.keys:
+            known = keys[key.key_id] = KnownKey(bytes.fromhex(key.digest), key.principal, key.expires_at_ms)
+            of_principal[key.principal].append(known)
         self._recent.clear()
-        self._keys = {
-            key.key_id: KnownKey(bytes.fromhex(key.digest), key.principal, key.expires_at_ms) for key in answer.keys
-        }
-        self.rights = Rights(
-            (
-                Right(
-                    acl.principal,
-                    Operation(acl.operation),
-                    ResourceType(acl.resource_type),
-                    acl.resource_name,
-                    PatternType(acl.pattern_type),
-                )
-                for acl in answer.acls
-            ),
-            self._super_users,
-        )
+        self._keys, self._of_principal, self.rights = keys, of_principal, rights
         self.revision = answer.revision
         self.heard_s = time.monotonic()
         for listener in self.listeners:
@@ -130,3 +125,13 @@ class AccessBook:
             )
             return
         self._uses = {**uses, **self._uses}
+
+
+def _right(acl: Acl) -> Right:
+    return Right(
+        acl.principal,
+        Operation(acl.operation),
+        ResourceType(acl.resource_type),
+        acl.resource_name,
+        PatternType(acl.pattern_type),
+    )

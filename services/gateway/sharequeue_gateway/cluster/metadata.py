@@ -442,9 +442,9 @@ class Metadata:
                 )
                 self._heard_at = time.monotonic()
                 hear_of(changes.generation)
+                await self._apply(changes)
                 if hear_access is not None:
                     await hear_access(changes.access)
-                await self._apply(changes)
             except ApiError as error:
                 self._heard_at = 0.0
                 log.warning("cannot follow the group coordinator", extra=fields(cause=error.detail))

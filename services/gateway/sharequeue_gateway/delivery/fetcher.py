@@ -153,7 +153,7 @@ class Fetcher:
             each = list(zip(acquired, outcomes, strict=True))
             self.give_back(member_id, [item for item, outcome in each if outcome is not Recorded.RECORDED])
             acquired = [item for item, outcome in each if outcome is Recorded.RECORDED]
-        if asked.fetch_id is None and waiting.gone():  # with an id they stay held, because a repeat may have got them
+        if waiting.gone() and (asked.fetch_id is None or waiting.release):  # else a repeat may have got them
             self.give_back(member_id, acquired)
             return []
         return acquired

@@ -156,6 +156,7 @@ class FetchApi:
         finally:
             waiting.close()
         if waiting.refusal is not None:
+            waiting.refusal.definite = not request.acknowledgements
             raise waiting.refusal
         return Answer(b"") if answer is None else answer
 
@@ -205,7 +206,10 @@ class FetchApi:
         if closing and session is not None:
             await self._sessions.release(session)
         if waiting.refusal is not None:
-            raise waiting.refusal
+            outcomes = results or found.results
+            if not outcomes:
+                raise waiting.refusal
+            found = Fetched(results=outcomes)  # they are told; the next fetch is refused
         if results is not None or faults:
             found = found.opened()
             found = structs.replace(found, results=results or found.results, faults=[*found.faults, *faults])

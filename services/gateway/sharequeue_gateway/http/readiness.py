@@ -129,7 +129,7 @@ class ReadinessCheck:
     def _told(self) -> dict[str, str]:
         """Facts worth knowing that stop no call, and so do not change the status."""
         told = {
-            "transactions": log_metrics.told(self._transactions.open_now),
+            "transactions": log_metrics.told(self._transactions.open_now, names=self._guard is None),
             "time line": self._time_line.told,
             "eviction": self._lock_timers.eviction.told,
             "authentication": None if self._guard is None else self._guard.told(),

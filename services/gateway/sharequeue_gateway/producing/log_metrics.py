@@ -69,12 +69,14 @@ def series(record_log: PostgresRecordLog) -> Iterator[str]:
         yield family.line(number)
 
 
-def told(now: OpenNow) -> str | None:
-    """What `/readyz` says about the open transactions; None: nothing worth knowing."""
+def told(now: OpenNow, *, names: bool) -> str | None:
+    """What `/readyz` says about the open transactions; None: nothing worth knowing. `names`: whether it names one: it
+    answers everybody, and who knows the id of a transaction may be able to use it."""
     if now.oldest is None or now.age_ms <= TOLD_FROM_MS:
         return None
     owner = "" if now.transactional_id is None else f" of {now.transactional_id!r}"
+    which = f"the oldest open one is {now.oldest}{owner}:" if names else "the oldest open one is"
     return (
-        f"the oldest open one is {now.oldest}{owner}: open for {now.age_ms // 1000} s, wrote to {now.partitions} partitions;"
+        f"{which} open for {now.age_ms // 1000} s, wrote to {now.partitions} partitions;"
         " readers of committed records stop there. POST /v1/transactions/{transaction}/terminate aborts it"
     )

@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+import msgspec
+
 from sharequeue.clock import Clock
 from sharequeue.protocol.access.columns import Access, Need, Shown
 from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
@@ -32,7 +34,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.refused import Refused
 from sharequeue_gateway.http.access.shown import filtered
 from sharequeue_http.answer import Stream
-from sharequeue_http.application.endpoint import Caller
+from sharequeue_http.application.endpoint import Call, Caller
 from sharequeue_http.exchange import Exchange
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, CoordinatorNotAvailable, InvalidRequest
@@ -91,7 +93,7 @@ class AccessGuard:
         if access.open:
             return _ANYBODY
         given = headers.get(b"authorization")
-        if given is None:
+        if given is None or (not self._required and given[:7].lower() != b"bearer "):  # that of a proxy's login
             if self._required or access.keyed:
                 raise unauthenticated()
             return _ANYBODY
@@ -119,9 +121,7 @@ class AccessGuard:
         if caller.key_id and not self._book.key_holds(caller.key_id, self._clock.now_ms()):
             raise unauthenticated()  # it was revoked while the body came
         if self.stale() and not (access.goes_on is not None and access.goes_on(request)):
-            raise CoordinatorNotAvailable(
-                "this gateway has not heard of changes of keys and rights for too long; acknowledgements are taken"
-            )
+            self.check_age()
         try:
             return await self._decide(caller.principal, access, path, request)
         except ApiError:
@@ -129,6 +129,13 @@ class AccessGuard:
         except Exception as fault:
             log.error("deciding about a call failed", exc_info=fault, extra=fields(operation=api.operation_id))
             raise ClusterAuthorizationFailed(f"{caller.principal} is refused: deciding about the call failed") from None
+
+    def check_age(self) -> None:
+        """Raises: CoordinatorNotAvailable: the book is too old to begin anything."""
+        if self.stale():
+            raise CoordinatorNotAvailable(
+                "this gateway has not heard of changes of keys and rights for too long; acknowledgements are taken"
+            )
 
     async def _decide(
         self, principal: str, access: Access, path: Mapping[str, str], request: Any
@@ -169,6 +176,24 @@ class AccessGuard:
             return rights.allows(principal, Operation.DESCRIBE, shown.resource_type, name)
 
         return filtered(result, partly, sees) if partly else result
+
+    # What the log says
+
+    def note(self, caller: Caller, api: Api, call: Call) -> None:
+        """One line for a call that changed something, but records and what they are settled by."""
+        if api.access.audited:
+            client = call.exchange.client
+            sent = None if call.request is None else msgspec.to_builtins(call.request)
+            log.info(
+                "audit",
+                extra=fields(
+                    operation=api.operation_id,
+                    principal=caller.principal,
+                    address=None if client is None else client[0],
+                    path={name: quoted(value) for name, value in call.path.items()},
+                    request=None if sent is None else quoted(msgspec.json.encode(sent).decode()),
+                ),
+            )
 
     # What /readyz says
 
@@ -216,7 +241,7 @@ def _count(api: Api, path: Mapping[str, str], request: Any) -> None:
     names: dict[ResourceType, list[str]] = {}
     need: Need
     for need in api.access.needs:
-        names.setdefault(need.resource_type, []).extend(need.names(path, request))
+        names.setdefault(need.resource_type, []).extend(map(quoted, need.names(path, request)))
     topics, groups = (
         sorted(set(names.get(kind, ())))[:_NAMES_LOGGED] for kind in (ResourceType.TOPIC, ResourceType.GROUP)
     )

@@ -37,6 +37,7 @@ async def acknowledge_others(
     """Apply the acknowledgements of topics that are not refused. Returns: the results of all, in request order."""
     if not refused:
         return await acknowledge(acknowledgements)
-    others = [each for each in acknowledgements if each.topic not in refused]
+    errors = [refused.get(each.topic) for each in acknowledgements]  # once: rights may change during the write
+    others = [each for each, error in zip(acknowledgements, errors, strict=True) if error is None]
     results = iter(await acknowledge(others) if others else ())
-    return [next(results) if (error := refused.get(each.topic)) is None else failed(error) for each in acknowledgements]
+    return [next(results) if error is None else failed(error) for error in errors]

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue import background
 from sharequeue.clock import Clock
+from sharequeue.protocol import apis
 from sharequeue.slices import Slices
 from sharequeue_gateway.access.book import AccessBook
 from sharequeue_gateway.delivery.waiting import WaitingFetch
@@ -85,6 +86,7 @@ class KeyWatch:
             if waiting.over or waiting not in self._watched:
                 continue
             try:
+                self._guard.check_age()
                 refused = await self._guard.check(caller, api, call.path, call.request)
             except ApiError as error:
                 self._end(watched, error)
@@ -96,11 +98,12 @@ class KeyWatch:
                     break
 
     def _end(self, watched: Watched, error: ApiError) -> None:
-        """End it. What a stream holds is kept for another key of the principal, and while the book is too old."""
+        """End it. What a stream holds is kept for another key of the principal, and while the book is too old. What a
+        fetch acquired and did not send is given back."""
         kept = isinstance(error, CoordinatorNotAvailable)
         if isinstance(error, AuthenticationFailed):
             kept = self._book.principal_holds(watched.caller.principal, self._clock.now_ms())
-        watched.waiting.refuse(error, release=not kept)
+        watched.waiting.refuse(error, release=not kept or watched.api is apis.FETCH_RECORDS)
 
     async def run(self) -> None:
         """Look at keys whose time passes, and at the age of the book. Never returns."""
