@@ -104,7 +104,7 @@ def use_and_break(stack: Project, home: Path) -> None:
     say(shown)
     stack.up(shown)
     check_containers(stack)
-    with httpx.Client(base_url=stack.url, timeout=40) as client:
+    with httpx.Client(base_url=stack.url, headers=stack.login(), timeout=40) as client:
         say("the main job")
         do_main_job(client, TOPIC)
         say("kill -9 of the gateway")

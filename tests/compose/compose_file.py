@@ -1,4 +1,4 @@
-"""Reads docker-compose.yml as an engine would: variables filled in, merges done, the command that makes .env."""
+"""Reads docker-compose.yml as an engine would: variables filled in, merges done, the script that makes .env."""
 
 import re
 import subprocess
@@ -10,7 +10,19 @@ import yaml
 
 ROOT: Final = Path(__file__).parents[2]
 FILE: Final = ROOT / "docker-compose.yml"
-SECRETS: Final = ("SHAREQUEUE_CLUSTER_TOKEN", "SHAREQUEUE_POSTGRES_PASSWORD", "SHAREQUEUE_REDIS_PASSWORD")
+SCRIPT: Final = ROOT / "docker-compose.env.sh"
+SECRETS: Final = tuple(
+    f"SHAREQUEUE_{name}"
+    for name in (
+        "CLUSTER_TOKEN",
+        "POSTGRES_PASSWORD",
+        "REDIS_PASSWORD",
+        "GATEWAY_PASSWORD",
+        "COORDINATOR_PASSWORD",
+        "SHARE_COORDINATOR_PASSWORD",
+        "ADMIN_KEY",
+    )
+)
 VARIABLE: Final = re.compile(r"\$\{(?P<name>\w+)(?::(?P<operator>[?-])(?P<text>[^}]*))?\}")
 
 
@@ -34,9 +46,8 @@ def load(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def make_environment_file(directory: Path) -> Path:
-    """Run the command at the top of the file in `directory`. Returns: the .env it made."""
-    command = next(line for line in FILE.read_text().splitlines() if line.startswith("#   (umask"))
-    subprocess.run(["sh", "-c", command.removeprefix("#   ")], cwd=directory, check=True)
+    """Run the script that the file names in `directory`. Returns: the .env it made."""
+    subprocess.run(["sh", SCRIPT], cwd=directory, check=True)
     return directory / ".env"
 
 

@@ -63,6 +63,10 @@ class Project:
     def secrets(self) -> dict[str, str]:
         return compose_file.read_environment_file(self._secrets)
 
+    def login(self) -> dict[str, str]:
+        """The header that a caller needs."""
+        return {"Authorization": f"Bearer {self.secrets()['SHAREQUEUE_ADMIN_KEY']}"}
+
     def compose(self, *arguments: str, secrets: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run compose with the .env that was made, or another one."""
         command = [*self._command, "--env-file", str(secrets or self._secrets), *arguments]

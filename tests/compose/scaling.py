@@ -1,7 +1,7 @@
 """Several gateways and coordinators in containers, by the commands of docs/configuration.md."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import httpx
@@ -43,7 +43,7 @@ def use_several(stack: Project) -> None:
         with stack.shown(command) as urls:
             for url in urls:
                 stack.wait_for(lambda url=url, urls=urls: check_ready(url, len(urls)))  # type: ignore[misc]
-            with client(urls) as each:
+            with client(urls, stack.login()) as each:
                 do_main_job(each, f"scaled-{number}")
                 finish(each, f"scaled-{number}")
 
@@ -54,5 +54,5 @@ def check_ready(url: str, gateways: int) -> None:
     assert (ready["status"], len(ready["gateways"])) == ("ready", gateways), ready
 
 
-def client(urls: Sequence[str]) -> httpx.Client:
-    return httpx.Client(base_url=urls[0], transport=InTurn(urls), timeout=40)
+def client(urls: Sequence[str], headers: Mapping[str, str]) -> httpx.Client:
+    return httpx.Client(base_url=urls[0], headers=headers, transport=InTurn(urls), timeout=40)

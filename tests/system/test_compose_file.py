@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import sharequeue_coordinator.settings
 import sharequeue_gateway.settings
 import sharequeue_share_coordinator.settings
 
+from sharequeue.protocol.access.keys import make_key, parse_key
 from sharequeue.service.settings import SettingsError, load
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.process import die_with_parent, free_port
@@ -36,7 +38,8 @@ SETTINGS: Mapping[str, Any] = {
     "share-coordinator": sharequeue_share_coordinator.settings,
 }
 VARIABLES = {name: f"{name.removeprefix('SHAREQUEUE_').lower()}-of-the-tests" for name in compose_file.SECRETS}
-TOKEN, POSTGRES_PASSWORD, REDIS_PASSWORD = VARIABLES.values()
+VARIABLES["SHAREQUEUE_ADMIN_KEY"] = make_key(b"compose!", b"32 bytes that nobody has guessed").text
+TOKEN, POSTGRES_PASSWORD, REDIS_PASSWORD, *_, ADMIN_KEY = VARIABLES.values()
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,7 @@ def test_the_page_about_production_has_the_commands_of_the_file() -> None:
     page = (compose_file.ROOT / "docs" / "production.md").read_text()
     ((secrets, up),) = re.findall(r"^```compose\n(.+)\n(.+)\n```$", page, re.MULTILINE)
     assert f"#   {secrets}\n" in compose_file.FILE.read_text()
+    assert secrets == f"sh {compose_file.SCRIPT.name}"
     assert f"# and then: {up} (" in compose_file.FILE.read_text()
 
 
@@ -65,7 +69,10 @@ def test_one_command_makes_the_secrets_the_file_asks_for(tmp_path: Path) -> None
     made = compose_file.make_environment_file(tmp_path)
     assert made.stat().st_mode & 0o777 == 0o600
     secrets = compose_file.read_environment_file(made)
-    assert all(re.fullmatch("[0-9a-f]{48}", secret) for secret in secrets.values())
+    assert tuple(sorted(secrets)) == tuple(sorted(compose_file.SECRETS))
+    *others, key = (secrets[name] for name in compose_file.SECRETS)
+    assert all(re.fullmatch("[0-9a-f]{48}", secret) for secret in others)
+    assert parse_key(key) is not None
     assert len(set(secrets.values())) == len(secrets)
     compose_file.load(secrets)
     compose_file.make_environment_file(tmp_path)
@@ -114,6 +121,8 @@ def test_no_container_has_privileges_or_writes_outside_of_its_volume(services: d
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert not service.keys() & {"privileged", "cap_add"}
+        assert service["mem_limit"]
+        assert service["pids_limit"]
     users = {name: service["user"] for name, service in services.items() if "build" not in service}
     assert users == {"postgres": "postgres", "redis": "redis"}, "our own image names its user itself"
 
@@ -161,6 +170,7 @@ class LocalCompose:
         self._home = home
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports = {name: free_port(self) for name in SETTINGS}
+        self._server = database_url.rpartition("@")[2]
         self._addresses = {
             f"postgresql://sharequeue:{POSTGRES_PASSWORD}@postgres:5432/sharequeue": database_url,
             f"redis://:{REDIS_PASSWORD}@redis:6379/0": redis_url,
@@ -174,6 +184,8 @@ class LocalCompose:
         for address, local in self._addresses.items():
             if text.startswith(address):
                 return local + text.removeprefix(address)
+        if text.endswith("@postgres:5432/sharequeue"):  # as a role that `migrate` makes
+            return text.replace("postgres:5432/sharequeue", self._server)
         assert "://" not in text, f"nobody listens at {text}"
         return text
 
@@ -185,11 +197,11 @@ class LocalCompose:
             prefix = SETTINGS[name].PREFIX
             environment |= {f"{prefix}HOST": "127.0.0.1", f"{prefix}PORT": str(self.ports[name])}
             environment |= {variable: value for variable, value in os.environ.items() if variable.startswith(prefix)}
-        binaries = str(Path(sys.executable).parent)
+        path = f"{Path(sys.executable).parent}:{os.defpath}"
         with (self._home / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [f"{binaries}/{command[0]}", *(self._local(argument) for argument in command[1:])],
-                env={**environment, "PATH": f"{binaries}:{os.defpath}"},
+                [shutil.which(command[0], path=path), *(self._local(argument) for argument in command[1:])],
+                env={**environment, "PATH": path},
                 cwd=self._home,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -267,7 +279,9 @@ def test_the_main_job_runs_with_the_commands_and_the_environment_of_the_file(loc
     with ThreadPoolExecutor(len(SETTINGS)) as pool:
         list(pool.map(local.wait_until_healthy, SETTINGS))
 
-    with httpx.Client(base_url=f"http://127.0.0.1:{local.ports['gateway']}", timeout=40) as client:
+    url = f"http://127.0.0.1:{local.ports['gateway']}"
+    assert httpx.get(f"{url}/v1/topics").status_code == 401, "callers need keys"
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=40) as client:
         neighbour = client.get("/v1/topics", headers={"Host": "gateway:8080"})
         assert neighbour.status_code == 200, "containers call it by the name of its service"
         do_main_job(client, name)
