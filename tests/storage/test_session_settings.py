@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -188,3 +188,24 @@ async def _reload(admin: Any, value: str) -> None:
         if await admin.fetchval("SHOW full_page_writes") == value:
             return
         await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+async def test_a_connection_that_can_only_read_closes_itself_unless_it_is_new(
+    database_url: str, in_transaction: bool
+) -> None:
+    """Another new one would be refused as well, so a new one is kept."""
+    async with role_with(database_url, {"default_transaction_read_only": "on"}) as url:
+        connection = await postgres_connection.connect(url, "tests", {})
+
+        async def write() -> None:
+            async with connection.transaction() if in_transaction else nullcontext():
+                await connection.execute("CREATE TABLE written ()")
+
+        with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
+            await write()
+        assert not connection.is_closed(), "it is new"
+        connection.made_at -= 2 * postgres_connection.YOUNG_S
+        with pytest.raises((asyncpg.ReadOnlySQLTransactionError, asyncpg.InterfaceError)):
+            await write()
+        assert connection.is_closed(), "a new one may lead to another server"

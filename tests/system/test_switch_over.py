@@ -89,18 +89,8 @@ def test_connections_that_lead_to_the_old_server_are_made_again(client: httpx.Cl
     wait_until(lambda: client.get("/readyz").status_code == 200)
 
 
-def test_readiness_counts_refused_writes_and_a_server_that_refuses_all_gets_few_connections(
-    client: httpx.Client, postgres: AskedPostgres
-) -> None:
+def test_readiness_counts_refused_writes(client: httpx.Client, postgres: AskedPostgres) -> None:
     assert produce(client).status_code == 200
-    sessions = "SELECT sum(sessions)::int FROM pg_stat_database"
     switch(postgres, "on")
     wait_until(lambda: produce(client).status_code == 503)
     assert "read-only" in client.get("/readyz").text
-    before, began_s = postgres.ask(sessions), time.monotonic()
-    for _ in range(300):
-        assert produce(client).status_code == 503
-    opened, seconds = postgres.ask(sessions) - before, time.monotonic() - began_s
-    print(f"{opened} connections in {seconds:.1f} s")
-    late_s = 5  # PostgreSQL counts a session when it ends, so those of before may be counted within
-    assert opened <= 4 * CONNECTIONS * (seconds + late_s), "those of all services, each at most once a second"
