@@ -15,6 +15,7 @@ from sharequeue.stack.stack import Stack
 from sharequeue_http.calling.caller import Client
 from tests.http.calls import HANG_S, LONG_MS, Gateway, Json, good, is_loading, problem, ranges, wait_until
 from tests.http.membership import Member
+from tests.outages import until_it_settles
 from tests.storage.database import session
 
 pytestmark = pytest.mark.three_programs
@@ -44,8 +45,7 @@ def away(stack: Stack, service: str) -> None:
 
 def back(stack: Stack, service: str) -> None:
     stack.service(service).start()
-    wait_until(stack.service(service).ready)
-    wait_until(stack.service("gateway").ready)
+    until_it_settles(stack)
 
 
 def test_hb_009_hb_011_a_full_group_refuses_new_members(own_gateway: Gateway, name: str) -> None:
