@@ -35,7 +35,7 @@ _BROWSER: Final = b"mozilla/"
 """The beginning of `User-Agent` of each browser, in lower case."""
 _ACCEPT: Final = b"application/xhtml+xml"
 """In `Accept` of a link or form that a browser follows."""
-_SENT_BY_BROWSERS: Final = frozenset({b"sec-fetch-dest", b"sec-ch-ua", b"sec-gpc"})
+_SENT_BY_BROWSERS: Final = frozenset({b"sec-fetch-dest", b"sec-fetch-site", b"sec-ch-ua", b"sec-gpc"})
 """Not `Sec-Fetch-Mode`: the fetch of Node.js sends it too."""
 _METHODS: Final = b"GET, POST, PATCH, DELETE"
 _EXPOSED: Final = ("Retry-After", "X-Request-Id")
@@ -164,11 +164,8 @@ class Callers:
             sent: all headers of the request, names in lower case. headers: the same by name.
         Returns: InvalidRequest (400), HostNotAllowed (421) or OriginNotAllowed (403).
         """
-        if len(headers) != len(sent):
-            for name in (b"host", b"origin"):
-                if sum(other == name for other, _ in sent) > 1:
-                    detail = f"the request has more than one header {name.decode().title()}; send one"
-                    return InvalidRequest(detail, status=400)
+        if len(headers) != len(sent) and (refusal := _given_twice(sent)) is not None:
+            return refusal
         host = headers.get(b"host")
         if host is None:
             detail = "the request has no header Host; send Host: <host> or Host: <host>:<port>"
@@ -180,7 +177,11 @@ class Callers:
             if origin is not None:
                 known = known and len(origin) <= _LONGEST_KNOWN
                 refused = self._origin_known(origin, host) if known else self._origin_fault(origin, host)
-            elif not self._any_origin:
+            elif not self._any_origin and (
+                headers.get(b"user-agent", b"")[: len(_BROWSER)].lower() == _BROWSER
+                or _ACCEPT in headers.get(b"accept", b"")
+                or not _SENT_BY_BROWSERS.isdisjoint(headers)
+            ):
                 refused = self._without_origin(headers, host)
         return None if refused is None else refused.kind(refused.detail, status=refused.status)
 
@@ -231,9 +232,8 @@ class Callers:
         )
 
     def _without_origin(self, headers: Mapping[bytes, bytes], host: bytes) -> _Refusal | None:
-        """Why to refuse a request without `Origin`: no other header proves that its page may call."""
-        site = headers.get(b"sec-fetch-site")
-        if site in (_OWN_SITE, _NO_PAGE) or (site is None and not _is_of_a_browser(headers)):
+        """Why to refuse a browser's request without `Origin`: no other header proves that its page may call."""
+        if headers.get(b"sec-fetch-site") in (_OWN_SITE, _NO_PAGE):
             return None
         page = parse_origin("/".join(headers.get(b"referer", b"").decode("latin-1").split("/", 3)[:3]))
         if page is not None and (self._allows(page) or _is_of_host(page, host)):
@@ -256,11 +256,12 @@ class Callers:
         return ()
 
 
-def _is_of_a_browser(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the headers are such as browsers alone send."""
-    if headers.get(b"user-agent", b"")[: len(_BROWSER)].lower() == _BROWSER:
-        return True
-    return _ACCEPT in headers.get(b"accept", b"") or not _SENT_BY_BROWSERS.isdisjoint(headers)
+def _given_twice(sent: Sequence[tuple[bytes, bytes]]) -> ApiError | None:
+    for name in (b"host", b"origin"):
+        if sum(other == name for other, _ in sent) > 1:
+            detail = f"the request has more than one header {name.decode().title()}; send one"
+            return InvalidRequest(detail, status=400)
+    return None
 
 
 def _is_of_host(origin: Origin, host: bytes) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from sharequeue_http.answer import Answer, Stream
 from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.distribution import Distribution, Histograms, OfEachService
-from sharequeue_http.exchange import ClientGone, Exchange, Headers, request_id_from, too_large
+from sharequeue_http.exchange import ClientGone, Exchange, request_id_from, too_large
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.api import ALWAYS_FITS, Api
 from sharequeue_http.forms.codec import decoder_of, encode
@@ -218,32 +218,26 @@ class Endpoint:
         taken, admission = 0, self._admission
         caller: Caller = NOBODY
         try:
-            caller = self._caller(exchange, headers)
+            caller, length = self._check_head(exchange, headers)
             raw = b""
             if self.takes_body:
-                length = self._check_head(exchange.headers, headers)
                 if admission is not None:
                     admission.check(length, 0, caller.principal)
                 raw = await exchange.read(self._max_request_bytes)
                 if admission is not None:
                     admission.check(len(raw), 0, caller.principal)
                     taken = len(raw)
-                    admission.take(taken, caller.principal)
+                    if caller is NOBODY:
+                        admission.bytes += taken
+                    else:
+                        admission.take(taken, caller.principal)
             if len(raw) > LARGE_BYTES:
                 request = await asyncio.to_thread(self._decode, exchange.query, raw)
             else:
                 request = self._decode(exchange.query, raw)
-            guard = self._guard
-            if guard is None:
-                call = Call(exchange, path, raw, request, request_id)
-            else:
-                refused = await guard.check(caller, self.api, path, request)
-                call = Call(exchange, path, raw, request, request_id, caller, refused)
+            call = Call(exchange, path, raw, request, request_id, caller)
             raw, request = b"", None  # so that the handler can free both as early as possible
-            result = await self._handler(call)
-            if guard is not None:
-                result = guard.shown(caller, self.api, result)
-                guard.note(caller, self.api, call)
+            result = await (self._handler(call) if self._guard is None else self._guarded(self._guard, call))
             if isinstance(result, Answer | Stream):
                 return result
             return Answer(b"", headers=()) if self.api.status == 204 else Answer(encode(result))
@@ -252,21 +246,17 @@ class Endpoint:
         except (Exception, asyncio.CancelledError) as fault:
             return self._failed(fault, request_id)
         finally:
-            if admission is not None:
+            if caller is NOBODY and admission is not None:
+                admission.bytes -= taken
+            elif admission is not None:
                 admission.give(taken, caller.principal)
 
-    def _caller(self, exchange: Exchange, headers: dict[bytes, bytes]) -> Caller:
-        """Who makes this call. Raises: ApiError: a page that may not call, or nobody who may."""
-        if self._callers is not None:
-            refusal = self._callers.refusal(self._as_method, exchange.headers, headers)
-            if refusal is not None:
-                raise refusal
-        wanted = self._authorization
-        if wanted is not None and not hmac.compare_digest(headers.get(b"authorization", b""), wanted):
-            raise AuthenticationFailed(
-                "this call needs the cluster token: send the header `Authorization: Bearer` with the token of the services"
-            )
-        return NOBODY if self._guard is None else self._guard.caller(self.api, exchange, headers)
+    async def _guarded(self, guard: Guard, call: Call) -> Any:
+        """Serve a call as its caller's rights are. Raises: ApiError."""
+        call.refused = await guard.check(call.caller, self.api, call.path, call.request)
+        result = guard.shown(call.caller, self.api, await self._handler(call))
+        guard.note(call.caller, self.api, call)
+        return result
 
     def _decode(self, query: bytes, raw: bytes) -> Any:
         """The request as the call's type; None if it has none. Raises: InvalidRequest."""
@@ -305,8 +295,22 @@ class Endpoint:
         log.error("request failed", exc_info=fault, extra=fields(operation=self.api.operation_id))
         return problem_answer(ApiError("the service failed; its log names the cause under this request id"), request_id)
 
-    def _check_head(self, sent: Headers, headers: dict[bytes, bytes]) -> int:
-        """Check the headers before the body is read. Returns: the length of the body; 0 if no header names it."""
+    def _check_head(self, exchange: Exchange, headers: dict[bytes, bytes]) -> tuple[Caller, int]:
+        """Check the headers before the body is read. Returns: who calls, and the length of the body; 0 if no header
+        names it. Raises: ApiError: a page that may not call, nobody who may, or a body that is not read."""
+        sent = exchange.headers
+        if self._callers is not None:
+            refusal = self._callers.refusal(self._as_method, sent, headers)
+            if refusal is not None:
+                raise refusal
+        wanted = self._authorization
+        if wanted is not None and not hmac.compare_digest(headers.get(b"authorization", b""), wanted):
+            raise AuthenticationFailed(
+                "this call needs the cluster token: send the header `Authorization: Bearer` with the token of the services"
+            )
+        caller = NOBODY if self._guard is None else self._guard.caller(self.api, exchange, headers)
+        if not self.takes_body:
+            return caller, 0
         if b"content-encoding" in headers and any(
             name == b"content-encoding" and value.lower() != b"identity" for name, value in sent
         ):
@@ -314,18 +318,17 @@ class Endpoint:
         if self._takes_json:
             media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if media_type != b"application/json" and not media_type.endswith(b"+json"):
-                if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
-                    raise mistakes.no_body(self.api.request)
-                given = mistakes.quoted(media_type.decode("latin-1"))
-                raise InvalidRequest(
-                    f"send JSON with the header Content-Type: application/json, not {given!r}", status=415
-                )
-        length = headers.get(b"content-length")
-        if length is None:
-            return 0
-        if int(length) > self._max_request_bytes:
+                raise self._not_json(headers, media_type)
+        length = int(headers.get(b"content-length", b"0"))
+        if length > self._max_request_bytes:
             raise too_large(self._max_request_bytes)
-        return int(length)
+        return caller, length
+
+    def _not_json(self, headers: dict[bytes, bytes], media_type: bytes) -> InvalidRequest:
+        if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
+            return mistakes.no_body(self.api.request)
+        given = mistakes.quoted(media_type.decode("latin-1"))
+        return InvalidRequest(f"send JSON with the header Content-Type: application/json, not {given!r}", status=415)
 
 
 def _decode_query(request_type: Any, query_string: bytes) -> Any:

@@ -170,8 +170,8 @@ class Client:
         repeats = None
         while True:
             try:
-                if (authorization := self.login.current()) is not None:
-                    all_headers["Authorization"] = authorization
+                if self.login.changes:
+                    all_headers["Authorization"] = self.login.current()
                 connections = SERVED_HERE.get(self.base_url, self._connections)
                 status, answer_headers, answer = await connections.request(
                     api.method, target, all_headers, body, deadline
@@ -197,7 +197,7 @@ class Client:
         if error.error is not AuthenticationFailed.error:
             return False
         with contextlib.suppress(CannotConnect):
-            return self.login.current() not in (None, sent.get("Authorization"))
+            return self.login.changes and self.login.current() != sent.get("Authorization")
         return False
 
     def _unanswered(self, api: Api, fault: Exception) -> ApiError:

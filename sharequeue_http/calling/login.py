@@ -36,6 +36,8 @@ class Login:
 
     def __init__(self, token: Token | None = None, headers: Mapping[str, str] | None = None) -> None:
         self._token = token
+        self.changes = callable(token)
+        """Whether a function has the token of each request."""
         self.fixed = dict(headers or {})
         """The headers that are the same in each request."""
         for name, value in self.fixed.items():
@@ -46,13 +48,12 @@ class Login:
         if isinstance(token, str):
             self.fixed["Authorization"] = _bearer(token)
 
-    def current(self) -> str | None:
-        """The header Authorization of the next request, if a function has the token.
+    def current(self) -> str:
+        """The header Authorization of the next request, where a function has the token.
 
         Raises: CannotConnect: the function has none now.
         """
-        if not callable(self._token):
-            return None
+        assert callable(self._token)
         try:
             token = self._token()
         except OSError as fault:
@@ -66,8 +67,7 @@ class Login:
 
     def headers(self) -> dict[str, str]:
         """All headers of the next request. Raises: CannotConnect: as `current`."""
-        authorization = self.current()
-        return self.fixed if authorization is None else {**self.fixed, "Authorization": authorization}
+        return {**self.fixed, "Authorization": self.current()} if self.changes else self.fixed
 
     def without_headers(self) -> "Login":
         """The token alone, for a gateway that no proxy stands before."""

@@ -193,7 +193,7 @@ def traces(traced: Traced) -> dict[str, Trace]:
 
 @pytest.mark.parametrize(
     ("request_name", "functions", "depth", "files"),
-    [("produce", 55, 8, 17), ("fetch", 84, 13, 20), ("acknowledge", 89, 11, 21), ("state write", 56, 7, 18)],
+    [("produce", 50, 8, 16), ("fetch", 80, 13, 20), ("acknowledge", 85, 11, 20), ("state write", 55, 7, 18)],
 )
 def test_a_request_takes_one_way_through(
     traces: dict[str, Trace], request_name: str, functions: int, depth: int, files: int

@@ -97,9 +97,12 @@ class FetchApi:
         beside = request.acknowledgements or request.is_renew_ack or call.refused
         if config is None or not partitions or beside or not self._cluster.alone:
             return await self.fetch_here(call)
-        self._check_room(call.caller.principal)
+        if call.caller.principal or len(self._fetcher.fetches.waiting) >= self._max_waiting_fetches:
+            self._check_room(call.caller.principal)
         asked = self._asked(group_id, request.member_id, request, None)
-        waiting = self._new(call)
+        waiting = self._fetcher.fetches.new(call.exchange)
+        if self._watch is not None:
+            self._watch_key(self._watch, waiting, call)
         waiting.topics = dict.fromkeys(request.topics or ())
         found: Fetched | RelayedAnswer
         try:
@@ -120,15 +123,19 @@ class FetchApi:
         """A fetch, which ends when its caller loses access. `topics`: of its share session."""
         waiting = self._fetcher.fetches.new(call.exchange)
         if self._watch is not None:
-            waiting.when_closed = partial(self._closed, call.caller.principal)
-            self._ceiling.take(call.caller.principal)
-            self._watch.add(waiting, apis.FETCH_RECORDS, call, topics)
+            self._watch_key(self._watch, waiting, call, topics)
         return waiting
 
-    def _closed(self, principal: str, waiting: WaitingFetch) -> None:
-        self._ceiling.give(principal)
-        if self._watch is not None:
-            self._watch.forget(waiting)
+    def _watch_key(self, watch: KeyWatch, waiting: WaitingFetch, call: Call, topics: Collection[str] = ()) -> None:
+        principal = call.caller.principal
+
+        def closed(waiting: WaitingFetch) -> None:
+            self._ceiling.give(principal)
+            watch.forget(waiting)
+
+        waiting.when_closed = closed
+        self._ceiling.take(principal)
+        watch.add(waiting, apis.FETCH_RECORDS, call, topics)
 
     def _known_partitions(self, request: FetchRequest) -> Partitions | None:
         """The partitions of the named topics; None if the request names single partitions or an unknown topic."""

@@ -11,6 +11,7 @@ from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record
+from sharequeue_gateway.record_log.log import ANYBODY
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
@@ -38,7 +39,7 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
             transaction_id=call.header("transaction-id"),
-            owner=self._owner_of(call.caller.principal),
+            owner=self._owner_of(principal) if (principal := call.caller.principal) else ANYBODY,
         )
         call.raw, call.request = b"", None  # a large request is not kept until it is durable
         del request
@@ -58,7 +59,7 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
             call.header("transaction-id"),
-            self._owner_of(call.caller.principal),
+            self._owner_of(principal) if (principal := call.caller.principal) else ANYBODY,
         )
         call.raw = b""  # a large request is not kept until it is durable
         return await producing
@@ -88,7 +89,7 @@ class ProduceApi:
             call.header("idempotency-retention-ms"),
             call.raw,
             transaction_id=call.header("transaction-id"),
-            owner=self._owner_of(call.caller.principal),
+            owner=self._owner_of(principal) if (principal := call.caller.principal) else ANYBODY,
         )
         call.raw = b""  # a large request is not kept until it is durable
         return await producing
