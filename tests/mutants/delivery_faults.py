@@ -94,11 +94,6 @@ MUTANTS = [
             "                run.lock_duration_ms,\n",
         ),
         (
-            "begun: a dead letter's cause goes by attempts",
-            "LIMIT_EXCEEDED if run.attempt >= self.config.delivery_count_limit else REJECTED\n                dead",
-            "LIMIT_EXCEEDED if run.delivery_count >= self.config.delivery_count_limit else REJECTED\n                dead",
-        ),
-        (
             "throttle: a lock that ends does not count as a release",
             "        run.released = False\n        state",
             "        state",
@@ -140,11 +135,6 @@ MUTANTS = [
             "begun: a durable write keeps the forgiveness for good",
             "            run.forgiving = NOT_FORGIVEN\n",
             "",
-        ),
-        (
-            "begun: the limit goes by attempts",
-            "AVAILABLE if run.attempt < self.config",
-            "AVAILABLE if run.delivery_count < self.config",
         ),
         (
             "begun: the count of what no client saw is taken back too",
@@ -237,11 +227,6 @@ MUTANTS = [
             "begun: a restored lock keeps what is forgiven",
             "        run.forgiven = lock.forgiven\n",
             "",
-        ),
-        (
-            "begun: a restored lock ends its record by its attempts",
-            " or run.attempt >= window.config.delivery_count_limit:",
-            " or run.delivery_count >= window.config.delivery_count_limit:",
         ),
         (
             "throttle: a reason tells the next leader of a release",

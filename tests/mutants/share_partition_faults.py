@@ -201,7 +201,7 @@ MUTANTS = [
         ),
         (
             "11.4 causes are inferred from the count at load",
-            "LIMIT_EXCEEDED if run.attempt >= self.config.delivery_count_limit else REJECTED\n                dead",
+            "LIMIT_EXCEEDED if self.is_last_attempt(run) else REJECTED\n                dead",
             "REJECTED\n                dead",
         ),
         (
@@ -242,11 +242,6 @@ MUTANTS = [
     ),
     *gateway(
         "share_partition/transitions",
-        (
-            "3 a release at the limit archives",
-            "AVAILABLE if run.attempt < self.config",
-            "AVAILABLE if run.attempt <= self.config",
-        ),
         (
             "3 with a dead-letter queue the limit leads to ARCHIVING",
             "        return ARCHIVING if self.config.dead_letter_enabled else ARCHIVED\n",

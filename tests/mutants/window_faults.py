@@ -48,6 +48,16 @@ MUTANTS = [
     *gateway(
         "share_partition/window",
         (
+            "3 a release at the limit archives",
+            "return run.attempt >= self.config.delivery_count_limit",
+            "return run.attempt > self.config.delivery_count_limit",
+        ),
+        (
+            "begun: the limit goes by attempts",
+            "return run.attempt >= self.config.delivery_count_limit",
+            "return run.delivery_count >= self.config.delivery_count_limit",
+        ),
+        (
             "5 records that a new leader restores are acquirable",
             "self._available, self._deadlines = runs, available,",
             "self._available, self._deadlines = runs, [],",
@@ -116,7 +126,7 @@ MUTANTS = [
         ),
         (
             "16 a last delivery whose lock ended without a leader is settled, not repeated",
-            " or run.attempt >= window.config.delivery_count_limit:",
+            " or window.is_last_attempt(run):",
             ":",
         ),
         (

@@ -98,7 +98,7 @@ class SharePartition(PendingRecords):
         dead_letters = []
         for run in self.runs:
             if run.state is ARCHIVING:
-                run.cause = LIMIT_EXCEEDED if run.attempt >= self.config.delivery_count_limit else REJECTED
+                run.cause = LIMIT_EXCEEDED if self.is_last_attempt(run) else REJECTED
                 dead_letters.append(self.dead_letter(run))
         return Loaded(self, dead_letters)
 

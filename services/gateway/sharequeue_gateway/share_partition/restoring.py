@@ -101,7 +101,7 @@ class Restoring:
         run.delivery_count = lock.delivery_count
         run.forgiven = lock.forgiven
         deadline_ms = max(now_ms, min(lock.deadline_ms, now_ms + lock.lock_duration_ms)) if lock.member_id else now_ms
-        if deadline_ms > now_ms or run.attempt >= window.config.delivery_count_limit:
+        if deadline_ms > now_ms or window.is_last_attempt(run):
             run.become(ACQUIRED)
             run.member_id = lock.member_id
             run.lock_expires_at_ms = deadline_ms

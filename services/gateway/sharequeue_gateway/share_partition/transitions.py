@@ -28,11 +28,10 @@ class Transitions(Window):
     __slots__ = ()
 
     def released_state(self, run: Run) -> DeliveryState:
-        """AVAILABLE if the delivery limit, as it is now, allows another delivery; otherwise the state after the last
-        one."""
+        """AVAILABLE if another delivery is allowed; otherwise the state after the last one."""
         if run.last < self.start_offset:
             return ARCHIVED
-        return AVAILABLE if run.attempt < self.config.delivery_count_limit else self.dead_state
+        return self.dead_state if self.is_last_attempt(run) else AVAILABLE
 
     @property
     def dead_state(self) -> DeliveryState:

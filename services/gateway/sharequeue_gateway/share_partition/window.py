@@ -295,6 +295,10 @@ class Window:
 
     # Changes that need no write
 
+    def is_last_attempt(self, run: Run) -> bool:
+        """Whether the delivery limit, as it is now, allows no delivery after the last one of these records."""
+        return run.attempt >= self.config.delivery_count_limit
+
     def retry_at_ms(self, run: Run, ended_at_ms: int, now_ms: int) -> int:
         """The end of the wait after a delivery that ended; 0: there is none, or it is over."""
         at_ms = backoff.retry_at_ms(self.config, self.jitter_seed, run.batch_first, run.attempt, ended_at_ms)

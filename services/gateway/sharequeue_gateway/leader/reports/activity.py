@@ -185,7 +185,7 @@ class Activity:
             elif run.cause == REJECTED and run.state is not AVAILABLE:
                 counters.rejected += run.size
                 totals.rejected += run.size
-            elif run.state is not ARCHIVED or run.attempt >= led.config.delivery_count_limit:
+            elif run.state is not ARCHIVED or led.machine.is_last_attempt(run):
                 counters.released += run.size  # the other runs are gaps: there is no record
                 totals.released += run.size
         if times is not None:
