@@ -62,7 +62,7 @@ def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., An
         is_flag=False,
         flag_value=FROM_ENVIRONMENT,
         metavar="[URL]",
-        help="work on the database itself, not through the gateway; without a URL: that of DATABASE_URL",
+        help="work on the database itself, not through the gateway; without a URL: DATABASE_URL has it",
     )
     return option(url_option(json_option(run(command))))
 

@@ -23,7 +23,7 @@ MAX_NAMES: Final = 20_000
 ACKNOWLEDGEMENT_BYTES: Final = 600
 """The most bytes of an acknowledgement without its reason and with one type, as JSON."""
 CHARACTER_BYTES: Final = 6
-"""The most bytes of a character of a reason, as JSON: that of a control character."""
+"""The most bytes of a character of a reason, as JSON. A control character has them."""
 ACKNOWLEDGEMENTS_BYTES: Final = 700_000
 """The most bytes of all acknowledgements of a call. A fetch names topics and partitions beside them."""
 

@@ -73,7 +73,7 @@ class ApiError(Exception):
 
 
 class UnexpectedAnswer(ApiError):
-    """The answer is not one of the call's: its status or content type is another one, as that of a login page. The call
+    """The answer is not one of the call's: its status or content type is another one, as with a login page. The call
     may have had its effect, unless `definite`."""
 
     @property

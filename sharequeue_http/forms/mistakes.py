@@ -74,7 +74,7 @@ def unreadable(fault: msgspec.DecodeError, body: bytes, kind: Any) -> InvalidReq
     if not body.strip(b" \t\r\n"):
         return no_body(kind)
     cause = str(fault).removeprefix("JSON is malformed: ")
-    if cause == "Input data was truncated":  # msgspec says that of a lone surrogate, too
+    if cause == "Input data was truncated":  # msgspec says so about a lone surrogate, too
         lone = _lone_surrogate(body)
         cause = f"half of a surrogate pair ({lone[0].decode()}) at byte {lone.start()}" if lone else "it ends too early"
     return InvalidRequest(f"the body is not JSON: {cause}", status=400)

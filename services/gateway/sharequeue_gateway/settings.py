@@ -79,7 +79,7 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     max_produce_bytes: Positive = 64 * 1024 * 1024
     """Bytes of the requests that the gateway has read and not answered, and that produce or commit a transaction. A
     further one gets 429, before its body is read if its `Content-Length` says so; an `acknowledge` with `produce` gets
-    it afterwards. Each byte costs three to six bytes of memory, that of a commit up to twelve. A single request is
+    it afterwards. Each byte costs three to six bytes of memory, and in a commit up to twelve. A single request is
     always taken."""
     max_value_depth: Annotated[int, Meta(ge=1, le=500)] = 64
     """A value whose arrays and objects nest deeper gets 422. Decoders of many languages stop at 64 or 128."""

@@ -1,4 +1,4 @@
-"""The messages of keys and rights. A key's text is in one answer: that of the call that made it."""
+"""The messages of keys and rights. A key's text is in one answer alone, to the call that made it."""
 
 from typing import Annotated, Literal
 
@@ -193,7 +193,7 @@ class StoredKey(Struct, kw_only=True, frozen=True):
 
 
 class AccessResponse(Response):
-    """All keys that hold, and all rights. `revision`: that of the feed when this was read, or a later one."""
+    """All keys that hold, and all rights. `revision`: of the feed when this was read, or a later one."""
 
     revision: int
     keys: list[StoredKey]

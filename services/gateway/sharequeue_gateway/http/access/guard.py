@@ -93,7 +93,7 @@ class AccessGuard:
         if access.open:
             return _ANYBODY
         given = headers.get(b"authorization")
-        if given is None or (not self._required and given[:7].lower() != b"bearer "):  # that of a proxy's login
+        if given is None or (not self._required and given[:7].lower() != b"bearer "):  # of a proxy's login
             if self._required or access.keyed:
                 raise unauthenticated()
             return _ANYBODY

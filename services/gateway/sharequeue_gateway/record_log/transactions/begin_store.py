@@ -141,7 +141,7 @@ async def begin_part(
     most_each: int | None = None,
 ) -> tuple[int, int] | None:
     """Begin a part of a transaction whose row is locked. It has the deadline of the whole.
-    `principal`: empty: that of the whole.
+    `principal`: empty: the whole has it.
     `most_each` and the answer: as of `begin`."""
     bounded = "" if most_each is None else _WITHIN_ITS_PART.format(principal="$4::text", most="$3", each="$5")
     row = await connection.fetchrow(
