@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.compression import Compression, kept_form, unpacked
-from sharequeue_gateway.record_log.log import ANY_OWNER, OffsetOutOfRange, PartitionAppend
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
+from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting

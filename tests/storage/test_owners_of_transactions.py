@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from sharequeue_gateway.record_log.log import ANY_OWNER, ANYBODY, Owner, owner_of
+from sharequeue_gateway.record_log.owner import ANY_OWNER, ANYBODY, Owner, owner_of
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.store import OWNED
 from sharequeue_gateway.record_log.transactions import list_store

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.compression import Compression
-from sharequeue_gateway.record_log.log import owner_of
+from sharequeue_gateway.record_log.owner import owner_of
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.transactions import (
     begin_store,

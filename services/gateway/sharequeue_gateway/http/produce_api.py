@@ -11,7 +11,7 @@ from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record
-from sharequeue_gateway.record_log.log import ANYBODY
+from sharequeue_gateway.record_log.owner import ANYBODY
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest

@@ -24,7 +24,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
-from sharequeue_gateway.record_log.log import ANY_OWNER
+from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_gateway.record_log.transactions import list_store, open_store, settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import (

@@ -21,7 +21,8 @@ from sharequeue_gateway.producing.producer import (
     lasting,
     too_large,
 )
-from sharequeue_gateway.record_log.log import ANYBODY, Owner, PartitionAppend
+from sharequeue_gateway.record_log.log import PartitionAppend
+from sharequeue_gateway.record_log.owner import ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Admission

@@ -20,7 +20,8 @@ from sharequeue_gateway.producing.partitioner import key_hashes
 from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
 from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, record_tails, unfit
 from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.log import ANYBODY, MOST_PARTITIONS, IdempotencyKey, Owner, PartitionAppend
+from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.owner import ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
 from sharequeue_http.answer import JSON, Answer

@@ -39,7 +39,8 @@ from sharequeue_gateway.record_log.locked_append import (
     new_key,
     not_in_time,
 )
-from sharequeue_gateway.record_log.log import ANY_OWNER, AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
 from sharequeue_http.forms.errors import ApiError

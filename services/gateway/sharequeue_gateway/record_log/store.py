@@ -44,7 +44,7 @@ LASTSTABLE: Final = """greatest(p.log_start_offset, least(e.log_end_offset,
 transaction is open, no partition is looked up."""
 
 OWNED: Final = "coalesce('i' || t.transactional_id, 'p' || t.principal) LIKE ANY((SELECT string_to_array({owner}::text, chr(10)))::text[])"
-"""Whether a transaction `t` is the caller's: see `transaction_rules.owner_of`."""
+"""Whether a transaction `t` is the caller's: see `owner.owner_of`."""
 
 COPIED_BYTES: Final = 256 * 1024
 """Larger batches are inserted by COPY. A MiB then takes 1 ms of the gateway's time; in an array of bytea it takes 4,

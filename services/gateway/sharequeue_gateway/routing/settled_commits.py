@@ -17,7 +17,8 @@ from sharequeue.protocol.errors import (
     TransactionalIdNotFound,
 )
 from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.log import ANY_OWNER, ANYBODY, AppendResult, IdempotencyKey, Owner, PartitionAppend
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.owner import ANY_OWNER, ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     COMMIT,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sharequeue.protocol.access.rights import ANONYMOUS, CLUSTER_NAME, Operation, ResourceType, Rights
-from sharequeue_gateway.record_log.log import ANYBODY, Owner, owner_of
+from sharequeue_gateway.record_log.owner import ANYBODY, Owner, owner_of
 
 _ANONYMOUS: Final = owner_of("", (), ("",))
 

@@ -12,7 +12,8 @@ from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import LookUp, NotOpen
-from sharequeue_gateway.record_log.log import ANY_OWNER, AppendResult
+from sharequeue_gateway.record_log.log import AppendResult
+from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.store import Bounds
 from sharequeue_gateway.record_log.transactions import settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.ending import End, Ending

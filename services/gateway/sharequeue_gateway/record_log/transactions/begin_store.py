@@ -6,7 +6,7 @@ A new producer raises the epoch under the lock of the row, so the earlier ones a
 from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log.key_store import KeyTable
-from sharequeue_gateway.record_log.log import ANY_OWNER
+from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.store import Connection
 from sharequeue_gateway.record_log.transactions.transaction_rules import Transaction
 from sharequeue_gateway.record_log.transactions.transaction_store import MINE, MS, ROW, outcome, transaction_of

@@ -13,7 +13,7 @@ from sharequeue.protocol.messages.transactions import (
     ListTransactionsQuery,
     TransactionListing,
 )
-from sharequeue_gateway.record_log.log import ANY_OWNER
+from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.store import OWNED, Connection
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason
 from sharequeue_gateway.record_log.transactions.transaction_store import MS

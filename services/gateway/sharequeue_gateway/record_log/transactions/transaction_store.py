@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
-from sharequeue_gateway.record_log.log import ANY_OWNER
+from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.store import END, OWNED, Connection, lock_keys
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State, Transaction
 

@@ -15,7 +15,8 @@ from sharequeue.protocol.errors import ConcurrentTransactions, StorageError
 from sharequeue.protocol.messages.transactions import BegunTransaction
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.log import ANY_OWNER, ANYBODY, AppendResult, IdempotencyKey, Owner, PartitionAppend
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.owner import ANY_OWNER, ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions import begin_store, open_store, transaction_store
 from sharequeue_gateway.record_log.transactions.appends import InTransaction, KnownEnds, Settles
 from sharequeue_gateway.record_log.transactions.ending import End, Ending
