@@ -30,7 +30,7 @@ from sharequeue_gateway.producing import log_metrics
 
 import sharequeue.ownership.leases
 import sharequeue.repeats
-import sharequeue.service.service
+import sharequeue.service.operations
 import sharequeue.service.time_line
 import sharequeue_http.application.endpoint
 import sharequeue_http.problems
@@ -301,7 +301,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
                 sharequeue_http.application.endpoint,
                 sharequeue_http.problems,
                 sharequeue.ownership.leases,
-                sharequeue.service.service,
+                sharequeue.service.operations,
                 sharequeue.service.time_line,
             ]
         ),

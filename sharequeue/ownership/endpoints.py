@@ -10,9 +10,9 @@ from sharequeue.protocol.messages.cluster import FindCoordinatorQuery, FindCoord
 from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fault
+from sharequeue.service.operations import ReadinessCheck, serve_operations
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.readiness import CHECK_S, Check, faults
-from sharequeue.service.service import ReadinessCheck, serve_operations
 from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest

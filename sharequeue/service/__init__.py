@@ -7,6 +7,7 @@ Callers: `__main__` and the composition of each service.
                                                        └─▶ a loop dies: log it, end the process with 1
 
     service.py           run: uvicorn and the loops of a service, or of several, as siblings
+    operations.py        /livez, /readyz and /metrics
     in_process.py        calls between services of one process
     settings.py          the environment, read once
     readiness.py         the checks of /readyz

@@ -33,7 +33,8 @@ from sharequeue_http.log import configure
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.operations import Readiness
-from sharequeue.service.service import Program, Service, run, serve_operations
+from sharequeue.service.operations import serve_operations
+from sharequeue.service.service import Program, Service, run
 from sharequeue.service.settings import ServiceSettings
 
 def part(name, host="127.0.0.1"):

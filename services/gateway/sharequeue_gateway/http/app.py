@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
-from sharequeue.service.service import ReadinessCheck, serve_operations
+from sharequeue.service.operations import ReadinessCheck, serve_operations
 from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi

@@ -1,0 +1,73 @@
+"""What each service says about itself: whether it runs, whether it can work, and its metrics."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Gauge, disable_created_metrics, generate_latest
+
+from sharequeue import __version__
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
+from sharequeue.service import time_line
+from sharequeue.service.series import plain
+from sharequeue.slices import Slices
+from sharequeue_http import problems
+from sharequeue_http.answer import Answer
+from sharequeue_http.application.app import App, serve
+from sharequeue_http.application.endpoint import Call, Guard
+from sharequeue_http.distribution import registry_of
+from sharequeue_http.forms.codec import encode
+from sharequeue_http.log import SERVICE
+
+ReadinessCheck = Callable[[bool], Awaitable[Readiness]]
+"""The answer of `/readyz`; its argument is whether `strict` was asked for."""
+
+BUILD = Gauge("sharequeue_build_info", "1, with the version of this service as a label.", ["version"])
+BUILD.labels(__version__).set(1)
+_HELP: Final = re.compile("^# HELP .*$", re.MULTILINE)
+
+
+def serve_operations(
+    app: App,
+    ready: ReadinessCheck,
+    series: Callable[[], Iterator[str]] | None = None,
+    guard: Guard | None = None,
+) -> None:
+    """Add `/livez`, `/readyz` and `/metrics`: the metrics of this service, and those of its process.
+
+    Args:
+        series: parts of `/metrics` besides the registries of prometheus_client; they are written in slices.
+        guard: asked who may read the metrics; None: everybody.
+    """
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double every counter
+    for family in (problems.REFUSED, time_line.STARTS, time_line.WENT_BACK):
+        family()  # so that it is there before its first event
+    for status in problems.COUNTED:
+        problems.REFUSED().labels(str(status))
+    registries = registry_of(SERVICE.get()), REGISTRY
+    scraping = asyncio.Lock()
+
+    async def livez(_: Call) -> Empty:
+        return Empty()
+
+    async def readyz(call: Call) -> Answer:
+        request: ReadinessQuery = call.request
+        readiness = await ready(request.strict)
+        return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)
+
+    async def metrics(_: Call) -> Answer:
+        async with scraping:  # one answer is written at a time, however many are asked for
+            text = b"".join(map(generate_latest, registries)).decode()
+            parts = [_HELP.sub(lambda found: plain(found[0]), text).encode()]
+            slices = Slices()
+            for part in () if series is None else series():
+                parts.append(part.encode())
+                if slices.over():
+                    await slices.pause()
+        return Answer(b"".join(parts), headers=((b"content-type", CONTENT_TYPE_LATEST.encode()),))
+
+    serve(app, apis.LIVEZ, livez, guard=guard)
+    serve(app, apis.READYZ, readyz, guard=guard)
+    serve(app, apis.METRICS, metrics, guard=guard)
