@@ -16,6 +16,7 @@ from typing import Final
 
 from sharequeue.openapi.document import document
 from sharequeue.openapi.older import to_3_0
+from sharequeue.protocol import apis
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call
@@ -31,6 +32,7 @@ OPENAPI_3_0: Final = Api("openapi30", "GET", "/openapi-3.0.json", "The document 
 def serve_openapi(app: App, description: str) -> None:
     """Add both documents, of all calls of `app` that clients may make."""
     public = [endpoint.api for endpoint in app.paths.endpoints if not endpoint.api.internal]
+    public += apis.LIVEZ, apis.READYZ, apis.METRICS  # its service adds them
     current = document(app.title, description, public)
     newest, older = encode(current), encode(to_3_0(current))
 

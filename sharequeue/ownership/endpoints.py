@@ -1,4 +1,4 @@
-"""The calls that every coordinator serves: the owners of its shards, findCoordinator, and the operations."""
+"""The calls that every coordinator serves: the owners of its shards and findCoordinator; and what it says of itself."""
 
 from functools import partial
 from uuid import UUID
@@ -10,7 +10,7 @@ from sharequeue.protocol.messages.cluster import FindCoordinatorQuery, FindCoord
 from sharequeue.protocol.messages.operations import Readiness
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fault
-from sharequeue.service.operations import ReadinessCheck, serve_operations
+from sharequeue.service.operations import Operations
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.readiness import CHECK_S, Check, faults
 from sharequeue_http.application.app import App, serve
@@ -24,7 +24,6 @@ def serve_coordinator(
     ownership: Ownership,
     kind: str,
     others: CoordinatorClient,
-    health: PostgresHealth,
     *,
     cluster_token: str,
 ) -> None:
@@ -46,14 +45,12 @@ def serve_coordinator(
 
     serve(app, apis.SHARDS, shards, cluster_token=cluster_token)
     serve(app, apis.FIND_COORDINATOR, find_coordinator, cluster_token=cluster_token)
-    other_kind = "share" if kind == "group" else "group"
-    serve_operations(app, _readiness(health, ownership, f"{other_kind} coordinator", others))
 
 
-def _readiness(
-    health: PostgresHealth, ownership: Ownership, name_of_others: str, others: CoordinatorClient
-) -> ReadinessCheck:
-    """What `/readyz` asks, strict or not: without PostgreSQL it is unavailable, without the others degraded."""
+def coordinator_operations(health: PostgresHealth, ownership: Ownership, others: CoordinatorClient) -> Operations:
+    """What a coordinator says of itself. `/readyz`, strict or not: without PostgreSQL it is unavailable, without the
+    coordinators of the other kind degraded."""
+    name_of_others = f"{others.kind} coordinator"
     ask_others = partial(others.call, apis.LIVEZ, deadline_s=CHECK_S, retry=False)
     checks = {"postgresql": Check(health.check), name_of_others: Check(ask_others)}
 
@@ -65,7 +62,7 @@ def _readiness(
         lacks = [name for name, word in dependencies.items() if word != "ok"]
         return Readiness(status=status, dependencies=dependencies | health.told(), lacks=lacks)
 
-    return ready
+    return Operations(ready)
 
 
 def _checked(query: FindCoordinatorQuery) -> str:

@@ -1,9 +1,14 @@
-"""What each service says about itself: whether it runs, whether it can work, and its metrics."""
+"""What each service says about itself: whether it runs, whether it can work, and its metrics.
+
+Where `operations_port` is set, a listener of its own says all of it to anybody who reaches it. The one that clients
+call has a bare `/readyz` then, but for other services, which show the cluster token.
+"""
 
 import asyncio
+import hmac
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Gauge, disable_created_metrics, generate_latest
 
@@ -15,7 +20,7 @@ from sharequeue.service.series import plain
 from sharequeue.slices import Slices
 from sharequeue_http import problems
 from sharequeue_http.answer import Answer
-from sharequeue_http.application.app import App, serve
+from sharequeue_http.application.app import App, create_app, serve
 from sharequeue_http.application.endpoint import Call, Guard
 from sharequeue_http.distribution import registry_of
 from sharequeue_http.forms.codec import encode
@@ -29,17 +34,24 @@ BUILD.labels(__version__).set(1)
 _HELP: Final = re.compile("^# HELP .*$", re.MULTILINE)
 
 
-def serve_operations(
-    app: App,
-    ready: ReadinessCheck,
-    series: Callable[[], Iterator[str]] | None = None,
-    guard: Guard | None = None,
-) -> None:
+class Operations(NamedTuple):
+    """What a service has to say.
+
+    `series`: parts of `/metrics` besides the registries of prometheus_client; they are written in slices. `guard`:
+    asked who may read the metrics where clients call; None: everybody.
+    """
+
+    ready: ReadinessCheck
+    series: Callable[[], Iterator[str]] | None = None
+    guard: Guard | None = None
+
+
+def serve_operations(app: App, operations: Operations, cluster_token: str, *, apart: bool = False) -> App:
     """Add `/livez`, `/readyz` and `/metrics`: the metrics of this service, and those of its process.
 
     Args:
-        series: parts of `/metrics` besides the registries of prometheus_client; they are written in slices.
-        guard: asked who may read the metrics; None: everybody.
+        apart: whether an application of their own has them, and `app` only `/livez` and the status of `/readyz`.
+    Returns: the application that has all three.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double every counter
     for family in (problems.REFUSED, time_line.STARTS, time_line.WENT_BACK):
@@ -48,14 +60,22 @@ def serve_operations(
         problems.REFUSED().labels(str(status))
     registries = registry_of(SERVICE.get()), REGISTRY
     scraping = asyncio.Lock()
+    ready, series, guard = operations
 
     async def livez(_: Call) -> Empty:
         return Empty()
 
     async def readyz(call: Call) -> Answer:
         request: ReadinessQuery = call.request
+        return _answer(await ready(request.strict))
+
+    async def bare_readyz(call: Call) -> Answer:
+        request: ReadinessQuery = call.request
         readiness = await ready(request.strict)
-        return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)
+        sent = dict(call.exchange.headers).get(b"authorization", b"")
+        if hmac.compare_digest(sent, f"Bearer {cluster_token}".encode()):
+            return _answer(readiness)
+        return _answer(Readiness(status=readiness.status, dependencies={}))
 
     async def metrics(_: Call) -> Answer:
         async with scraping:  # one answer is written at a time, however many are asked for
@@ -68,6 +88,15 @@ def serve_operations(
                     await slices.pause()
         return Answer(b"".join(parts), headers=((b"content-type", CONTENT_TYPE_LATEST.encode()),))
 
+    if apart:
+        serve(app, apis.LIVEZ, livez, guard=guard)
+        serve(app, apis.READYZ, bare_readyz, guard=guard)
+        app, guard = create_app(f"{app.title}: operations", "What this service says about itself.", app.callers), None
     serve(app, apis.LIVEZ, livez, guard=guard)
     serve(app, apis.READYZ, readyz, guard=guard)
     serve(app, apis.METRICS, metrics, guard=guard)
+    return app
+
+
+def _answer(readiness: Readiness) -> Answer:
+    return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)

@@ -23,6 +23,7 @@ import uvicorn
 from sharequeue.service.allocator import release_large_blocks
 from sharequeue.service.garbage import Collector
 from sharequeue.service.in_process import InProcess
+from sharequeue.service.operations import Operations, serve_operations
 from sharequeue.service.settings import ServiceSettings, SettingsError, load
 from sharequeue.service.tls import Certificate
 from sharequeue_http.application.app import App
@@ -42,13 +43,15 @@ log = logging.getLogger(__name__)
 
 Loop = Callable[[], Coroutine[None, None, None]]
 RESERVED_FILES: Final = 256
-"""Open files of a service that are not for connections of clients: stores, other services, logs."""
+"""Open files of a service that are not for connections of clients: stores, other services, logs, operations."""
+OPERATIONS_CONNECTIONS: Final = 64
 
 
 class Service(NamedTuple):
     """What runs as a service.
 
     `url`: under which other services call it. `loops`: coroutine functions that run as long as the service does.
+    `operations`: what it says about itself.
     `stop`: awaited after a signal, while the server still takes requests: it hands over, finishes and releases.
     `close`: awaited at the very end.
     """
@@ -56,6 +59,7 @@ class Service(NamedTuple):
     app: App
     url: str
     loops: Sequence[Loop]
+    operations: Operations
     stop: Loop | None = None
     close: Loop | None = None
 
@@ -119,20 +123,25 @@ async def _run(parts: Sequence[tuple[Program, ServiceSettings]]) -> None:
         TRUSTED.set(settings.ca_file or None)
         try:
             certificate = settings.certificate()
-            listener = listen(settings.host, settings.port)
+            listeners = _listeners(settings)
             service = await program.prepare(settings)
             unprepared.remove(place)
             if not unprepared:
                 Collector().start(loop)
                 for signal_number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(signal_number, stopping[-1].set)
-            log.info("listening", extra=fields(host=settings.host, port=listener.getsockname()[1]))
+            ports = zip(("port", "operations_port"), [each.getsockname()[1] for each in listeners], strict=False)
+            log.info("listening", extra=fields(host=settings.host, **dict(ports)))
             connections = allow_open_files(settings, len(parts), for_clients=place == len(parts) - 1)
             if len(parts) == 1:
                 service = service._replace(url="")  # nothing here calls it
             try:
-                edge = Edge(service.app, settings, connections)
-                await _serve(service, edge, listener, certificate, stopping[place])
+                apart = len(listeners) > 1
+                app = serve_operations(service.app, service.operations, settings.cluster_token, apart=apart)
+                edges = [Edge(service.app, settings, connections)]
+                if apart:
+                    edges.append(Edge(app, settings, OPERATIONS_CONNECTIONS))
+                await _serve(service, edges, listeners, certificate, stopping[place])
             finally:
                 if service.close is not None:
                     await service.close()
@@ -149,6 +158,14 @@ async def _run(parts: Sequence[tuple[Program, ServiceSettings]]) -> None:
     async with asyncio.TaskGroup() as group:
         for place, part in enumerate(parts):
             group.create_task(run_one(place, *part))
+
+
+def _listeners(settings: ServiceSettings) -> list[socket.socket]:
+    """That of the calls, and that of operations if it has a port. Raises: OSError."""
+    listeners = [listen(settings.host, settings.port)]
+    if settings.operations_port is not None:
+        listeners.append(listen(settings.operations_host or settings.host, settings.operations_port))
+    return listeners
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -179,11 +196,9 @@ def allow_open_files(limits: HttpLimits, services: int, *, for_clients: bool) ->
     return min(possible, limits.max_connections)
 
 
-async def _serve(
-    service: Service, edge: Edge, listener: socket.socket, certificate: Certificate | None, stopping: asyncio.Event
-) -> None:
+def _server(edge: Edge, certificate: Certificate | None) -> "_Server":
     config = uvicorn.Config(
-        service.app,
+        edge.app,
         http=protocol_of(edge),
         ws="none",
         proxy_headers=False,
@@ -196,16 +211,30 @@ async def _serve(
     )
     config.load()
     config.ssl = None if certificate is None else certificate.context
-    server = _Server(config)
-    if service.url:
-        SERVED_HERE[service.url] = InProcess(service.url, service.app, server.server_state.tasks)
+    return _Server(config)
 
-    watching = (edge.watch,) if certificate is None else (edge.watch, certificate.watch)
+
+async def _serve(
+    service: Service,
+    edges: Sequence[Edge],
+    listeners: Sequence[socket.socket],
+    certificate: Certificate | None,
+    stopping: asyncio.Event,
+) -> None:
+    """Serve the calls on the first edge and listener, and operations on the second, if there is one."""
+    servers = [_server(edge, certificate) for edge in edges]
+    if service.url:
+        SERVED_HERE[service.url] = InProcess(service.url, service.app, servers[0].server_state.tasks)
+
+    watching = [edge.watch for edge in edges] + ([] if certificate is None else [certificate.watch])
     try:
         async with asyncio.TaskGroup() as group:
             loops = {group.create_task(loop()): loop for loop in (*service.loops, *watching)}
             ends = group.create_task(_until_one_ends(loops))
-            serving = group.create_task(server.serve(sockets=[listener]))
+            serving = [
+                group.create_task(server.serve(sockets=[listener]))
+                for server, listener in zip(servers, listeners, strict=True)
+            ]
 
             async def stop_when_asked() -> None:
                 await stopping.wait()
@@ -213,13 +242,14 @@ async def _serve(
                 if service.stop is not None:
                     await service.stop()
                 SERVED_HERE.pop(service.url, None)  # a call from now on learns that nobody listens
-                server.should_exit = True
-                await serving
+                for server in servers:
+                    server.should_exit = True
+                await asyncio.wait(serving)
                 for task in (ends, *loops):
                     task.cancel()
 
             stopper = group.create_task(stop_when_asked())
-            await serving
+            await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
             if not stopping.is_set():
                 stopper.cancel()
                 raise RuntimeError("the server ended by itself")

@@ -44,6 +44,12 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
     """The port to bind; 0 takes any free one."""
     host: str = "127.0.0.1"
     """The address to bind."""
+    operations_port: Port | None = None
+    """A port of its own for `/metrics` and the details of `/readyz`, for anybody who reaches it, without a key. The
+    port of the calls then answers no `/metrics`, and `/readyz` with the status alone. Without it, that port answers
+    both. 0 takes any free one."""
+    operations_host: str = ""
+    """The address of `operations_port` to bind. If it is empty, `host`."""
     log_level: str = "info"
     """debug, info, warning or error."""
     tls_certificate_file: str = ""

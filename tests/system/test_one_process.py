@@ -33,7 +33,7 @@ from sharequeue_http.log import configure
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ApiError
 from sharequeue.protocol.messages.operations import Readiness
-from sharequeue.service.operations import serve_operations
+from sharequeue.service.operations import Operations
 from sharequeue.service.service import Program, Service, run
 from sharequeue.service.settings import ServiceSettings
 
@@ -61,8 +61,7 @@ def part(name, host="127.0.0.1"):
         if FAILS == name:
             raise ValueError("no")
         app = create_app(name, "")
-        serve_operations(app, ready)
-        return Service(app, f"http://127.0.0.1:{PORTS[name]}", (loop,), stop=stop, close=close)
+        return Service(app, f"http://127.0.0.1:{PORTS[name]}", (loop,), Operations(ready), stop=stop, close=close)
     settings = ServiceSettings(cluster_token="x" * 16, port=PORTS[name], host=host)
     return Program(name, ServiceSettings, "", prepare), settings
 

@@ -28,6 +28,7 @@ while True:
 ENDING = """
 from functools import partial
 from sharequeue_http.application.app import create_app
+from sharequeue.service.operations import Operations
 from sharequeue.service.service import Program, Service, run
 from sharequeue.service.settings import ServiceSettings
 
@@ -36,7 +37,7 @@ class Sweeper:
         pass
 
 async def prepare(settings):
-    return Service(create_app("ending", ""), "", (LOOP,))
+    return Service(create_app("ending", ""), "", (LOOP,), Operations(None))
 
 settings = ServiceSettings(cluster_token="x" * 16, port=0)
 raise SystemExit(run((Program("ending", ServiceSettings, "ENDING_", prepare), settings)))
@@ -58,12 +59,27 @@ def test_the_limit_of_open_files_is_raised_to_the_hard_one() -> None:
 
 def test_a_start_that_times_out_names_the_timeout() -> None:
     """As when the database does not answer: such an error has no text of its own."""
-    program = ENDING.replace('return Service(create_app("ending", ""), "", (LOOP,))', "raise TimeoutError")
+    program = ENDING.replace("return Service", "raise TimeoutError; return Service")
     program = f"from sharequeue_http.log import configure\nconfigure({{'ending': 'info'}})\n{program}"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
     (line,) = [json.loads(line) for line in (ended.stdout + ended.stderr).splitlines()]
     assert (line["message"], line["cause"]) == ("cannot start", "TimeoutError")
+
+
+def test_a_port_of_operations_that_is_in_use_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+        program = ENDING.replace("port=0", f"port=0, operations_port={address[1]}").replace("LOOP", "Sweeper().sweep")
+        program = f"from sharequeue_http.log import configure\nconfigure({{'ending': 'info'}})\n{program}"
+        ended = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False
+        )
+    assert ended.returncode == 1
+    (line,) = [json.loads(line) for line in (ended.stdout + ended.stderr).splitlines()]
+    assert line["message"] == "cannot start"
+    assert "Address already in use" in line["cause"]
+    assert str(address) in line["cause"]
 
 
 @pytest.mark.parametrize("loop", ["Sweeper().sweep", "partial(Sweeper().sweep, Sweeper())"])

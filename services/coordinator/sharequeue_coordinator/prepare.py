@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from sharequeue import postgres_connection
 from sharequeue.clock import Clock
+from sharequeue.ownership.endpoints import coordinator_operations
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -91,4 +92,5 @@ async def prepare(settings: Settings) -> Service:
         coordinator.sessions.watch,
         coordinator.empty_groups.watch,
     )
-    return Service(app, ownership.instance.url, loops, stop=stop, close=close)
+    operations = coordinator_operations(database.health, ownership, share_coordinators)
+    return Service(app, ownership.instance.url, loops, operations, stop=stop, close=close)

@@ -23,6 +23,7 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.service.addresses import node_name, own_url
+from sharequeue.service.operations import Operations
 from sharequeue.service.service import Service
 from sharequeue_gateway import metrics
 from sharequeue_gateway.access.book import AccessBook
@@ -244,7 +245,8 @@ async def prepare(settings: Settings) -> Service:
         await base.close()
 
     app = _app(base, leading, delivering, settings, guard, watch)
-    return Service(app, cluster.me.url, loops, stop=partial(_stop, base, delivering), close=close)
+    operations = _operations(base, leading, delivering.members, settings, guard)
+    return Service(app, cluster.me.url, loops, operations, stop=partial(_stop, base, delivering), close=close)
 
 
 def _set_gauges(leading: Leading, delivering: Delivering) -> None:
@@ -462,6 +464,22 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     yield from metrics.ANONYMOUS_CALLS.lines()
 
 
+def _operations(
+    base: Base, leading: Leading, members: FetchingMembers, settings: Settings, guard: AccessGuard | None
+) -> Operations:
+    ready = ReadinessCheck(
+        base.database,
+        base.lock_timers,
+        base.metadata,
+        base.share_coordinator,
+        leading.dead_letters,
+        base.cluster,
+        leading.record_log.transactions,
+        guard,
+    )
+    return Operations(ready, partial(_series, base, leading, members, settings.max_metric_pairs), guard)
+
+
 def _ceiling(settings: Settings, setting: str) -> Ceiling:
     """The part of a pool that one principal may have."""
     what = f"{setting.removeprefix('max_').replace('_', ' ')} ({setting})"
@@ -575,17 +593,6 @@ def _app(
     metrics.PRODUCE_BYTES.set_function(lambda: admission.bytes)
     return create_gateway_app(
         _apis(base, leading, delivering, settings, admission, watch),
-        ReadinessCheck(
-            base.database,
-            base.lock_timers,
-            base.metadata,
-            base.share_coordinator,
-            leading.dead_letters,
-            base.cluster,
-            leading.record_log.transactions,
-            guard,
-        ),
-        partial(_series, base, leading, delivering.members, settings.max_metric_pairs),
         callers=Callers(hosts, origins_of(settings.allow_origins), PREFIX, ("Acknowledge-Failed",)),
         cluster_token=settings.cluster_token,
         max_request_bytes=settings.max_request_bytes,

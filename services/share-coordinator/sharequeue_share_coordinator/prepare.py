@@ -5,6 +5,7 @@ from typing import Any, Final
 from sharequeue import postgres_connection
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
+from sharequeue.ownership.endpoints import coordinator_operations
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.service.addresses import node_name, own_url
@@ -87,7 +88,6 @@ async def prepare(settings: Settings) -> Service:
     app = create_share_coordinator_app(
         ShareStateApi(coordinator, housekeeping, partition_counts, clock, updates_per_snapshot=updates_per_snapshot),
         ExportApi(connect, coordinator.health),
-        coordinator.health,
         ownership,
         group_coordinators,
         cluster_token=settings.cluster_token,
@@ -99,4 +99,5 @@ async def prepare(settings: Settings) -> Service:
         await group_coordinators.close()
 
     loops = (ownership.run, coordinator.run, housekeeping.run)
-    return Service(app, ownership.instance.url, loops, stop=ownership.stop, close=close)
+    operations = coordinator_operations(coordinator.health, ownership, group_coordinators)
+    return Service(app, ownership.instance.url, loops, operations, stop=ownership.stop, close=close)

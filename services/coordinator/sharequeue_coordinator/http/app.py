@@ -1,4 +1,4 @@
-"""The group coordinator's application: its calls, ownership, and the operations of every service."""
+"""The group coordinator's application: its calls, and ownership."""
 
 from sharequeue.ownership.endpoints import serve_coordinator
 from sharequeue.ownership.leases import Ownership
@@ -26,5 +26,5 @@ def create_group_coordinator_app(
         *AccessApi(coordinator).calls(),
     ):
         serve(app, api, handler, cluster_token=cluster_token, protect=True)
-    serve_coordinator(app, ownership, "group", share_coordinators, coordinator.health, cluster_token=cluster_token)
+    serve_coordinator(app, ownership, "group", share_coordinators, cluster_token=cluster_token)
     return app

@@ -1,11 +1,9 @@
 """The application of the gateway: every call, and its handler."""
 
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
-from sharequeue.service.operations import ReadinessCheck, serve_operations
 from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
@@ -122,8 +120,6 @@ class GatewayApis(NamedTuple):
 
 def create_gateway_app(
     handlers: GatewayApis,
-    ready: ReadinessCheck,
-    series: Callable[[], Iterator[str]],
     *,
     callers: Callers,
     cluster_token: str,
@@ -146,7 +142,6 @@ def create_gateway_app(
         )
     serve(app, apis.AUDIT_SHARE_STATE, handlers.audit.share_state, cluster_token=cluster_token, protect=True)
     serve(app, apis.AUDIT_LOG, handlers.audit.log, cluster_token=cluster_token, protect=True)
-    serve_operations(app, ready, series, guard)
     serve_openapi(app, DESCRIPTION)
     serve_pages(app)
     return app

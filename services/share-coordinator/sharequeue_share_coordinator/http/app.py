@@ -1,9 +1,8 @@
-"""The share coordinator's application: the state calls, the export, ownership, and the operations of every service."""
+"""The share coordinator's application: the state calls, the export, and ownership."""
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.endpoints import serve_coordinator
 from sharequeue.ownership.leases import Ownership
-from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue_http.application.app import App, create_app, serve
 from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
@@ -12,7 +11,6 @@ from sharequeue_share_coordinator.http.state_api import ShareStateApi
 def create_share_coordinator_app(
     states: ShareStateApi,
     export: ExportApi,
-    health: PostgresHealth,
     ownership: Ownership,
     group_coordinators: CoordinatorClient,
     *,
@@ -22,5 +20,5 @@ def create_share_coordinator_app(
     app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
     for api, handler in (*states.calls(), *export.calls()):
         serve(app, api, handler, cluster_token=cluster_token)
-    serve_coordinator(app, ownership, "share", group_coordinators, health, cluster_token=cluster_token)
+    serve_coordinator(app, ownership, "share", group_coordinators, cluster_token=cluster_token)
     return app
