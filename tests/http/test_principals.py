@@ -249,6 +249,29 @@ def test_a_stream_ends_with_its_key_and_another_key_resumes_it(
     again.cut()
 
 
+@pytest.mark.parametrize("how", ["revoked", "ended"])
+def test_what_an_interrupted_stream_holds_is_released_when_its_principal_has_no_key(
+    stack: Stack, access: Access, admin: Gateway, team: str, name: str, how: str
+) -> None:
+    """Its connection was lost, and is not watched any more. Neither its lock nor `resume_ms` ends within the test."""
+    long_ms = 600_000
+    admin.configure(name, share_record_lock_duration_ms=str(long_ms))
+    key = access.key(team)
+    admin.produce(name, 1)
+    source = EventSource(stack.url, name, name, headers={"Authorization": f"Bearer {key}"}, resume_ms=long_ms)
+    assert ranges(source.next().data) == ["0-0×1"]
+    source.cut()
+    wait_until(lambda: admin.metrics()["sharequeue_streams"] == 0)
+    overlap = {"overlap_ms": 3000 if how == "ended" else long_ms}
+    second = good(admin.http.post(f"/v1/keys/{key.split('_')[1]}/rotate", json=overlap), 201)["key"]
+    access.revoke(second)
+    access.until_known()
+    assert admin.window(name, name)[1] == ["0-0 ACQUIRED×1"], "another key may resume it"
+    if how == "revoked":
+        access.revoke(key)
+    wait_until(lambda: admin.window(name, name)[1] == ["0-0 AVAILABLE×1"])
+
+
 def test_keys_are_rotated_under_load_and_nothing_is_delivered_twice(
     stack: Stack, access: Access, admin: Gateway, team: str, name: str
 ) -> None:

@@ -209,7 +209,7 @@ async def prepare(settings: Settings) -> Service:
         with contextlib.suppress(ApiError):  # the feed brings them too
             await book.fill()
     guard = _guard(base, settings)
-    watch = None if guard is None or book is None else KeyWatch(book, guard, clock)
+    watch = None if guard is None or book is None else KeyWatch(book, guard, delivering.streams, clock)
     log.info("registered", extra=fields(node_id=cluster.me.node_id, leader_epoch=base.epochs.current))
     loops = (
         partial(record_log.run, fetcher.waited_for),

@@ -3,7 +3,8 @@
     open ─▶ CONNECTED ──connection lost──▶ AWAY ──resume_ms──▶ what is held is released, and the stream forgotten
                ▲  │                          │
                ╰──┼──the member opens again──╯
-                  ├──its key ends: as if the connection were lost; without another key of its principal, at once
+                  ├──its key ends: as if the connection were lost
+                  ├──its principal has no key any more, connected or away: released and forgotten at once
                   ├──the member opens again: the older connection gets Replaced
                   ├──the member opens at another gateway: Replaced, and forgotten here; nothing is released
                   ╰──the gateway stops: Closed, and forgotten; what is held stays held until its locks end
@@ -141,8 +142,6 @@ class Streams:
         if stream is None:
             stream_id = uuid.uuid4().hex[:16] if last is None else last.stream_id
             stream = self._streams[group_id, member_id] = Stream(self._shared, group_id, member_id, stream_id)
-            stream.principal = opening.principal
-            self._ceiling.take(stream.principal)
             if last is not None:
                 metrics.STREAMS_RESUMED.inc()
         elif stream.waiting is not None:
@@ -154,6 +153,9 @@ class Streams:
             stream.timer.cancel()
             stream.timer = None
         after = last.position if last is not None and last.stream_id == stream.stream_id else None
+        self._ceiling.give(stream.principal)
+        stream.principal = opening.principal
+        self._ceiling.take(stream.principal)
         stream.topics, stream.resume_ms, stream.window.size = opening.topics, opening.resume_ms, opening.window
         stream.waiting = waiting
         return stream, after
@@ -188,6 +190,12 @@ class Streams:
         self._forget(stream)
         if asyncio.get_running_loop().time() - due_s < LATE_S:
             start(self._tasks, self._release(stream))
+
+    def end_away(self, may_return: Callable[[str], bool]) -> None:
+        """Keep no stream for a member whose principal may not open it again."""
+        now_s = asyncio.get_running_loop().time()
+        for stream in [each for each in self._streams.values() if each.timer and not may_return(each.principal)]:
+            self._resume_ended(stream, now_s)
 
     async def _release(self, stream: Stream) -> None:
         """Release what the member holds of the stream. What was not written is given back, as a fetch's is."""

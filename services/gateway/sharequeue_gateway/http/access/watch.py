@@ -4,8 +4,8 @@
     every two seconds ─────────────▶ keys whose time has passed; a book that is too old
 
 A fetch is answered with the refusal. What it acquired and did not send is given back, as if its client had hung up.
-The connection of a stream ends: the member may open it again with another key, and what it holds is kept for it, unless
-its principal has none.
+The connection of a stream ends: the member may open it again with another key, and what it holds is kept for it. If its
+principal has none, it is released at once, also if the connection was lost before.
 """
 
 import asyncio
@@ -15,10 +15,12 @@ from typing import Any, Final, NamedTuple
 from sharequeue import background
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
+from sharequeue.protocol.access.rights import ANONYMOUS
 from sharequeue.slices import Slices
 from sharequeue_gateway.access.book import AccessBook
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.http.access.guard import AccessGuard, KeyHolder, unauthenticated
+from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, CoordinatorNotAvailable
@@ -39,8 +41,9 @@ class Watched(NamedTuple):
 class KeyWatch:
     """Knows what callers with keys have under way. `run` must be running."""
 
-    def __init__(self, book: AccessBook, guard: AccessGuard, clock: Clock) -> None:
+    def __init__(self, book: AccessBook, guard: AccessGuard, streams: Streams, clock: Clock) -> None:
         self._book = book
+        self._streams = streams
         self._guard = guard
         self._clock = clock
         self._watched: dict[WaitingFetch, Watched] = {}
@@ -63,9 +66,14 @@ class KeyWatch:
 
     def _changed(self) -> None:
         """The book has other keys or rights."""
+        background.start(self._tasks, self._look_at_rights(self._look_at_all_keys()))
+
+    def _look_at_all_keys(self) -> list[Watched]:
+        """Returns: all that was watched."""
         watched = list(self._watched.values())
         self._look_at_keys(watched)
-        background.start(self._tasks, self._look_at_rights(watched))
+        self._streams.end_away(self._may_return)
+        return watched
 
     def _look_at_keys(self, some: Iterable[Watched]) -> None:
         now_ms = self._clock.now_ms()
@@ -76,6 +84,10 @@ class KeyWatch:
                 holds[key_id] = self._book.key_holds(key_id, now_ms)
             if not holds[key_id]:
                 self._end(watched, unauthenticated())
+
+    def _may_return(self, principal: str) -> bool:
+        """Whether a principal may open a stream again. One without a key needed none."""
+        return principal == ANONYMOUS or self._book.principal_holds(principal, self._clock.now_ms())
 
     async def _look_at_rights(self, some: Iterable[Watched]) -> None:
         slices = Slices()
@@ -109,7 +121,6 @@ class KeyWatch:
         """Look at keys whose time passes, and at the age of the book. Never returns."""
         while True:
             await asyncio.sleep(LOOK_S)
-            watched = list(self._watched.values())
-            self._look_at_keys(watched)
+            watched = self._look_at_all_keys()
             if watched and self._guard.stale():
                 await self._look_at_rights(watched)
