@@ -93,8 +93,8 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     """Open share sessions. A further one gets 429."""
     principal_percent: Annotated[int, Meta(ge=1, le=100)] = 50
     """The part of `max_waiting_fetches`, `max_streams`, `max_share_sessions`, `max_produce_bytes` and
-    `max_open_transactions` that one principal may have while another one uses any of it. Nothing with
-    `authentication=off`."""
+    `max_open_transactions` that one principal may have while another one uses any of it. Of open transactions it leaves
+    a tenth also while it is alone, so that others find room. Nothing with `authentication=off`."""
     max_open_transactions: Positive = 10_000
     """Open transactions over all gateways. A further one gets 429."""
     max_transaction_bytes: Positive = 1024 * 1024 * 1024

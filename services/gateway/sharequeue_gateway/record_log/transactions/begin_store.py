@@ -19,9 +19,11 @@ not to the first producer after that either."""
 
 _WITHIN_ITS_PART: Final = """AND (
   (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT {each}) few) < {each}
-  OR (SELECT count(*) FILTER (WHERE principal = {principal}) < {each} OR count(*) FILTER (WHERE principal <> {principal}) = 0
+  OR (SELECT count(*) FILTER (WHERE principal = {principal}) < {each}
+        OR (count(*) FILTER (WHERE principal <> {principal}) = 0 AND count(*) < {most} - greatest({most} / 10, 1))
       FROM (SELECT principal FROM log.transactions WHERE state = 0 LIMIT {most}) few))"""
-"""Whether a principal may have one more. While fewer are open than each may have, nobody's are counted."""
+"""Whether a principal may have one more. While fewer are open than each may have, nobody's are counted. One that
+has its part and is alone leaves a tenth, so that another one finds room: from then on, it gets no more itself."""
 
 
 class TransactionalProducer(NamedTuple):
@@ -99,7 +101,7 @@ async def begin(
 ) -> tuple[int, int] | None:
     """Begin a transaction.
 
-    `most_each`: the most of this principal that are open while others' are; None: it has no such bound.
+    `most_each`: the most of this principal that are open while others' are; None: it has no bound of its own.
 
     `durable`: wait until the disk has it. Otherwise a crash of PostgreSQL within the next moment forgets it, as if it
     had been aborted; its commit is durable all the same.

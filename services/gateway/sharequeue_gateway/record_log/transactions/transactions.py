@@ -196,8 +196,8 @@ class PostgresTransactions:
         if mine < self._most_each:
             return self._too_many()
         return Throttled(
-            f"{principal} has {mine} open transactions; while others have some, one principal has {self._most_each}"
-            " (max_open_transactions, principal_percent): end some, or repeat the request later",
+            f"{principal} has {mine} open transactions; while others have some, one principal has {self._most_each}, and"
+            " alone it leaves a tenth (max_open_transactions, principal_percent): end some, or repeat the request later",
             limit=self._most_each,
             retry_after_s=1,
         )
