@@ -60,7 +60,8 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
     """A file in PEM: the key of the certificate, without a password."""
     ca_file: str = ""
     """A file in PEM: the authorities by which this service checks the https URLs of other services, and the host names
-    in their certificates. It is read once. If it is empty, those of the system decide."""
+    in their certificates. A changed file holds for each connection from then on; one that cannot be used is logged, and
+    the one before it stays. If it is empty, those of the system decide."""
 
     @property
     def scheme(self) -> str:

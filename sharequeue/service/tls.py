@@ -6,18 +6,15 @@ A pair that cannot be used is logged, and the one before it stays. Connections k
 import asyncio
 import logging
 import ssl
-from pathlib import Path
 from typing import Final
 
+from sharequeue_http.calling.connections import Stamp, stamp_of
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """Seconds between two looks at the files."""
-
-Stamp = tuple[int, int, int] | None
-"""Of a file: its time of change, inode and size; None: there is no such file."""
 
 
 class Certificate:
@@ -55,7 +52,7 @@ class Certificate:
             self.look()
 
     def _stamps(self) -> tuple[Stamp, ...]:
-        return tuple(map(_stamp, self._files))
+        return tuple(map(stamp_of, self._files))
 
     def _load(self, context: ssl.SSLContext) -> ssl.SSLContext:
         try:
@@ -65,14 +62,6 @@ class Certificate:
                 f"{self._files[0]} and {self._files[1]} are not a certificate and its key: {fault}"
             ) from None
         return context
-
-
-def _stamp(path: str) -> Stamp:
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _empty() -> ssl.SSLContext:

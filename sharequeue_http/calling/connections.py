@@ -4,17 +4,21 @@ httptools parses answers, as in uvicorn. There are no redirects, cookies, proxie
 """
 
 import asyncio
-import functools
+import logging
 import ssl
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
 from sharequeue_http.answer import JOINED_BYTES
+from sharequeue_http.log import fields
+
+log = logging.getLogger(__name__)
 
 IDLE_S: Final = 30.0
 """A connection that was idle for longer is not used again. Services and proxies close theirs later."""
@@ -25,16 +29,38 @@ TRUSTED: Final[ContextVar[str | None]] = ContextVar("TRUSTED", default=None)
 NO_USER: Final = "a URL of a service must not hold a user name or a password before `@`: give a token beside the URL"
 
 
-@functools.cache
+Stamp = tuple[int, int, int] | None
+"""Of a file: its time of change, inode and size; None: there is no such file."""
+_trusted: Final[dict[str | None, tuple[Stamp, ssl.SSLContext]]] = {}
+
+
+def stamp_of(path: str) -> Stamp:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
 def trust(ca: str | None) -> ssl.SSLContext:
     """What decides whom a URL of https is trusted to be: the certificates in a file of PEM, or those of the system.
 
+    A file that has changed is read again. One that cannot be used then is logged, and what it had before stays.
     Raises: ValueError: no such file, or no certificate in it.
     """
+    stamp = None if ca is None else stamp_of(ca)
+    read_at, context = _trusted.get(ca, (None, None))
+    if context is not None and read_at == stamp:
+        return context
     try:
-        return ssl.create_default_context(cafile=ca)
+        context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as fault:
-        raise ValueError(f"{ca} has no certificates of authorities in PEM: {fault}") from None
+        cause = f"{ca} has no certificates of authorities in PEM: {fault}"
+        if context is None:
+            raise ValueError(cause) from None
+        log.error("the changed authorities are not used, and those before them stay", extra=fields(cause=cause))
+    _trusted[ca] = stamp, context
+    return context
 
 
 class CannotConnect(Exception):
@@ -76,14 +102,18 @@ class Connections:
     def __init__(self, base_url: str, most: int, ca: str | None = None) -> None:
         """`ca`: a file, as in `trust`. Raises: ValueError: as `service_url` and `trust`."""
         parts = service_url(base_url)
-        self._tls = trust(ca or TRUSTED.get()) if parts.scheme == "https" else None
+        self._https, self._ca = parts.scheme == "https", ca or TRUSTED.get()
+        self._tls()
         self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._tls else 80)
+        self._port = parts.port or (443 if self._https else 80)
         self._path = parts.path.rstrip("/")
         self._host_header = parts.netloc
         self._free = asyncio.Semaphore(most)
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
+
+    def _tls(self) -> ssl.SSLContext | None:
+        return trust(self._ca) if self._https else None
 
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, deadline: float
@@ -136,7 +166,7 @@ class Connections:
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self._idle, self._open), self._host, self._port, ssl=self._tls
+                    lambda: _Connection(self._idle, self._open), self._host, self._port, ssl=self._tls()
                 )
         except TimeoutError as fault:
             raise CannotConnect("it does not accept connections in time") from fault

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from sharequeue.stack.process import free_port
@@ -156,6 +157,45 @@ def test_a_changed_certificate_is_taken_and_a_broken_one_is_not(secure: SecureSt
     secure.pair[1].write_bytes(good)
     secure.authority.pair("localhost", "localhost")
     wait_until(lambda: served() not in (None, first))
+
+
+def test_another_authority_is_taken_and_the_one_before_it_is_not_trusted_any_more(secure: SecureStack) -> None:
+    """By two services while they run. Their connections to each other end soon, and each question makes another one."""
+    two = ("COORDINATOR", "SHARE_COORDINATOR")
+    processes = [psutil.Process(secure.start(kind, IDLE_TIMEOUT_MS="100").pid) for kind in two]
+    ports = {int(secure.urls[kind].rpartition(":")[2]) for kind in two}
+
+    def connected() -> bool:
+        return any(
+            each.raddr and each.raddr.port in ports for process in processes for each in process.net_connections()
+        )
+
+    def told(kind: str, word: str, authority: Path | None = None) -> bool:
+        """Whether a service with a certificate of an authority, or with any, has this word for the other one."""
+        wait_until(lambda: not connected())
+        trusted = False if authority is None else ssl.create_default_context(cafile=str(authority))
+        try:
+            dependencies = httpx.get(f"{secure.urls[kind]}/readyz", verify=trusted, timeout=60).json()["dependencies"]
+        except httpx.TransportError:
+            return False
+        return any(name.endswith("coordinator") and word in text for name, text in dependencies.items())
+
+    other, trusted = Authority(secure.folder / "other"), secure.authority.file
+    first, former = trusted.read_bytes(), [file.read_bytes() for file in secure.pair]
+    wait_until(lambda: all(told(kind, "ok", trusted) for kind in two))
+    trusted.write_bytes(first + other.file.read_bytes())
+    for file, renewed in zip(secure.pair, other.pair("localhost", "localhost"), strict=True):
+        renewed.replace(file)
+    wait_until(lambda: all(told(kind, "ok", other.file) for kind in two))
+    trusted.write_text("nothing")
+    for kind in two:
+        assert told(kind, "ok", other.file), "what was read before stays"
+        assert "the changed authorities are not used" in secure.log_file(kind).read_text()
+    trusted.write_bytes(other.file.read_bytes())
+    assert all(told(kind, "ok", other.file) for kind in two)
+    for file, before in zip(secure.pair, former, strict=True):
+        file.write_bytes(before)
+    wait_until(lambda: all(told(kind, "CERTIFICATE_VERIFY_FAILED") for kind in two))
 
 
 @pytest.mark.parametrize("broken", ["TLS_CERTIFICATE_FILE", "TLS_KEY_FILE", "CA_FILE"])
