@@ -23,6 +23,8 @@ MOST_SAID: Final = 1000
 """Characters from the beginning and from the end of a fault that are read."""
 MOST_QUOTED: Final = 100
 """An answer quotes no more characters of the caller's text."""
+MOST_AUDITED: Final = 1000
+"""A line of the log about a change has more: the request of one right has 150."""
 SECRET: Final = re.compile(r"sq_[0-9a-f]{16}_\w*", re.ASCII)
 """A caller's key, wherever a text has one. No answer and no line of the log quotes it."""
 
@@ -134,11 +136,11 @@ def unescaped(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
 
 
-def quoted(text: str) -> str:
-    """What a caller sent, for an error message or a log line: its first MOST_QUOTED characters, without keys. Nothing
-    else quotes."""
+def quoted(text: str, most: int = MOST_QUOTED) -> str:
+    """What a caller sent, for an error message or a log line: its first characters, without keys. Nothing else
+    quotes."""
     text = SECRET.sub("sq_…", text)
-    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

@@ -177,6 +177,31 @@ def test_a_change_is_a_line_of_the_log_and_holds_no_secret(admin: Gateway, data_
     assert made["key"] not in text
 
 
+def test_the_log_has_what_was_before_a_change_and_after_it(
+    access: Access, admin: Gateway, data_dir: Path, user: str, name: str
+) -> None:
+    admin.create_topic(name)
+    good(admin.http.patch(f"/v1/topics/{name}", json={"partitions": 3, "config": {"retention.ms": "60000"}}))
+    admin.configure(name, share_delivery_count_limit="3")
+    admin.configure(name, share_delivery_count_limit="4")
+    access.allow(user, "READ", "TOPIC", name)
+    good(admin.http.delete("/v1/acls", params={"principal": user}))
+    text = "".join(file.read_text() for file in (data_dir / "logs").iterdir())
+    lines = [line for line in map(json.loads, text.splitlines()) if name in str(line)]
+    audited = {line["request_id"] for line in lines if line["message"] == "audit"} | {
+        line["request_id"] for line in map(json.loads, text.splitlines()) if line.get("operation") == "removeAcls"
+    }
+    (topic,) = [line for line in lines if line["message"] == "topic changed"]
+    assert (topic["before"]["partitions"], topic["after"]["partitions"]) == (1, 3)
+    assert (topic["before"]["config"], topic["after"]["config"]) == ({}, {"retention.ms": "60000"})
+    first, second = [line for line in lines if line["message"] == "group settings changed"]
+    limit = "share.delivery.count.limit"
+    assert (first["before"], second["before"], second["after"]) == ({}, {limit: "3"}, {limit: "4"})
+    (removed,) = [line for line in lines if line["message"] == "rights removed"]
+    assert [right["principal"] for right in json.loads(removed["acls"])] == [user]
+    assert {line["request_id"] for line in (topic, first, second, removed)} <= audited
+
+
 def test_a_revoked_key_is_refused_within_seconds(stack: Stack, access: Access, user: str) -> None:
     first, second = access.key(user), access.key(user)
     with caller(stack, first) as old, caller(stack, second) as new:

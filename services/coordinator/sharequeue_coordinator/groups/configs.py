@@ -1,6 +1,7 @@
 """The settings of groups: read, checked, changed."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 
 from sharequeue.protocol.configs import changed_group_config, group_config_values
@@ -10,6 +11,10 @@ from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.metadata.metadata import Metadata
+from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.log import fields
+
+log = logging.getLogger(__name__)
 
 
 class GroupConfigs:
@@ -49,5 +54,6 @@ class GroupConfigs:
             if config != stored:
                 await self._database.query(store.save_group_config, fence, group_id, config)
                 await self._groups.configure(group_id, config)
+                log.info("group settings changed", extra=fields(group_id=quoted(group_id), before=stored, after=config))
                 await self._metadata.catch_up()
         return group_config_values(group_id, config, self._kafka_defaults, self._known)

@@ -1,5 +1,6 @@
 """The calls about keys and rights, as gateways pass them on and make them on their own behalf."""
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,11 @@ from sharequeue.protocol.messages.operations import Empty
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.mistakes import MOST_AUDITED, quoted
+from sharequeue_http.log import fields
+
+log = logging.getLogger(__name__)
 
 
 class AccessApi:
@@ -28,7 +34,10 @@ class AccessApi:
         ]
 
     async def _act(self, act: Act, call: Call) -> Any:
-        return await (self._change if act.changes else self._read)(act.run, call.path, call.request)
+        answer = await (self._change if act.changes else self._read)(act.run, call.path, call.request)
+        if act.api is apis.REMOVE_ACLS:
+            log.info("rights removed", extra=fields(acls=quoted(encode(answer.acls).decode(), MOST_AUDITED)))
+        return answer
 
     async def describe_access(self, _: Call) -> AccessResponse:
         described: AccessResponse = await self._read(access_store.read_all)

@@ -78,6 +78,7 @@ class TopicAdmin:
             )
             if changed != topic:
                 await self._change(name, changed, store.update_topic, fence, changed)
+                log.info("topic changed", extra=fields(before=topic._asdict(), after=changed._asdict()))
         return self._metadata.described(changed)
 
     async def delete(self, name: str) -> None:

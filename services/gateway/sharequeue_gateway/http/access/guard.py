@@ -38,7 +38,7 @@ from sharequeue_http.application.endpoint import Call, Caller
 from sharequeue_http.exchange import Exchange
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, CoordinatorNotAvailable, InvalidRequest
-from sharequeue_http.forms.mistakes import SECRET, quoted
+from sharequeue_http.forms.mistakes import MOST_AUDITED, SECRET, quoted
 from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class AccessGuard:
                     principal=caller.principal,
                     address=None if client is None else client[0],
                     path={name: quoted(value) for name, value in call.path.items()},
-                    request=None if sent is None else quoted(msgspec.json.encode(sent).decode()),
+                    request=None if sent is None else quoted(msgspec.json.encode(sent).decode(), MOST_AUDITED),
                 ),
             )
 
