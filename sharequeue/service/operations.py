@@ -8,6 +8,7 @@ import asyncio
 import hmac
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Gauge, disable_created_metrics, generate_latest
@@ -65,17 +66,13 @@ def serve_operations(app: App, operations: Operations, cluster_token: str, *, ap
     async def livez(_: Call) -> Empty:
         return Empty()
 
-    async def readyz(call: Call) -> Answer:
-        request: ReadinessQuery = call.request
-        return _answer(await ready(request.strict))
-
-    async def bare_readyz(call: Call) -> Answer:
+    async def readyz(call: Call, bare: bool = False) -> Answer:
         request: ReadinessQuery = call.request
         readiness = await ready(request.strict)
         sent = dict(call.exchange.headers).get(b"authorization", b"")
-        if hmac.compare_digest(sent, f"Bearer {cluster_token}".encode()):
-            return _answer(readiness)
-        return _answer(Readiness(status=readiness.status, dependencies={}))
+        if bare and not hmac.compare_digest(sent, f"Bearer {cluster_token}".encode()):
+            readiness = Readiness(status=readiness.status, dependencies={})
+        return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)
 
     async def metrics(_: Call) -> Answer:
         async with scraping:  # one answer is written at a time, however many are asked for
@@ -90,13 +87,9 @@ def serve_operations(app: App, operations: Operations, cluster_token: str, *, ap
 
     if apart:
         serve(app, apis.LIVEZ, livez, guard=guard)
-        serve(app, apis.READYZ, bare_readyz, guard=guard)
+        serve(app, apis.READYZ, partial(readyz, bare=True), guard=guard)
         app, guard = create_app(f"{app.title}: operations", "What this service says about itself.", app.callers), None
     serve(app, apis.LIVEZ, livez, guard=guard)
     serve(app, apis.READYZ, readyz, guard=guard)
     serve(app, apis.METRICS, metrics, guard=guard)
     return app
-
-
-def _answer(readiness: Readiness) -> Answer:
-    return Answer(encode(readiness), status=503 if readiness.status == "unavailable" else 200)

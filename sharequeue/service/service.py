@@ -123,7 +123,9 @@ async def _run(parts: Sequence[tuple[Program, ServiceSettings]]) -> None:
         TRUSTED.set(settings.ca_file or None)
         try:
             certificate = settings.certificate()
-            listeners = _listeners(settings)
+            listeners = [listen(settings.host, settings.port)]
+            if settings.operations_port is not None:
+                listeners.append(listen(settings.operations_host or settings.host, settings.operations_port))
             service = await program.prepare(settings)
             unprepared.remove(place)
             if not unprepared:
@@ -158,14 +160,6 @@ async def _run(parts: Sequence[tuple[Program, ServiceSettings]]) -> None:
     async with asyncio.TaskGroup() as group:
         for place, part in enumerate(parts):
             group.create_task(run_one(place, *part))
-
-
-def _listeners(settings: ServiceSettings) -> list[socket.socket]:
-    """That of the calls, and that of operations if it has a port. Raises: OSError."""
-    listeners = [listen(settings.host, settings.port)]
-    if settings.operations_port is not None:
-        listeners.append(listen(settings.operations_host or settings.host, settings.operations_port))
-    return listeners
 
 
 def listen(host: str, port: int) -> socket.socket:

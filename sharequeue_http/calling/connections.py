@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -102,18 +103,15 @@ class Connections:
     def __init__(self, base_url: str, most: int, ca: str | None = None) -> None:
         """`ca`: a file, as in `trust`. Raises: ValueError: as `service_url` and `trust`."""
         parts = service_url(base_url)
-        self._https, self._ca = parts.scheme == "https", ca or TRUSTED.get()
-        self._tls()
+        self._tls = partial(trust, ca or TRUSTED.get()) if parts.scheme == "https" else lambda: None
+        self._tls()  # the file must be there
         self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._https else 80)
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._path = parts.path.rstrip("/")
         self._host_header = parts.netloc
         self._free = asyncio.Semaphore(most)
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
-
-    def _tls(self) -> ssl.SSLContext | None:
-        return trust(self._ca) if self._https else None
 
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, deadline: float
