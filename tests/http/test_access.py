@@ -329,6 +329,32 @@ def test_settling_and_producing_is_refused_whole(
     good(mine.http.post(url, json=body))
 
 
+def test_a_page_of_topics_or_groups_names_nothing_that_its_caller_may_not_see(
+    access: Access, admin: Gateway, mine: Gateway, user: str, name: str
+) -> None:
+    """Not in its token either: the entries before, between and behind those that it may see are hidden."""
+    names = [f"{name}-{letter}" for letter in "abcdefg"]
+    for topic in names:
+        admin.create_topic(topic)
+        admin.fetch(topic, topic)
+    for kind in ("TOPIC", "GROUP"):
+        for seen in (names[1], names[3], names[4]):
+            access.allow(user, "DESCRIBE", kind, seen)
+    for url, place, member in (("/v1/topics", "topics", "name"), ("/v1/share-groups", "groups", "group_id")):
+        for size in (1, 2, 3, 1000):
+            found, tokens, token = [], [], {}
+            while True:
+                page = good(mine.http.get(url, params={"page_size": size, **token}))
+                found.append([entry[member] for entry in page[place]])
+                if "next_page_token" not in page:
+                    break
+                tokens.append(page["next_page_token"])
+                token = {"page_token": tokens[-1]}
+            assert [each for page in found for each in page] == [names[1], names[3], names[4]]
+            assert [len(each) for each in found] == {1: [1, 1, 1], 2: [2, 1]}.get(size, [3])
+            assert set(tokens) <= {names[1], names[3]}
+
+
 def test_lists_show_what_their_caller_may_describe(
     access: Access, admin: Gateway, mine: Gateway, user: str, name: str
 ) -> None:

@@ -84,5 +84,10 @@ def topics(operation: Operation, names: Callable[[Any], Iterable[str]], *, each:
     return Need(operation, ResourceType.TOPIC, lambda _, request: names(request), each)
 
 
+def listed(resource_type: ResourceType) -> Need:
+    """DESCRIBE on each name that the answer would show. The request has none of them."""
+    return Need(Operation.DESCRIBE, resource_type, lambda _, __: (), each=True)
+
+
 def always(_: Any) -> bool:
     return True

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from sharequeue.protocol import bounds
-from sharequeue.protocol.access.columns import Access, Need, Shown, always, group, topic, topics
+from sharequeue.protocol.access.columns import Access, Need, Shown, always, group, listed, topic, topics
 from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
 from sharequeue.protocol.configs import DEAD_LETTER_TOPIC
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
@@ -163,7 +163,7 @@ LIST_SHARE_GROUPS = Api(
     response=ShareGroupList,
     tag="Groups",
     idempotent=True,
-    access=Access(shows=(Shown("groups", ResourceType.GROUP, "group_id"),)),
+    access=Access((listed(ResourceType.GROUP),), (Shown("groups", ResourceType.GROUP, "group_id"),)),
 )
 DESCRIBE_SHARE_GROUP = Api(
     "describeShareGroup",

@@ -1,7 +1,7 @@
 """Topics and their partitions: calls of a gateway, which forwards those about a topic itself to the group
 coordinator."""
 
-from sharequeue.protocol.access.columns import Access, Shown, topic, topics
+from sharequeue.protocol.access.columns import Access, Shown, listed, topic, topics
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages.compaction import (
@@ -47,7 +47,7 @@ LIST_TOPICS = Api(
     response=TopicList,
     tag="Topics",
     idempotent=True,
-    access=Access(shows=(Shown("topics", ResourceType.TOPIC, "name"),)),
+    access=Access((listed(ResourceType.TOPIC),), (Shown("topics", ResourceType.TOPIC, "name"),)),
 )
 DESCRIBE_TOPIC = Api(
     "describeTopic",

@@ -3,6 +3,7 @@ log."""
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
@@ -15,10 +16,12 @@ from sharequeue.protocol.messages.topics import (
     DeleteRecordsRequest,
     PartitionOffsets,
     TopicDescription,
+    TopicList,
 )
 from sharequeue.protocol.record_runs import Bounds
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.access.shown import page_of
 from sharequeue_gateway.http.answers import arrow_answer, runs_answer
 from sharequeue_gateway.http.named_partitions import partition_of
 from sharequeue_gateway.record_log.log import Batch, Cut, OffsetOutOfRange, ReadResult
@@ -40,8 +43,9 @@ class TopicsApi:
     async def create_topic(self, call: Call) -> Answer:
         return Answer(await self._metadata.change_topic(apis.CREATE_TOPIC, call.raw))
 
-    async def list_topics(self, call: Call) -> Answer:
-        return Answer(await self._coordinator.exchange(apis.LIST_TOPICS, call.request, key=CLUSTER))
+    async def list_topics(self, call: Call) -> Answer | TopicList:
+        ask = partial(self._coordinator.exchange, apis.LIST_TOPICS, key=CLUSTER)
+        return await page_of(call, "topics", "name", TopicList, ask)  # type: ignore[no-any-return]
 
     async def describe_topic(self, call: Call) -> TopicDescription:
         topic = await self._metadata.topic(call.path["topic"])

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
+from sharequeue_gateway.http.access.shown import page_of
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
@@ -129,8 +131,9 @@ class MembershipApi:
             raise _unknown(left.error_code, group_id, member_id)
         return Empty()
 
-    async def list_groups(self, call: Call) -> Answer:
-        return Answer(await self._coordinator.exchange(apis.LIST_SHARE_GROUPS, call.request, key=CLUSTER))
+    async def list_groups(self, call: Call) -> Answer | messages.ShareGroupList:
+        ask = partial(self._coordinator.exchange, apis.LIST_SHARE_GROUPS, key=CLUSTER)
+        return await page_of(call, "groups", "group_id", messages.ShareGroupList, ask)  # type: ignore[no-any-return]
 
     async def describe(self, call: Call) -> Answer:
         group_id = checked_group_id(call.path["group"])
