@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-import asyncpg
 from prometheus_client import Gauge
 
 from sharequeue.ownership.shard_store import Instance, Shard, ShardStore, stack_of
@@ -22,18 +21,12 @@ from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.shards import balance
 from sharequeue.repeats import LEASE_HELD
+from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_http.distribution import OfEachService
 from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
-
-LOST: Final = (
-    OSError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # asyncpg raises it when the server closes a connection that is just being taken into use
-)
 
 OWNED_SHARDS: Final = OfEachService(
     Gauge, "sharequeue_owned_shards", "Shards that this instance of a coordinator owns (num-partitions)."
@@ -183,7 +176,7 @@ class Ownership:
                     if not self._stopped:
                         pause_s = min(pause_s, await self._look())
                 failed = False
-            except LOST as fault:
+            except FAULTS as fault:
                 self._disconnect()
                 if not failed:
                     log.warning("leases cannot be renewed", extra=fields(cause=repr(fault)))
@@ -204,7 +197,7 @@ class Ownership:
                     await self._store.leave(connection, self.instance)
                     await self._give_back(connection, self._epochs)
                     await self._store.wake(connection)
-            except LOST as fault:
+            except FAULTS as fault:
                 log.warning(
                     "shards could not be given back; they become free when their lease ends",
                     extra=fields(cause=repr(fault)),

@@ -260,3 +260,26 @@ async def test_without_a_database_nothing_is_served_and_nothing_is_forgotten(dat
         await until(lambda: a.serves(0))
         assert dict(a.ownership.owned) == before
         assert not a.lost
+
+
+@pytest.mark.parametrize("sqlstate", ["25006", "53100", "55P03", "57P01", "58030"])
+async def test_a_refused_renewal_is_tried_again(
+    database_url: str, caplog: pytest.LogCaptureFixture, sqlstate: str
+) -> None:
+    """Whatever PostgreSQL answers, the process goes on."""
+    refuse = f"""CREATE FUNCTION {SCHEMA}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                   RAISE EXCEPTION USING ERRCODE = '{sqlstate}';
+                 END $$;
+                 CREATE TRIGGER refuse BEFORE UPDATE ON {SCHEMA}.shards EXECUTE FUNCTION {SCHEMA}.refuse()"""
+    async with owner(database_url, "a") as a, session(database_url) as admin:
+        await admin.execute(refuse)
+        a.ownership.look_again()
+        loop = a.loop
+        assert loop is not None
+        await until(lambda: "leases cannot be renewed" in caplog.messages or loop.done())
+        assert not loop.done()
+        assert a.owned() == set(SHARDS)
+        await admin.execute(f"DROP FUNCTION {SCHEMA}.refuse CASCADE")
+        async with owner(database_url, "b") as b:
+            a.ownership.look_again()
+            await until(lambda: divided(a, b))
