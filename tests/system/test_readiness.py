@@ -227,3 +227,50 @@ def test_a_postgresql_that_hangs_is_named_by_every_call_and_told_from_one_that_r
         assert (answer.status_code, answer.json()["retriable"]) == (503, True), answer.text
         assert "PostgreSQL" in answer.json()["detail"], answer.text
     until_ready(stack)
+
+
+@contextmanager
+def only_test_writes(database_url: str) -> Iterator[None]:
+    """A service's test write is taken, and its other writes are refused: as if their connections led to two servers."""
+    sql(
+        database_url,
+        """CREATE FUNCTION public.read_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             RAISE EXCEPTION USING ERRCODE = '25006';
+           END $$""",
+    )
+    for table, real in (("log.record_batches", "record_count > 0"), ("share_state.share_records", "key_id >= 0")):
+        sql(
+            database_url,
+            f"""CREATE TRIGGER read_only BEFORE INSERT ON {table} FOR EACH ROW WHEN (NEW.{real})
+                EXECUTE FUNCTION public.read_only()""",
+        )
+    try:
+        yield
+    finally:
+        sql(database_url, "DROP FUNCTION public.read_only CASCADE")
+
+
+def test_readiness_counts_a_refused_write_though_the_test_write_is_taken(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    assert stack.postgres is not None
+    until_ready(stack)
+    gateway.create_topic(name)
+    gateway.produce(name, 1)
+    assert gateway.acquire(name, name, lock_duration_ms=600_000) == ["0-0×1"]
+    calls: dict[str, Callable[[], httpx.Response]] = {
+        "gateway": lambda: gateway.http.post(f"/v1/topics/{name}/records", json={"records": [{"value": 1}]}),
+        "share coordinator": lambda: gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "accept")]),
+    }
+
+    def counts(service: str) -> bool:
+        """After a refused write; on a busy machine the look may come after its time."""
+        assert "read-only" in calls[service]().text
+        found = readiness(stack, service)
+        return found["status"] != "ready" and "read-only" in found["dependencies"]["postgresql"]
+
+    with only_test_writes(stack.postgres.url):
+        for service in calls:
+            wait_until(lambda service=service: counts(service))
+    until_ready(stack)
+    assert calls["gateway"]().status_code == 200
