@@ -1,6 +1,8 @@
 """Partitions of the tables of keys and outcomes, made and dropped beside readers."""
 
+import logging
 import time
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
@@ -8,10 +10,11 @@ from sharequeue_gateway.record_log import key_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
+from sharequeue.protocol.errors import StorageError
 from tests.http.calls import HANG_S
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import PostgresRecordLogs, append_all, batch_of, new_topic
+from tests.storage.record_logs import PostgresRecordLogs, append_all, batch_of, deadline, new_topic
 from tests.storage.test_postgres_record_log import age_keys, key_partitions
 
 
@@ -44,6 +47,37 @@ async def test_a_reader_stops_no_keyed_append_and_no_commit_at_the_end_of_a_peri
                 made = await key_partitions(admin, keys)
         plan = await admin.fetch("EXPLAIN ANALYZE " + key_store.look_up(keys), topic, "0", "", "")
         assert sum("Scan using" in line for (line,) in plan) <= keys.kept + 1, plan
+
+
+async def test_without_a_maker_what_needs_a_period_is_refused_and_certainly_not_done(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other tables have the names of the partitions, so none can be made. The maker is woken, and makes them later."""
+    topic = new_topic()
+    async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
+        transaction = (await log.transactions.begin(NewTransaction(600_000))).transaction_id
+        await append_all(log, [msgspec.structs.replace(batch_of(topic, "t"), transaction_id=transaction)])
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: append_all(log, [batch_of(topic, "k")], key_of(topic, "k", b"1")),
+            lambda: log.transactions.end(transaction, COMMIT),
+        ]
+        names = [
+            f"log.{table.name}_{number}"
+            for table in (key_store.KEYS, key_store.OUTCOMES)
+            for number in await key_partitions(admin, table)
+        ]
+        async with admin.transaction():
+            for name in names:
+                await admin.execute(f"DROP TABLE {name}; CREATE TABLE {name} ()")
+        with deadline(log, 1):
+            for call in calls:
+                with pytest.raises(StorageError, match="is being made: try again") as refused:
+                    await call()
+                assert (refused.value.status, refused.value.definite) == (503, True)
+        assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+        await admin.execute(f"DROP TABLE {', '.join(names)}")
+        for call in calls:
+            await call()
 
 
 async def test_old_partitions_are_dropped_when_nobody_reads_them(database_url: str) -> None:

@@ -25,7 +25,7 @@ import msgspec
 
 from sharequeue import background
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
+from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition, meaning_of
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import APPEND_SETTINGS, LogDatabase
@@ -291,7 +291,7 @@ class Appender:
         """Send the appends to the slow path, refuse them, or commit them in halves until the faulty one is alone."""
         if isinstance(fault, asyncpg.UniqueViolationError):
             self._fall_back_all(encoded, deadline)
-        elif key_store.lacks_key_partition(fault):
+        elif lacks_partition(fault):
             self._database.lacks_partition.set()
             for waiting, _ in encoded:
                 if waiting.key is not None:

@@ -109,15 +109,6 @@ async def _partitions(connection: Connection, table: KeyTable) -> list[tuple[int
     return [(row[0], row[1]) for row in rows]
 
 
-def lacks_key_partition(fault: BaseException) -> bool:
-    """Whether a key was refused because its period has no partition: PostgreSQL's clock has moved by more than one."""
-    return isinstance(fault, asyncpg.CheckViolationError) and fault.table_name in (
-        KEYS.name,
-        LASTING_KEYS.name,
-        OUTCOMES.name,
-    )
-
-
 def look_up(table: KeyTable) -> str:
     """The statement that finds a key, in the partitions that may have it: the caller's own before one without a caller,
     from a time when no key was asked for. A caller without an access key finds those of all: the first try of a

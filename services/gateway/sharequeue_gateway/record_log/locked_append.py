@@ -23,7 +23,7 @@ from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import ProducedRecord
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import APPEND
-from sharequeue.service.postgres_faults import FAULTS, LOST
+from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition
 from sharequeue_gateway.record_log import key_store, store, time_lines
 from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -182,7 +182,7 @@ class LockedAppend:
                 raise
             except (*FAULTS, ValueError, OverflowError) as fault:
                 again = isinstance(fault, (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError))
-                if key_store.lacks_key_partition(fault):
+                if lacks_partition(fault):
                     self._database.lacks_partition.set()
                     again = True
                     if not in_doubt:

@@ -25,9 +25,9 @@ from sharequeue import background
 from sharequeue.protocol.errors import ConcurrentTransactions, StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import APPEND
-from sharequeue.service.postgres_faults import FAULTS, LOST
+from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition
 from sharequeue.slices import Pace
-from sharequeue_gateway.record_log import key_store, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.owner import ANY_OWNER
@@ -178,10 +178,10 @@ class Ending:
                 large = True
             except FAULTS as fault:
                 in_doubt = in_doubt or isinstance(fault, LOST)
-                lacks_partition = key_store.lacks_key_partition(fault)
-                if lacks_partition:
+                unmade = lacks_partition(fault)
+                if unmade:
                     self._database.lacks_partition.set()
-                if not isinstance(fault, AGAIN) and not lacks_partition and not in_doubt:
+                if not isinstance(fault, AGAIN) and not unmade and not in_doubt:
                     raise self._database.health.error(fault, "the transaction was not ended", definite=True) from fault
                 if time.monotonic() + 2 * APPEND.pause_s >= until:
                     raise self._not_ended(transaction_id, in_doubt, fault) from fault
@@ -275,6 +275,8 @@ class Ending:
         return markers + await transaction_store.end_with_records(connection, outcomes, verdict, len(markers))
 
     def _not_ended(self, transaction_id: str, in_doubt: bool, fault: BaseException) -> ApiError:
+        if lacks_partition(fault) and not in_doubt:
+            return self._database.health.error(fault, "the transaction was not ended")
         sentence = self._database.health.note(fault).sentence
         if in_doubt:
             return RequestTimedOut(
