@@ -9,10 +9,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 from sharequeue_gateway.cluster.redis_client import LOST, redis_client
 from sharequeue_gateway.locks.lock_writer import OwnConnection
 
@@ -131,3 +132,47 @@ def test_a_connection_that_was_reset_is_replaced() -> None:
 
     with serving(answer) as port:
         uvloop.run(ask(port))
+
+
+@contextmanager
+def failing_once(of: object) -> Iterator[None]:
+    """The client itself fails at its next answer, as when a connection closes while the loop stands still.
+    `of`: a connection or a parser of its kind."""
+    parser: Any = type(of)
+    read_response, failed = parser.read_response, []
+
+    async def read(self: Any, *arguments: Any, **options: Any) -> Any:
+        if not failed:
+            failed.append(self)
+            raise AttributeError("'NoneType' object has no attribute 'read'")
+        return await read_response(self, *arguments, **options)
+
+    parser.read_response = read
+    try:
+        yield
+    finally:
+        parser.read_response = read_response
+    assert failed
+
+
+async def test_a_fault_of_the_client_itself_ends_its_connection(redis_url: str) -> None:
+    """Otherwise the next command would read the answer of this one."""
+    async with connected(redis_url) as connection:
+        assert await connection.execute([["ECHO", "a"]]) == [b"a"]
+        with failing_once(connection._connection):
+            with pytest.raises(RedisError, match="redis-py failed: AttributeError"):
+                await connection.execute([["ECHO", "b"], ["ECHO", "c"]])
+            assert not connection._connection.is_connected
+            assert await connection.execute([["ECHO", "d"]]) == [b"d"]
+
+
+async def test_a_fault_of_the_client_itself_in_a_command_is_one_of_its_faults(redis_url: str) -> None:
+    redis = redis_client(redis_url)
+    try:
+        assert await redis.echo("a") == b"a"
+        with failing_once(redis.connection_pool.make_connection()._parser):
+            with pytest.raises(RedisError, match="redis-py failed: AttributeError"):
+                await redis.echo("b")
+            assert await redis.echo("c") == b"c"
+    finally:
+        await redis.aclose()
