@@ -136,9 +136,7 @@ class TransactionsApi:
     async def describe(self, call: Call) -> TransactionDescription:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
-        found: Transaction | None = await self._query(
-            transaction_store.find, transaction_id, self._owners.seen(call.caller.principal)
-        )
+        found = await self._transactions.find(transaction_id, self._owners.seen(call.caller.principal))
         if found is None:
             end_answer(COMMIT, transaction_id, None)
             raise AssertionError("not reached")

@@ -55,7 +55,7 @@ class KnownEnds:
         if past:
             found = await self._ending.end(transaction_id, End(TIME_OUT))
         else:
-            found = await self._database.query(transaction_store.find, transaction_id, owner)
+            found = await self._database.query(transaction_store.find, self._database.outcomes, transaction_id, owner)
         happened = await look_up()
         self._not_open[transaction_id, owner] = None
         if len(self._not_open) > MOST_NOT_OPEN:

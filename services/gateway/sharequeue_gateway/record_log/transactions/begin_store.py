@@ -162,7 +162,7 @@ async def begin_part(
 
 
 async def lock_whole(
-    connection: Connection, transaction_id: str, owner: str = ANY_OWNER
+    connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
 ) -> tuple[Transaction | None, bool]:
     """Lock the row of a transaction `FOR SHARE`, to begin a part of it. Returns: it, and whether its time has passed.
 
@@ -172,7 +172,7 @@ async def lock_whole(
         f"SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE} FOR SHARE", transaction_id, owner
     )
     if row is None:
-        return await outcome(connection, transaction_id, owner), False
+        return await outcome(connection, outcomes, transaction_id, owner), False
     past = await connection.fetchval(
         "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
     )

@@ -227,7 +227,8 @@ class Ending:
                 return await self._end(connection, found, end, large)
         if end.skip_locked:
             return Ended(None, [])
-        return Ended(await transaction_store.outcome(connection, transaction_id, end.owner), [])
+        outcomes = self._database.outcomes
+        return Ended(await transaction_store.outcome(connection, outcomes, transaction_id, end.owner), [])
 
     async def _end(self, connection: Any, found: Transaction, end: End, large: bool) -> Ended:
         """End a transaction whose row is locked: since then no partition can be added to it."""

@@ -320,12 +320,18 @@ async def end_with_records(
     return list(zip(_places(row[0], row[1]), row[2] or (), strict=True))
 
 
-async def outcome(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
-    """What became of a transaction that wrote. To miss nothing, look for its row first."""
+async def outcome(
+    connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
+) -> Transaction | None:
+    """What became of a transaction that wrote. To miss nothing, look for its row first.
+
+    It looks at the partitions that are kept, and at the next one: not at all those that are made a day ahead.
+    """
     row = await connection.fetchrow(
         f"""SELECT transactional_id, producer_epoch, principal, committed, reason, {MS.format("began_at")},
               {MS.format("ended_at")}, partitions, settled
-            FROM log.transaction_outcomes t WHERE transaction_id = $1 AND {MINE}""",
+            FROM log.transaction_outcomes t WHERE transaction_id = $1 AND {MINE}
+              AND ended_hour >= {outcomes.period} - {outcomes.kept} AND ended_hour <= {outcomes.period} + 1""",
         transaction_id,
         owner,
     )
@@ -355,9 +361,11 @@ async def places_of(connection: Connection, transaction_id: str) -> list[tuple[s
     return [(str(row[0]), row[1], row[2]) for row in rows]
 
 
-async def find(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
+async def find(
+    connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
+) -> Transaction | None:
     """What is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
     row = await connection.fetchrow(
         f"SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE}", transaction_id, owner
     )
-    return await outcome(connection, transaction_id, owner) if row is None else transaction_of(row)
+    return await outcome(connection, outcomes, transaction_id, owner) if row is None else transaction_of(row)

@@ -173,7 +173,8 @@ class PostgresTransactions:
     async def _insert_part(self, connection: Any, whole_id: str, wish: NewTransaction) -> BegunTransaction:
         """Begin a part under the lock of the whole's row: an end of the whole finds it, or it does not begin."""
         async with connection.transaction():
-            whole, past = await begin_store.lock_whole(connection, whole_id, wish.owner.patterns)
+            outcomes = self._database.outcomes
+            whole, past = await begin_store.lock_whole(connection, outcomes, whole_id, wish.owner.patterns)
             check_whole(whole_id, whole, past)
             assert whole is not None
             transaction_id = str(uuid.uuid4())
@@ -269,7 +270,10 @@ class PostgresTransactions:
 
     async def find(self, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
         """What is known of a transaction that these patterns fit."""
-        return await self._database.query(transaction_store.find, transaction_id, owner)  # type: ignore[no-any-return]
+        found: Transaction | None = await self._database.query(
+            transaction_store.find, self._database.outcomes, transaction_id, owner
+        )
+        return found
 
     # Sweep
 
