@@ -9,6 +9,7 @@ already, and a connection without them is refused.
 """
 
 import functools
+import ssl
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
@@ -56,6 +57,10 @@ YOUNG_S: Final = 1.0
 _BY_TRANSACTION: Final = (
     "a pooler in front of PostgreSQL lends a server connection for one transaction only: have it lend one for a whole"
     " session (pool_mode = session in PgBouncer), or name PostgreSQL itself in the URL"
+)
+_NOT_ITS_CERTIFICATE: Final = (
+    "PostgreSQL shows a certificate that is not accepted ({why}): renew it, or mend the host or sslrootcert in"
+    " DATABASE_URL"
 )
 _lent: Final[weakref.WeakValueDictionary[tuple[Any, int], Any]] = weakref.WeakValueDictionary()
 """The connection of this process that a pooler lends a server process: (start of its server, process id)."""
@@ -107,6 +112,8 @@ async def _open(settings: Mapping[str, str], *arguments: Any, **named: Any) -> A
     """As `asyncpg.connect`, with settings. Raises: FAULTS, or ValueError for a URL that cannot be used."""
     try:
         connection = await asyncpg.connect(*arguments, **{**named, "connection_class": _Connection})
+    except ssl.SSLCertVerificationError as fault:
+        raise UnfitStore(_NOT_ITS_CERTIFICATE.format(why=fault.verify_message)) from fault
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError):
         raise
     except Exception as fault:
