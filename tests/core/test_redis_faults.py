@@ -17,6 +17,12 @@ CASES = {
     "a wrong password": (exceptions.AuthenticationError("invalid username-password pair"), "WRONGPASS"),
     "no right": (exceptions.NoPermissionError("this user has no permissions to run the 'hset' command"), "NOPERM"),
     "a start": (exceptions.BusyLoadingError("Redis is loading the dataset in memory"), "LOADING"),
+    "a certificate that is not accepted": (
+        exceptions.ConnectionError(
+            "Error 1 connecting to 10.0.0.9:6379. [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: …"
+        ),
+        "CERTIFICATE_VERIFY_FAILED",
+    ),
     "too many clients": (exceptions.ConnectionError("max number of clients reached"), "max number of clients"),
 }
 

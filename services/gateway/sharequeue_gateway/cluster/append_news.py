@@ -58,7 +58,7 @@ class AppendNews:
             except LOST as fault:
                 log.info(
                     "cannot announce appends: other gateways find them by reading log ends",
-                    extra=fields(cause=repr(fault)),
+                    extra=fields(cause=f"{fault!r}: {fault}"),
                 )
 
     async def listen(self, hear_of: Callable[[str, int, int], None]) -> None:
@@ -78,5 +78,5 @@ class AppendNews:
                             for topic_id, partition, log_end_offset in news.ends:
                                 hear_of(topic_id, partition, log_end_offset)
             except (*LOST, msgspec.DecodeError) as fault:
-                log.info("cannot receive the appends of other gateways", extra=fields(cause=repr(fault)))
+                log.info("cannot receive the appends of other gateways", extra=fields(cause=f"{fault!r}: {fault}"))
                 await asyncio.sleep(REDIS_SILENT.pause_s)

@@ -22,6 +22,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "MASTERDOWN": "is a replica that has lost its primary: REDIS_URL must name the primary",
     "CLUSTERDOWN": "is a cluster that is down",
     "max number of clients": "takes no more connections: raise its maxclients",
+    "CERTIFICATE_VERIFY_FAILED": "shows a certificate that is not accepted: renew it, or mend the host or ssl_ca_certs in REDIS_URL",
 }
 """Meanings by a word of the error. In the error of a script, that word stands in the middle."""
 _WORDS: Final = {

@@ -209,7 +209,7 @@ class LockWriter:
         logged, at = self._logged
         if self.trouble != logged or time.monotonic() >= at + LOG_PAUSE_S:
             self._logged = (self.trouble, time.monotonic())
-            log.warning("Redis %s; locks end by the sweep", self.trouble, extra=fields(cause=repr(fault)))
+            log.warning("Redis %s; locks end by the sweep", self.trouble, extra=fields(cause=f"{fault!r}: {fault}"))
 
     def _turn(self, *, degraded: bool) -> None:
         self.degraded = degraded
