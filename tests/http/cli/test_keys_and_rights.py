@@ -150,3 +150,15 @@ def test_a_database_that_cannot_be_used_is_one_sentence(run: Run, tmp_path: Path
     assert done.stderr.startswith(b"sharequeue: cannot use PostgreSQL at 127.0.0.1:1 (--database-url): ")
     assert b"secret" not in done.stderr
     assert b"DATABASE_URL" in run("keys", "list", "--database-url", code=WRONG_USAGE).stderr
+
+
+def test_the_first_key_goes_into_the_file_that_has_the_token_later(
+    run: Run, stack: Stack, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`… --database-url > $SHAREQUEUE_TOKEN_FILE`: the shell empties the file before the command begins."""
+    file = tmp_path / "admin.key"
+    file.touch()
+    monkeypatch.setenv("SHAREQUEUE_TOKEN_FILE", str(file))
+    create = ("keys", "create", "--principal", f"User:{name}")
+    assert parse_key(run(*create, "--database-url", str(stack._postgres_url)).stdout.decode().strip()) is not None
+    assert b"SHAREQUEUE_TOKEN_FILE" in run(*create, code=WRONG_USAGE).stderr
