@@ -71,7 +71,7 @@ steady: install ## `make test` ten times and `make test-all` three times, every 
 test-one-process: install ## The tests of the HTTP contract and the scenarios without kills, on the one process of `sharequeue up`
 	ONE_PROCESS=1 $(PYTEST) tests/http $(scenarios)
 
-test-stores: install ## The tests of the stores on PostgreSQL 16 and Redis 7, and on Valkey 8
+test-stores: install ## The tests of the stores on PostgreSQL 16 and Redis 7, and on Valkey 8; both over TLS
 	$(BIN)/python -m tests.stores -n $(WORKERS) --dist loadfile
 
 check: install ## Formatting, lint, types, import rules
@@ -112,7 +112,7 @@ renew-document: install ## Write the OpenAPI document's examples, page and snaps
 sdks: install ## Generate clients in several languages, compile them, and play one contract suite with each
 	$(BIN)/python -m tests.sdks
 
-smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium or nginx
+smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium, nginx or Redis 7
 	$(BIN)/python -m tests.smoke
 
 kafka-test: install ## The same random scripts of transactions on a real Kafka broker and here; needs Java 17 with Maven

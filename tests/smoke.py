@@ -1,4 +1,4 @@
-"""`make smoke`: one short run of each program that needs Go, Node.js, Maven, Chromium or nginx.
+"""`make smoke`: one short run of each program that needs Go, Node.js, Maven, Chromium, nginx or Redis 7.
 
 The parts run one after another, each to its end, and the last line counts them. A part whose tool is not here does not
 run, and says so. `make nightly` runs the whole programs.
@@ -37,6 +37,8 @@ def run(module: str, *arguments: str) -> bool:
 def main() -> int:
     """Run all parts. Returns: 1 if one fails."""
     parts = [("tests.browser", "--smoke"), ("tests.proxy", "--smoke")]
+    if os.geteuid() == 0 or has("redis-server", "tests.stores"):  # root installs one
+        parts.append(("tests.stores", "--smoke"))
     if has("npm", "tests.openapi"):
         parts.append(("tests.openapi",))
     if has("mvn", "tests.kafka"):

@@ -35,6 +35,8 @@ class Postgres(Process):
 
     major: ClassVar[int] = 18
     """The major version of every server that this program starts."""
+    package: ClassVar[str] = PACKAGE
+    """The wheel with its programs."""
 
     def __init__(
         self, data_dir: Path, port: int = 0, inherited: Sequence[int] = (), *, temporary: bool = False
@@ -49,7 +51,11 @@ class Postgres(Process):
         super().__init__(data_dir / "postgresql.log", inherited)
         self.port = port or free_port(self)
         self._password_file = data_dir / "postgresql.password"
-        home, root, programs = data_dir / "postgresql", package_root(PACKAGE), find_programs(PACKAGE, "postgres")
+        home, root, programs = (
+            data_dir / "postgresql",
+            package_root(self.package),
+            find_programs(self.package, "postgres"),
+        )
         if self._user is not None:
             self._shelter = Shelter(self._user)
             home = self._shelter.data(home, temporary)
@@ -57,12 +63,14 @@ class Postgres(Process):
         self._check_version()
         if self._user is not None:
             others = [str(Path(program).with_name("initdb")) for program in programs]
-            root = self._shelter.programs(PACKAGE, [*programs, *others])
+            root = self._shelter.programs(self.package, [*programs, *others])
             self._inherited += tuple(self._shelter.locks)
             remove_leftovers()
         versions = {_major_of(root / program): (root / program).parent for program in programs}
         if self.major not in versions:
-            raise EmbeddedError(f"the package {PACKAGE} has no PostgreSQL {self.major}: install 'sharequeue[up]' again")
+            raise EmbeddedError(
+                f"the package {self.package} has no PostgreSQL {self.major}: install 'sharequeue[up]' again"
+            )
         self._programs = versions[self.major]
 
     @property

