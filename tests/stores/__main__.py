@@ -28,7 +28,7 @@ POSTGRES_TESTS: Final = (
     "tests/storage/test_query_plans.py",
     "tests/storage/test_share_state.py",
 )
-TLS_TESTS: Final = ("tests/stores/test_stores_over_tls.py",)
+TLS_TESTS: Final = ("tests/stores/test_stores_over_tls.py", "tests/stores/test_production_page.py")
 
 
 class Run(NamedTuple):
