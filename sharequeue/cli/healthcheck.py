@@ -1,6 +1,7 @@
 """`sharequeue healthcheck`: asks a service whether it can work."""
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -8,12 +9,16 @@ from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 import click
+import msgspec
 
 from sharequeue.cli.commands import complain
 from sharequeue.cli.login import variables
-from sharequeue.cli.output import GATEWAY, REFUSED, UNREACHABLE, WRONG_USAGE, json_option
+from sharequeue.cli.output import GATEWAY, REFUSED, UNREACHABLE, WRONG_USAGE, explain, json_option
+from sharequeue.protocol.messages.operations import Readiness
+from sharequeue_http.calling.caller import error_of_answer
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost, Connections, HttpAnswer
 from sharequeue_http.calling.login import Login
+from sharequeue_http.forms.codec import decoder_of
 
 PATIENCE_S: Final = 5.0
 
@@ -55,11 +60,12 @@ def healthcheck(url: str | None, as_json: bool) -> None:
     except (CannotConnect, ConnectionLost, TimeoutError) as fault:
         why = str(fault) or "it did not answer in time"
         end(f"cannot reach {url}: {why}", "UNREACHABLE", UNREACHABLE)
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if status >= 400:
-        click.echo(body.decode(errors="replace"), err=True)
-        sys.exit(REFUSED)
-    if status != 200 or media_type != "application/json":
-        why = f"{url} does not answer as a service: {status} ({media_type})"
-        end(why, "UNEXPECTED_ANSWER", REFUSED)
-    click.echo(body.decode(errors="replace"))
+    if status in (200, 503):
+        with contextlib.suppress(msgspec.DecodeError):
+            ready = decoder_of(Readiness).decode(body).status != "unavailable"
+            click.echo(body, err=not ready)
+            sys.exit(0 if ready else REFUSED)
+    error = error_of_answer(body, status, headers, f"{url} answered")
+    if error.problem is not None:
+        sys.exit(explain(error, as_json=as_json))
+    end(error.detail, "UNEXPECTED_ANSWER", REFUSED)

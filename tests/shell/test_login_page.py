@@ -2,6 +2,8 @@
 where, and does not claim that nothing happened."""
 
 import asyncio
+import contextlib
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from sharequeue.protocol import apis
 from sharequeue_http.calling.caller import Client, decoded
 
 PAGE: Final = b"<html>login</html>"
+LONG_PAGE: Final = b"<html>" + b"x" * 5000
 WORDS: Final = {302: "with 302 to /login; a proxy wants a login there", 200: "with 200 (text/html; charset=utf-8): "}
 COMMANDS: Final = (
     ("topics", "delete", "payments", "--yes"),
@@ -41,16 +44,16 @@ def status(request: pytest.FixtureRequest) -> int:
     return given
 
 
-@pytest.fixture(scope="module")
-def url(status: int) -> Iterator[str]:
+@contextlib.contextmanager
+def answering(status: int, media_type: str = "text/html; charset=utf-8", page: bytes = PAGE) -> Iterator[str]:
     class Login(BaseHTTPRequestHandler):
         def do_any(self) -> None:
             self.send_response(200 if self.path.startswith("/login") else status)
             self.send_header("Location", "/login")
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(PAGE)))
+            self.send_header("Content-Type", media_type)
+            self.send_header("Content-Length", str(len(page)))
             self.end_headers()
-            self.wfile.write(PAGE)
+            self.wfile.write(page)
 
         do_GET = do_POST = do_PATCH = do_DELETE = do_any
 
@@ -61,6 +64,12 @@ def url(status: int) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def url(status: int) -> Iterator[str]:
+    with answering(status) as address:
+        yield address
 
 
 async def _produce(url: str) -> None:
@@ -105,6 +114,24 @@ def test_a_command_says_so_and_fails(command: tuple[str, ...], url: str) -> None
     assert done.exit_code == 1
     assert url in done.stdout + done.stderr
     assert not re.search("deleted|successful|Traceback|<html>(?!login</html>')", done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize(
+    ("status", "page"),
+    [(401, PAGE), (404, PAGE), (502, LONG_PAGE), (503, b"{}"), (200, b"{}"), (200, b'{"status":"UP"}'), (503, b"[]")],
+)
+def test_a_health_check_accepts_only_the_readiness_of_a_service(
+    status: int, page: bytes, options: tuple[str, ...]
+) -> None:
+    media_type = "text/html" if page.startswith(b"<") else "application/json"
+    with answering(status, media_type, page) as address:
+        done = CliRunner().invoke(main, ("healthcheck", address, *options))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"{address}/readyz answered with {status} ({media_type}): {page[:100].decode()!r}" in (
+        json.loads(done.stderr)["detail"] if options else done.stderr
+    )
+    assert not options or json.loads(done.stderr)["code"] == "UNEXPECTED_ANSWER"
 
 
 def test_the_pipeline_says_so_in_one_line(url: str) -> None:
