@@ -152,3 +152,26 @@ def test_st_075_a_lock_that_has_ended_is_an_error_of_the_acknowledgement(
             stream.acknowledge(first)
         stream.acknowledge(again)
     assert gateway.window(name, name) == (1, [])
+
+
+def test_what_waits_behind_a_slow_record_is_no_attempt(shared_stack: Stack, gateway: Gateway, name: str) -> None:
+    """The records go back before their locks end, and again when they have come again."""
+    gateway.create_topic(name)
+    gateway.configure(name, share_record_lock_duration_ms=3000)
+    gateway.produce(name, 0, 1, 2)
+
+    def third_delivery() -> list[int]:
+        """The attempts of the last record, once it has been delivered three times."""
+        batches = gateway.in_flight(name)[0]["batches"]
+        return [batch["attempt"] for batch in batches if batch["last_offset"] == 2 and batch["delivery_count"] >= 3]
+
+    async def test() -> None:
+        async with RecordStream(shared_stack.url, name, [name], window=3) as stream:
+            await anext(stream)
+            while not (attempts := await asyncio.to_thread(third_delivery)):
+                pass
+            assert attempts == [1]
+            records = [await anext(stream) for _ in range(3)]
+            assert [(record.offset, record.attempt) for record in records if record.offset] == [(1, 1), (2, 1)]
+
+    run(test)

@@ -5,6 +5,7 @@ open ──▶ events ──▶ records, handed out one by one ──▶ `acknow
   ╰─────────╯ the connection is lost, or the gateway stops: opened again with the id of the last event
 """
 
+import asyncio
 import logging
 import time
 import uuid
@@ -17,9 +18,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
-from sharequeue.client.consuming.deliveries import Delivery, Record, releases
-from sharequeue.client.consuming.outcomes import outcome_of
-from sharequeue.client.errors import AcknowledgementError, IllegalState, OneLoop
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
+from sharequeue.client.consuming.outcomes import NEVER_BEGUN, outcome_of
+from sharequeue.client.errors import IllegalState, OneLoop
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.records import FetchResponse
@@ -39,6 +40,8 @@ SILENCE_S: Final = 60.0
 """A connection that brings nothing for so long, not even a heartbeat, is lost."""
 OPEN_S: Final = 10.0
 CLOSE_S: Final = 5.0
+WAITING: Final = 0.75
+"""The part of its lock for which a record waits for the loop."""
 _decoder: Final = msgspec.json.Decoder(FetchResponse)
 
 
@@ -46,7 +49,8 @@ class RecordStream(OneLoop):
     """Receives the records of topics as a member of a share group. One task uses it at a time.
 
     A lost connection is opened again, and no record comes twice in one delivery. Nothing renews the locks: a record
-    that is held for longer than its lock is delivered again. `close` releases what has no outcome.
+    that is held for longer than its lock is delivered again. One that waits for the loop goes back before its lock
+    ends, which is no attempt. `close` releases what has no outcome.
 
     Args:
         url: the gateway, e.g. "http://127.0.0.1:8080". topics: names of topics that exist.
@@ -98,6 +102,11 @@ class RecordStream(OneLoop):
         """Received, not handed out yet."""
         self._held: dict[Delivery, None] = {}
         """Deliveries with records that have no outcome."""
+        self._reading: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._giving_back: set[asyncio.Task[None]] = set()
         self._closed = False
         self._replaced = False
 
@@ -124,7 +133,12 @@ class RecordStream(OneLoop):
         while not self._ready:
             if self._replaced:
                 raise IllegalState(f"another connection of the member {self.member_id!r} has replaced this stream")
-            self._receive(await self._next_event())
+            reading = self._reading = self._reading or asyncio.create_task(self._read())
+            if reading.done():
+                self._reading = None
+                await reading
+            self._news.clear()
+            await self._news.wait()
         record = self._ready.popleft()
         record.begin()
         return record
@@ -165,16 +179,62 @@ class RecordStream(OneLoop):
         if self._closed:
             return
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
         if self._events is not None:
             await self._events.close()
         try:
-            await self._acknowledging.send([] if self._replaced else releases(self._held), Settled(), CLOSE_S)
-        except (ApiError, AcknowledgementError) as error:
-            log.warning("the records that %s holds are released by the service: %s", self.member_id, error)
+            await self._release([] if self._replaced else releases(self._held))
+            await asyncio.gather(*self._giving_back)
         finally:
             await self._client.close()
 
+    async def _release(self, runs: list[OutcomeRun]) -> None:
+        try:
+            await self._acknowledging.send(runs, Settled(), CLOSE_S)
+        except ApiError as error:
+            log.warning("the records that %s holds are released by the service: %s", self.member_id, error)
+            for run in runs:
+                run.delivery.in_flight -= 1
+
+    # Waiting records
+
+    def _watch(self, give_back_at: float) -> None:
+        if self._timer is None or give_back_at < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = give_back_at
+            self._timer = asyncio.get_running_loop().call_later(give_back_at - time.monotonic(), self._give_back)
+
+    def _give_back(self) -> None:
+        """Release the records that wait for the loop and whose locks end soon, as no attempt."""
+        self._timer = None
+        now = time.monotonic()
+        due = [record for record in self._ready if record.delivery.renew_at <= now]
+        self._ready = deque(record for record in self._ready if record.delivery.renew_at > now)
+        if due and not self._replaced:
+            for record in due:
+                record.delivery.choose(record.offset, NEVER_BEGUN)
+            runs = [run for delivery in {record.delivery for record in due} for run in delivery.take_chosen()]
+            task = asyncio.get_running_loop().create_task(self._release(runs))
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+        if self._ready:
+            self._watch(min(record.delivery.renew_at for record in self._ready))
+
     # Events
+
+    async def _read(self) -> None:
+        """Take in events, also while the program works on a record: none waits in the connection with its lock."""
+        try:
+            while not self._replaced:
+                self._receive(await self._next_event())
+                self._news.set()
+        finally:
+            self._news.set()
 
     async def _next_event(self) -> ServerEvent | None:
         """The next event, on a connection that is opened again as often as it is lost."""
@@ -216,6 +276,8 @@ class RecordStream(OneLoop):
             for batch in nesting.decode(_decoder, event.data).batches:
                 delivery = Delivery(batch, self.group, self.member_id)
                 delivery.deadline = received_at + delivery.lock_duration_s
+                delivery.renew_at = received_at + delivery.lock_duration_s * WAITING
+                self._watch(delivery.renew_at)
                 self._held[delivery] = None
                 self._ready.extend(delivery.records.values())
         elif event.kind == "replaced":
