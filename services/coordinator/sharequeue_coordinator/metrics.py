@@ -17,6 +17,10 @@ GROUPS_BY_STATE: Final = Gauge(
     "Share groups of all group coordinators by state: Empty, Stable or Dead (always 0) (share-group-count).",
     ["state"],
 )
+SHARE_PARTITIONS: Final = Gauge(
+    "sharequeue_coordinator_share_partition_count",
+    "Initialised share-partitions of the groups of all group coordinators (num-partitions).",
+)
 REBALANCES: Final = Counter(
     "sharequeue_coordinator_share_group_rebalances",
     "Rises of a group epoch at this instance: members joined, left or changed their subscription, topics changed, "
@@ -24,8 +28,9 @@ REBALANCES: Final = Counter(
 )
 
 
-def show(groups: int, with_members: int) -> None:
-    """Show how many groups exist, and how many of them have members."""
+def show(groups: int, with_members: int, share_partitions: int) -> None:
+    """Show how many groups exist, how many of them have members, and how many share-partitions they have."""
+    SHARE_PARTITIONS.set(share_partitions)
     GROUPS.set(groups)
     GROUPS_BY_STATE.labels(ShareGroupState.EMPTY).set(groups - with_members)
     GROUPS_BY_STATE.labels(ShareGroupState.STABLE).set(with_members)

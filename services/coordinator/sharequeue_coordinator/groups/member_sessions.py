@@ -42,9 +42,9 @@ class MemberSessions:
             try:
                 if loop.time() >= load_at:
                     load_at = loop.time() + LOAD_S
-                    groups, with_members, share_partitions = await self._database.query(store.counts)
-                    metrics.show(groups, with_members)
-                    self._totals.counted(groups, share_partitions)
+                    groups, with_members, begun, initialized = await self._database.query(store.counts)
+                    metrics.show(groups, with_members, initialized)
+                    self._totals.counted(groups, begun)
                     self._groups.forget_unused()
                     await self._load_groups()
                 await self._expire_members()

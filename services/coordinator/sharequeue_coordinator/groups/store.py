@@ -290,14 +290,16 @@ async def note_use(connection: Connection, fence: Fence, group_id: str, unused_m
     )
 
 
-async def counts(connection: Connection) -> tuple[int, int, int]:
-    """How many groups there are, how many of them have members, and how many share-partitions they had at first."""
+async def counts(connection: Connection) -> tuple[int, int, int, int]:
+    """How many groups there are, how many of them have members, and how many share-partitions they had at first and
+    have now."""
     row = await connection.fetchrow(
         """SELECT (SELECT count(*) FROM groups.share_groups WHERE NOT deleted),
              (SELECT count(DISTINCT group_id) FROM groups.share_group_members),
-             (SELECT coalesce(sum(first_partitions), 0)::bigint FROM groups.share_group_topics)"""
+             coalesce(sum(first_partitions), 0)::bigint, coalesce(sum(cardinality(initialized)), 0)::bigint
+           FROM groups.share_group_topics"""
     )
-    return row[0], row[1], row[2]
+    return row[0], row[1], row[2], row[3]
 
 
 async def page(
