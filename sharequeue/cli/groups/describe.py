@@ -1,6 +1,7 @@
 """`sharequeue groups describe`: offsets and lag, members, or state."""
 
 import sys
+from collections import Counter
 
 import click
 
@@ -14,6 +15,7 @@ from sharequeue.protocol.messages.groups import (
     ShareGroupDescription,
     ShareGroupOffsets,
 )
+from sharequeue.protocol.messages.in_flight import InFlightQuery
 from sharequeue_http.forms.errors import ApiError
 
 
@@ -124,11 +126,21 @@ async def _describe_fetching(url: str, group_id: str) -> None:
         await ask(url, apis.LIST_FETCHING_MEMBERS, group=group_id), apis.LIST_FETCHING_MEMBERS
     )
     if not found.members:
-        say(f"Share group '{group_id}' has no active members.")
+        say(f"Share group '{group_id}' has no active members.{await _held(url, group_id)}")
         return
     say(f"{found.member_count} fetched or acknowledged in the last minute without joining:")
     rows = [(group_id, member.member_id, f"{member.seconds_ago} s") for member in found.members]
     show_table(("GROUP", "CONSUMER-ID", "LAST-CALL"), rows)
+
+
+async def _held(url: str, group_id: str) -> str:
+    """Which members hold records all the same, in words: their locks may last for hours without a call."""
+    held: Counter[str] = Counter()
+    async for page in pages(url, apis.LIST_IN_FLIGHT_RECORDS, InFlightQuery(), group=group_id):
+        for batch in (batch for entry in page.partitions for batch in entry.batches if batch.member_id is not None):
+            held[batch.member_id] += batch.last_offset - batch.first_offset + 1
+    most = ", ".join(f"{count} by {member_id}" for member_id, count in held.most_common(10))
+    return most and f" Records are held: {most}."
 
 
 def _assigned(assignment: MemberAssignment) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 import click
 
 from sharequeue.cli.groups.choosing import group_argument
-from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
+from sharequeue.cli.output import echo_json, json_option, pages, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.types import KEPT_REASONS
@@ -26,16 +26,10 @@ async def in_flight(
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
     listed = ListInFlightResponse(partitions=[])
-    page_token = None
-    while True:
-        query = InFlightQuery(topic=topic, partition=partition, page_token=page_token)
-        answer = await ask(url, apis.LIST_IN_FLIGHT_RECORDS, query, group=group)
-        page: ListInFlightResponse = decode(answer, apis.LIST_IN_FLIGHT_RECORDS)
+    query = InFlightQuery(topic=topic, partition=partition)
+    async for page in pages(url, apis.LIST_IN_FLIGHT_RECORDS, query, group=group):
         listed.partitions += page.partitions
         listed.errors += page.errors
-        page_token = page.next_page_token
-        if page_token is None:
-            break
     if as_json:
         echo_json(listed)
         return

@@ -100,6 +100,17 @@ def test_describe_shows_members_and_state(gateway: Gateway, run: Run, name: str)
         assert f"Share group '{name}' has no active members." in run("describe", name, what)
 
 
+def test_a_group_whose_workers_only_hold_records_does_not_look_dead(gateway: Gateway, run: Run, name: str) -> None:
+    """A caller without a member id is not counted as active, like a worker whose last call is a minute ago."""
+    gateway.produce_batches(name, 3)
+    body = {"topics": [name], "max_records": 2, "lock_duration_ms": 600_000}
+    good(gateway.http.post(f"/v1/share-groups/{name}/fetch", json=body))
+    holders = {batch.get("member_id") for batch in gateway.in_flight(name)[0]["batches"]}
+    said = f"Share group '{name}' has no active members. Records are held: 2 by {holders.pop()}."
+    for what in ("--members", "--state"):
+        assert said in run("describe", name, what)
+
+
 LATEST = ("--to-latest", "--execute")
 SCENARIOS = {
     "--to-earliest": "0",
