@@ -34,9 +34,9 @@ def summary_of(command: click.Command) -> str:
     return command.get_short_help_str(limit=1000)
 
 
-def complain(detail: str, *, as_json: bool, code: str = "FAILED", by: str = "sharequeue") -> None:
-    """Print a failure on stderr, as JSON or as a line. `by`: the command that failed."""
+def complain(detail: str, *, as_json: bool, code: str = "FAILED", by: str = "sharequeue", **more: object) -> None:
+    """Print a failure on stderr, as JSON or as a line. `by`: the command that failed. `more`: fields of the JSON."""
     if as_json:
-        click.echo(msgspec.json.encode({"code": code, "detail": detail}), err=True)
+        click.echo(msgspec.json.encode({"code": code, "detail": detail, **more}), err=True)
     else:
         click.echo(f"{by}: {detail}", err=True)

@@ -100,10 +100,10 @@ def exit_code(error: ApiError) -> int:
     return UNREACHABLE if unreachable(error) else REFUSED
 
 
-def explain(error: ApiError, *, as_json: bool = False) -> int:
-    """Print an error on stderr. Returns: the exit code."""
+def explain(error: ApiError, *, as_json: bool = False, **more: object) -> int:
+    """Print an error on stderr. `more`: fields of its JSON. Returns: the exit code."""
     if as_json:
-        click.echo(msgspec.json.encode(problem_of(error)), err=True)
+        click.echo(msgspec.json.encode({**problem_of(error), **more}), err=True)
     elif unreachable(error):
         hint = isinstance(error.__cause__, CannotConnect)
         say(f"sharequeue: {error.detail}" + ("; `sharequeue up` runs a stack, --url names another" if hint else ""))

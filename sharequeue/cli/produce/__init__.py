@@ -4,6 +4,8 @@
 and the exit code. `sharequeue.cli` alone imports this package.
 """
 
+from typing import Any
+
 import click
 
 from sharequeue.cli.commands import INTERRUPTED, complain
@@ -71,12 +73,14 @@ async def produce(
         if sending.failed is not None and sending.failed.problem is not None:
             explain(sending.failed, as_json=as_json)
         detail = f"interrupted: {where.so_far()}; no later line was sent"
-        complain(detail, as_json=as_json, code="INTERRUPTED", by="sharequeue produce")
+        complain(detail, as_json=as_json, code="INTERRUPTED", by="sharequeue produce", last_line=where.last_line)
         raise click.exceptions.Exit(INTERRUPTED)
     if fault is None:
         return
-    say(f"sharequeue produce: stopped: {where.so_far()}")
+    stopped: dict[str, Any] = {"stopped": where.so_far(), "last_line": where.last_line}
+    if not as_json:
+        say(f"sharequeue produce: stopped: {where.so_far()}")
     if isinstance(fault, ApiError):
-        raise fault
-    complain(str(fault), as_json=as_json, by="sharequeue produce")
+        raise click.exceptions.Exit(explain(fault, as_json=as_json, **stopped))
+    complain(str(fault), as_json=as_json, by="sharequeue produce", **stopped)
     raise click.exceptions.Exit(REFUSED)

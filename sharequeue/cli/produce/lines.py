@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from sharequeue.cli.output import WRONG_USAGE, outside, say
+from sharequeue.cli.output import outside
 from sharequeue.client import NewRecord
 
 READ_BYTES: Final = 256 * 1024
@@ -61,7 +61,7 @@ class Lines:
             return _text(line)
         try:
             line.decode()
-            msgspec.json.decode(line)
+            msgspec.json.decode(line, type=msgspec.Raw)  # no number is too large to be stored
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
             raise BadLine(number, f"not JSON: {fault}") from None
         except RecursionError:
@@ -78,17 +78,15 @@ def _text(data: bytes) -> str | bytes:
 
 
 def open_input(file: str) -> int:
-    """The input's descriptor. Exits with 2 if it cannot be opened."""
+    """The input's descriptor. Raises: click.UsageError: it cannot be opened."""
     if file == "-":
         if sys.stdin is None:
-            say("sharequeue produce: stdin is closed; name a FILE")
-            raise click.exceptions.Exit(WRONG_USAGE)
+            raise click.UsageError("stdin is closed; name a FILE")
         return sys.stdin.fileno()
     try:
         return os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))  # Windows changes line ends otherwise
     except OSError as fault:
-        say(f"sharequeue produce: {file}: {fault.strerror}")
-        raise click.exceptions.Exit(WRONG_USAGE) from None
+        raise click.UsageError(f"{file}: {fault.strerror}") from None
 
 
 async def read_lines(file: int) -> AsyncIterator[bytes]:

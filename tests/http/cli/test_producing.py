@@ -190,9 +190,40 @@ def test_each_line_that_was_not_taken_is_named(run: Run, client: httpx.Client, n
     file = tmp_path / "lines"
     lines = [f"{number}" * (3000 if number in (10, 12, 13) else 1) for number in range(1, 31)]
     file.write_text("\n".join(lines) + "\n")
+    stopped = "27 records appended; not taken: lines 10, 12 to 13; `sed -n '10p;12,13p;31,$p'` picks these lines"
     done = run("produce", name, str(file), "--json", code=REFUSED)
     assert json.loads(done.stdout)["refused_lines"] == [[10, 10], [12, 13]]
-    picking = "sed -n '10p;12,13p;31,$p'"
-    assert f"stopped: 27 records appended; not taken: lines 10, 12 to 13; `{picking}`".encode() in done.stderr
-    assert b"line 10: the record has " in done.stderr
+    (fault,) = map(json.loads, done.stderr.splitlines())
+    assert (fault["code"], fault["last_line"]) == ("MESSAGE_TOO_LARGE", 30)
+    assert fault["stopped"].startswith(stopped)
+    assert fault["detail"].startswith("line 10: the record has ")
     assert len(log(client, name)) == 27
+    done = run("produce", name, str(file), code=REFUSED)
+    assert f"sharequeue produce: stopped: {stopped}".encode() in done.stderr
+    assert b"line 10: the record has " in done.stderr
+
+
+def test_what_stops_produce_is_one_line_of_json_where_that_is_asked_for(run: Run, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "records"
+    file.write_text('{"n":1}\n\n{"n":\n')
+    (fault,) = map(
+        json.loads, run("produce", name, str(file), "--json-lines", "--json", code=REFUSED).stderr.splitlines()
+    )
+    assert fault == {
+        "code": "FAILED",
+        "detail": "line 3: not JSON: Input data was truncated",
+        "stopped": "1 record appended, up to line 1",
+        "last_line": 1,
+    }
+    (fault,) = map(json.loads, run("produce", name, f"{file}-2", "--json", code=WRONG_USAGE).stderr.splitlines())
+    assert fault == {"code": "WRONG_USAGE", "detail": f"{file}-2: No such file or directory"}
+
+
+def test_json_lines_are_stored_byte_for_byte(run: Run, client: httpx.Client, name: str, tmp_path: Path) -> None:
+    """Also numbers that Python cannot decode."""
+    values = (b"1e400", b"7" * 5000, b'{"a" :[ 1.50, -1e-999 ]}')
+    file = tmp_path / "records"
+    file.write_bytes(b"\n".join(values))
+    run("produce", name, str(file), "--json-lines")
+    stored = client.get(f"/v1/topics/{name}/partitions/0/records").content
+    assert [value for value in values if b'"value":%b' % value not in stored] == []
