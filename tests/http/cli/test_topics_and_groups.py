@@ -17,6 +17,7 @@ from tests.http.cli.conftest import (
     Popen,
     Run,
     ask,
+    available,
     fill,
 )
 
@@ -199,14 +200,24 @@ def test_an_unreachable_service_is_reported(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("topics", "list"), ("topics", "list", "--json"), ("topics", "read", "{}"), ("groups", "config", "{}")]
+    "command",
+    [
+        ("topics", "list"),
+        ("topics", "list", "--json"),
+        ("topics", "read", "{}"),
+        ("groups", "config", "{}"),
+        ("consume", "{}", "-g", "{}"),
+        ("consume", "{}", "-g", "{}", "--json"),
+        ("produce", "{}", __file__),
+    ],
 )
 def test_a_full_disk_is_one_line(process: Run, client: httpx.Client, name: str, command: tuple[str, ...]) -> None:
-    fill(client, name, 3)
+    fill(client, name, 1, 2, 3)
     with open("/dev/full", "wb") as full:
         done = process(*(word.format(name) for word in command), stdout=full, code=REFUSED)
     assert done.stderr.count(b"\n") == 1
     assert b"the output cannot be written: No space left on device" in done.stderr
+    assert [offset for offset, _ in available(client, name, name)][:3] == [0, 1, 2]
 
 
 def test_a_health_check_asks_the_gateway_of_the_environment(run: Run, stack: Stack) -> None:
