@@ -124,7 +124,7 @@ GroupStateName = Annotated[
     str,
     word(
         "ShareGroupState",
-        "`Stable`: it has members. `Empty`: it has none; fetches need none. `Dead`: it is being deleted.",
+        "`Stable`: it has members. `Empty`: it has none; fetches need none. `Dead`: Kafka's name; no group has it.",
         ("Empty", "Stable", "Dead"),
     ),
 ]
@@ -164,7 +164,7 @@ class ShareGroupListing(Response):
     type: Annotated[Literal["share"], Meta(title="ShareGroupType", description="The protocol that a group follows.")]
     """Always `share`: the protocol that the group follows."""
     state: GroupStateName
-    """`Stable` with members, `Empty` without any, `Dead` while it is being deleted."""
+    """`Stable` with members, `Empty` without any."""
 
 
 class ShareGroupList(Response):
@@ -209,7 +209,7 @@ class ShareGroupDescription(Response):
     group_id: str
     """The id of the group, as the path names it."""
     state: GroupStateName
-    """`Stable` with members, `Empty` without any, `Dead` while it is being deleted."""
+    """`Stable` with members, `Empty` without any."""
     group_epoch: Count
     """It rises with each change of the members or of their subscriptions."""
     assignment_epoch: Count
