@@ -1,15 +1,16 @@
 """Each command that shows something, over a world that has everything in it: as a table, and as the API's JSON."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway, good, wait_until
-from tests.http.cli.conftest import Run, ask
+from tests.http.calls import Gateway, Json, good, wait_until
+from tests.http.cli.conftest import SOON, Run, ask
 
 TRANSIENT = ("age_ms", "seconds_ago")
 MEMBER = "arbeiter ü [1]"
@@ -70,43 +71,168 @@ def world(gateway: Gateway, name: str) -> Sequence[str]:
     return ids
 
 
+def rows_of(table: bytes, *without: int) -> list[list[str]]:
+    """The cells of each line, without those of some columns, which are times."""
+    rows = [re.split(" {2,}", line) for line in table.decode().splitlines()]
+    return [[cell for column, cell in enumerate(row) if column not in without] for row in rows]
+
+
+def of_offsets(answer: Json) -> list[list[Any]]:
+    return [
+        [topic["topic"], partition["partition"], partition["start_offset"], partition["lag"]]
+        for topic in answer["topics"]
+        for partition in topic["partitions"]
+    ]
+
+
+def of_members(answer: Json) -> list[list[Any]]:
+    return [
+        [
+            *(answer["group_id"], member["member_id"], member["client_host"], member["client_id"]),
+            *(len(assigned["partitions"]), f"{assigned['topic']}:{','.join(map(str, assigned['partitions']))}"),
+        ]
+        for member in answer["members"]
+        for assigned in member["assignment"]["topic_partitions"]
+    ]
+
+
+def of_batches(answer: Json) -> list[list[Any]]:
+    names = ("first_offset", "last_offset", "delivery_state", "delivery_count", "member_id", "reason")
+    return [
+        [entry["topic"], entry["partition"], *(batch.get(field) for field in names)]
+        for entry in answer["partitions"]
+        for batch in entry["batches"]
+    ]
+
+
+def of_reasons(answer: Json) -> list[list[Any]]:
+    return [
+        [entry["topic"], entry["partition"], batch["first_offset"], batch["last_offset"], reason]
+        for entry in answer["partitions"]
+        for batch in entry["batches"]
+        for reason in (*(each["reason"] for each in batch.get("earlier_reasons", ())), batch.get("reason"))
+        if reason is not None
+    ]
+
+
+def of_topic(answer: Json) -> list[list[Any]]:
+    offsets = ("partition", "log_start_offset", "last_stable_offset", "log_end_offset")
+    return [
+        *map(list, answer["config"].items()),
+        *([entry[field] for field in offsets] for entry in answer["partitions"]),
+    ]
+
+
+def listed(place: str, *fields: str) -> Callable[[Json], list[list[Any]]]:
+    return lambda answer: [[entry.get(field) for field in fields] for entry in answer[place]]
+
+
+def single(*fields: str) -> Callable[[Json], list[list[Any]]]:
+    return lambda answer: [[answer.get(field) for field in fields]]
+
+
+COUNTS = ("produced", "delivered", "accepted", "released", "rejected", "expired")
+
+
 def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, name: str) -> None:
     opened, committed, aborted = world(gateway, name)
-    group, topic = f"/v1/share-groups/{name}", f"/v1/topics/{name}"
-    shown: dict[tuple[str, ...], tuple[str, Sequence[str]]] = {
-        ("topics", "list"): ("/v1/topics", [name, f"dlq.{name}"]),
-        ("topics", "describe", name): (topic, ["retention.ms", "86400000"]),
-        ("groups", "list"): ("/v1/share-groups", [name]),
-        ("groups", "list", "--state"): ("/v1/share-groups", ["Stable"]),
-        ("groups", "describe", name): (f"{group}/offsets", [name]),
-        ("groups", "describe", name, "--members"): (group, ["joined"]),
-        ("groups", "describe", name, "--state", "--verbose"): (group, ["Stable"]),
-        ("groups", "config", name): (f"{group}/config", ["share.delivery.count.limit"]),
-        ("groups", "in-flight", name): (f"{group}/in-flight", [MEMBER, "später", "AVAILABLE", "ACQUIRED"]),
-        ("groups", "in-flight", name, "--reasons"): (f"{group}/in-flight", ["besetzt", "line | busy", "später"]),
-        ("transactions", "list"): ("/v1/transactions", [opened]),
-        ("transactions", "list", "--state", "committed"): ("/v1/transactions?state=committed", [committed]),
-        ("transactions", "list", "--state", "aborted"): ("/v1/transactions?state=aborted", [aborted]),
+    group, principal = f"/v1/share-groups/{name}", f"User:{name}"
+    ask(gateway.http, "POST", "/v1/keys", {"principal": principal, "description": "für die Öfen"})
+    resource = {"resource_type": "TOPIC", "resource_name": name, "pattern_type": "PREFIXED"}
+    ask(gateway.http, "POST", "/v1/acls", {"acls": [{"principal": principal, "operation": "READ", **resource}]})
+    wait_until(lambda: json.loads(run("activity", "--group", name, "--json").stdout)["activity"])
+    epochs = ("state", "member_count", "group_epoch", "assignment_epoch")
+    transaction = ("transaction_id", "transactional_id", "producer_epoch")
+    shown: dict[tuple[str, ...], tuple[str, Callable[[Json], list[list[Any]]], Sequence[int]]] = {
+        ("topics", "list"): ("/v1/topics", listed("topics", "name", "partitions", "topic_id"), ()),
+        ("topics", "describe", name): (f"/v1/topics/{name}", of_topic, (4,)),
+        ("groups", "list"): ("/v1/share-groups", listed("groups", "group_id"), ()),
+        ("groups", "list", "--state"): ("/v1/share-groups", listed("groups", "group_id", "state"), ()),
+        ("groups", "describe", name): (f"{group}/offsets", of_offsets, (0,)),
+        ("groups", "describe", name, "--members"): (group, of_members, ()),
+        ("groups", "describe", name, "--state", "--verbose"): (group, single("group_id", *epochs), ()),
+        ("groups", "config", name): (f"{group}/config", lambda answer: [*map(list, answer.items())], ()),
+        ("groups", "config", name, "--service"): (
+            f"{group}/config/service",
+            lambda answer: [*map(list, answer["service"].items())],
+            (),
+        ),
+        ("groups", "in-flight", name): (f"{group}/in-flight", of_batches, (7,)),
+        ("groups", "in-flight", name, "--reasons"): (f"{group}/in-flight", of_reasons, (4,)),
+        ("transactions", "list"): ("/v1/transactions", listed("transactions", *transaction, "partitions"), (3, 4)),
         **{
-            ("transactions", "describe", each): (f"/v1/transactions/{each}", [each])
+            ("transactions", "list", "--state", state): (
+                f"/v1/transactions?state={state}",
+                listed("ended", *transaction, "state", "reason", "partitions"),
+                (5, 6),
+            )
+            for state in ("committed", "aborted")
+        },
+        **{
+            ("transactions", "describe", each): (
+                f"/v1/transactions/{each}",
+                single(*transaction, "state", "reason"),
+                (5, 6),
+            )
             for each in (opened, committed, aborted)
         },
+        ("keys", "list", "--principal", principal): (
+            f"/v1/keys?principal={principal}",
+            listed("keys", "key_id", "principal", "description"),
+            (2, 3, 4, 5),
+        ),
+        ("activity", "--group", name): (
+            f"/v1/reports/activity?group_id={name}",
+            listed("activity", "group_id", "topic", "partition", *COUNTS),
+            (0, 10),
+        ),
     }
-    for command, (path, words) in shown.items():
-        table = run(*command).stdout.decode()
-        assert [word for word in words if word not in table] == [], command
-        answer = good(gateway.http.get(path))
+    for command, (path, expected, without) in shown.items():
+        answer, table, line = {}, b"", b""
+        while without_ages(answer) != without_ages(answer := good(gateway.http.get(path))):  # counts come late
+            table = run(*command).stdout
+            (line,) = run(*command, "--json").stdout.splitlines()
         answer.pop("next_page_token", None)
-        (line,) = run(*command, "--json").stdout.splitlines()
         assert without_ages(json.loads(line)) == without_ages(answer), command
+        cells = [["-" if cell in (None, "") else str(cell) for cell in row] for row in expected(answer)]
+        assert cells, command
+        found = rows_of(table, *without)
+        assert [row for row in cells if row not in found] == [], command
+    rights = good(gateway.http.get(f"/v1/acls?principal={principal}"))
+    assert json.loads(run("acls", "list", "--principal", principal, "--json").stdout) == rights
+    assert run("acls", "list", "--principal", principal).stdout.decode().splitlines() == [
+        f"Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name={name}, patternType=PREFIXED)`:",
+        f"\t(principal={principal}, host=*, operation=READ, permissionType=ALLOW)",
+    ]
     described = run("groups", "describe", name, f"{name}-other", "--members", "--json").stdout.splitlines()
     assert [json.loads(line)["group_id"] for line in described] == [name, f"{name}-other"]
-    matched = good(gateway.http.post(f"{group}/dead-letters/redrive", json={"dry_run": True}))["matched"]
+
+
+def test_a_redrive_says_how_many_letters_it_sent(run: Run, gateway: Gateway, name: str) -> None:
+    world(gateway, name)
+    before = sum(gateway.log_ends(name))
+    matched = good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json={"dry_run": True}))[
+        "matched"
+    ]
     assert json.loads(run("groups", "redrive", name, "--dry-run", "--json").stdout) == {"matched": matched}
-    assert matched == 2
-    counted = ("activity", "--group", name)
-    wait_until(lambda: json.loads(run(*counted, "--json").stdout)["activity"])
-    assert name in run(*counted).stdout.decode()
+    done = json.loads(run("groups", "redrive", name, "--json").stdout)
+    assert (done["redriven"], matched) == (2, 2)
+    assert sum(gateway.log_ends(name)) == before + 2
+    assert f"0 dead letters of {name} are redriven" in run("groups", "redrive", name).stderr.decode()
+
+
+def test_consume_prints_the_records_as_the_api_answers_them(run: Run, gateway: Gateway, name: str) -> None:
+    world(gateway, name)
+    printed = {}
+    for line in run("consume", name, "-g", f"{name}-reader", "--json", *SOON).stdout.splitlines():
+        record = json.loads(line)
+        assert (record.pop("topic"), record.pop("delivery_count"), record.pop("attempt")) == (name, 1, 1)
+        printed[record.pop("partition"), record["offset"]] = record
+    assert printed == {
+        (partition, record["offset"]): {"headers": {}, **record}
+        for partition in (0, 1)
+        for record in gateway.read(name, partition=partition)["records"]
+    }
 
 
 @pytest.mark.parametrize("options", [["--json"], []], ids=["whole records", "values"])
