@@ -111,8 +111,12 @@ async def remove(place: Place, as_json: bool, **options: Any) -> None:
     queries = _queries(**options)
     if queries == [ListAclsQuery()]:
         raise click.UsageError("name at least one option: which rights to remove")
-    removed = [each for query in queries for each in (await place.call(apis.REMOVE_ACLS, query)).acls]
-    _show(AclList(acls=removed), "Removed ACLs", as_json)
+    removed: list[Acl] = []
+    try:
+        for query in queries:
+            removed += (await place.call(apis.REMOVE_ACLS, query)).acls
+    finally:  # if one fails, those before it are gone
+        _show(AclList(acls=removed), "Removed ACLs", as_json)
     if not removed and not as_json:
         say("no right fits")
 

@@ -8,6 +8,7 @@ import pytest
 from sharequeue.protocol.access.keys import parse_key
 from sharequeue.stack.stack import Stack
 from tests.http.cli.conftest import REFUSED, WRONG_USAGE, Run
+from tests.http.database import sql
 
 
 @pytest.fixture(params=["gateway", "database"])
@@ -83,6 +84,35 @@ def test_rights_are_added_listed_and_removed_in_kafkas_words(run: Run, place: tu
     removed = json.loads(run("acls", "remove", "--principal", principal, *place, "--json").stdout)["acls"]
     assert len(removed) == 4
     assert run("acls", "remove", "--principal", principal, *place).stderr == b"no right fits\n"
+
+
+def test_rights_that_are_removed_before_a_failure_are_named(
+    run: Run, place: tuple[str, ...], stack: Stack, name: str
+) -> None:
+    principal, url = f"User:{name}", str(stack._postgres_url)
+    of = ("--principal", principal, "--group", "g1", "--group", "g2", *place)
+    run("acls", "add", "--operation", "READ", *of)
+    sql(
+        url,
+        f"""CREATE FUNCTION groups.refuse_{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+              IF OLD.principal = '{principal}' AND OLD.resource_name = 'g2' THEN RAISE 'not now'; END IF;
+              RETURN OLD;
+            END $$""",
+    )
+    sql(
+        url,
+        f"CREATE TRIGGER refuse_{name} BEFORE DELETE ON groups.acls FOR EACH ROW EXECUTE FUNCTION groups.refuse_{name}()",
+    )
+    try:
+        done = run("acls", "remove", *of, code=REFUSED)
+    finally:
+        sql(url, f"DROP FUNCTION groups.refuse_{name} CASCADE")
+    pattern = "ResourcePattern(resourceType=GROUP, name={}, patternType=LITERAL)"
+    right = f"\t(principal={principal}, host=*, operation=READ, permissionType=ALLOW)"
+    assert done.stdout.decode().splitlines() == [f"Removed ACLs for resource `{pattern.format('g1')}`:", right]
+    assert done.stderr.startswith(b"sharequeue: ")
+    left = run("acls", "list", "--principal", principal).stdout.decode().splitlines()
+    assert left == [f"Current ACLs for resource `{pattern.format('g2')}`:", right]
 
 
 def test_a_key_of_a_deployment_is_stored_once(
