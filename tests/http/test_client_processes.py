@@ -6,11 +6,12 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import pytest
 
-from sharequeue.client import IllegalState, Producer, ShareConsumer, loop_thread, sync
+from sharequeue.client import IllegalState, Producer, Record, RecordStream, ShareConsumer, loop_thread, sync
 from sharequeue.client.loop_thread import OwnThread
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
@@ -96,11 +97,34 @@ def _send(producer: sync.Producer, said: "multiprocessing.queues.Queue[str]") ->
         said.put(str(fault))
 
 
-def test_a_sync_client_says_so_after_a_fork() -> None:
+def _poll_in_a_child(consumer: sync.ShareConsumer, said: "multiprocessing.queues.Queue[str]") -> None:
+    try:
+        consumer.poll(0)
+    except IllegalState as fault:
+        said.put(str(fault))
+
+
+def _receive(stream: sync.RecordStream, said: "multiprocessing.queues.Queue[str]") -> None:
+    try:
+        next(stream)
+    except IllegalState as fault:
+        said.put(str(fault))
+
+
+@pytest.mark.parametrize(
+    ("make", "use"),
+    [
+        (sync.Producer, _send),
+        (lambda url: sync.ShareConsumer(url, "g", ["t"]), _poll_in_a_child),
+        (lambda url: sync.RecordStream(url, "g", ["t"]), _receive),
+    ],
+    ids=["Producer", "ShareConsumer", "RecordStream"],
+)
+def test_a_sync_client_says_so_after_a_fork(make: Callable[[str], Any], use: Callable[..., None]) -> None:
     context = multiprocessing.get_context("fork")
     said = context.Queue()
-    with sync.Producer("http://127.0.0.1:9") as producer:
-        child = context.Process(target=_send, args=(producer, said))
+    with make("http://127.0.0.1:9") as client:
+        child = context.Process(target=use, args=(client, said))
         child.start()
         assert "made before a fork" in said.get(timeout=60)
         child.join(60)
@@ -119,10 +143,19 @@ def test_an_async_client_says_so_in_a_second_event_loop(stack: Stack, name: str)
     for use in (_poll(consumer), consumer.commit(), consumer.close()):
         with pytest.raises(IllegalState, match="this ShareConsumer belongs to another event loop"):
             asyncio.run(use)
+    stream = RecordStream(stack.url, f"{name}-stream", [name])
+    record = asyncio.run(_next(stream))
+    for use in (_next(stream), stream.acknowledge(record), stream.close()):
+        with pytest.raises(IllegalState, match="this RecordStream belongs to another event loop"):
+            asyncio.run(use)
 
 
 async def _produce(producer: Producer, topic: str) -> None:
     await producer.send(topic, 1)
+
+
+async def _next(stream: RecordStream) -> Record:
+    return await anext(stream)
 
 
 async def _poll(consumer: ShareConsumer) -> None:

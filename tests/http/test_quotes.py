@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
+from sharequeue.protocol.apis import ARROW_STREAM
 from tests.http.calls import Gateway, good
+from tests.http.test_produce_arrow import HEADERS, body
 
 Json = dict[str, Any]
 LONG = "zq" * 10_000
@@ -64,6 +67,17 @@ def with_long(schema: Json, schemas: Json, name: str) -> Iterator[Any]:
         yield from ({setting: LONG} for setting in (*SETTINGS, *SETTINGS_OF_WORDS))
 
 
+def arrow_bodies() -> Iterator[bytes]:
+    """Streams with the long text in one place each."""
+    yield body(**{LONG: ["1"]})
+    yield body(value=pa.array([{LONG: 1}]))
+    yield body(value=[LONG], value_is_json=[True])
+    yield body(value=["1"], key=[LONG], partition=pa.array([99], pa.int32()))
+    yield body(value=["1"], timestamp_ms=[LONG])
+    yield body(value=["1"], headers=pa.array([[(LONG, None)]], HEADERS))
+    yield body(value=["1"], headers=pa.array([[(LONG, LONG)] * 2000], HEADERS))
+
+
 def requests(document: Json, name: str) -> Iterator[tuple[str, str, Json]]:
     """Method, path and the rest of each request."""
     schemas = document["components"]["schemas"]
@@ -79,10 +93,13 @@ def requests(document: Json, name: str) -> Iterator[tuple[str, str, Json]]:
                     yield method, path, {"params": {parameter["name"]: IN_HEAD}}
             yield method, path, {"params": {IN_HEAD: "1"}}
             of_call = [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "header"]
-            body = {} if method in ("get", "delete") else {"content": b"{}"}
+            empty = {} if method in ("get", "delete") else {"content": b"{}"}
             for header in (*of_call, *USUAL):
-                yield method, path, {**body, "headers": {"Content-Type": "application/json", header: IN_HEAD}}
+                yield method, path, {**empty, "headers": {"Content-Type": "application/json", header: IN_HEAD}}
             kinds = operation.get("requestBody", {}).get("content", {})
+            for kind in kinds.keys() - {"application/json"}:
+                for content in (LONG.encode(), *(arrow_bodies() if kind == ARROW_STREAM else ())):
+                    yield method, path, {"content": content, "headers": {"Content-Type": kind}}
             for value in with_long(kinds.get("application/json", {}).get("schema", {}), schemas, name):
                 if "application/json" in kinds:
                     yield method, path, {"json": value}

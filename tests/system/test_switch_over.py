@@ -94,3 +94,6 @@ def test_readiness_counts_refused_writes(client: httpx.Client, postgres: AskedPo
     switch(postgres, "on")
     wait_until(lambda: produce(client).status_code == 503)
     assert "read-only" in client.get("/readyz").text
+    readiness = client.get("/readyz").json()
+    assert "postgresql" in readiness["lacks"]
+    assert not {"produce", "fetch", "manage"} & set(readiness.get("works", ()))
