@@ -5,7 +5,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httpx
 
@@ -40,11 +40,19 @@ class Answer:
         return 0 if self.document is None else self.document.get("kafka_code", 0)
 
 
-class Gateways:
-    """Sends requests, each to a gateway drawn at random."""
+class Login(Protocol):
+    """The key of each request. It hears which ones were refused."""
 
-    def __init__(self, urls: Sequence[str], seed: str) -> None:
+    def key(self) -> str: ...
+    def refused(self, key: str, gateway: str) -> None: ...
+
+
+class Gateways:
+    """Sends requests, each to a gateway drawn at random. `login`: the key that each of them has."""
+
+    def __init__(self, urls: Sequence[str], seed: str, login: Login | None = None) -> None:
         self._urls = urls
+        self._login = login
         self._random = random.Random(seed)
         self._http = httpx.AsyncClient(timeout=None, verify=False, limits=httpx.Limits(keepalive_expiry=2.5))
         self._cold = httpx.AsyncClient(timeout=None, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
@@ -67,6 +75,9 @@ class Gateways:
         started_s = time.monotonic()
         status, document, never_sent = 0, None, False
         http = self._cold if self._random.random() < COLD else self._http
+        key = None if self._login is None else self._login.key()
+        if key is not None:
+            headers = {**(headers or {}), "Authorization": f"Bearer {key}"}
         try:
             async with asyncio.timeout(seconds):
                 response = await http.request(method, self._urls[index] + path, json=body, headers=headers)
@@ -77,6 +88,8 @@ class Gateways:
             await asyncio.sleep(0.05)
         except (httpx.HTTPError, TimeoutError, ValueError, OSError):
             document = None
+        if status == 401 and self._login is not None and key is not None:
+            self._login.refused(key, gateway)
         return Answer(Span(started_s, time.monotonic()), gateway, status, document, never_sent=never_sent)
 
     async def until_answered(

@@ -23,3 +23,11 @@ def cluster_with_stores(tmp_path: Path) -> Iterator[Stack]:
     """The stores are its own: they may be broken too."""
     with temporary_stack(tmp_path / "data", **CLUSTER) as stack:
         yield stack
+
+
+@pytest.fixture
+def cluster_with_keys(tmp_path: Path, database_url: str, new_redis: Callable[[], str]) -> Iterator[Stack]:
+    """Its callers need keys."""
+    stores = {"postgres_url": database_url, "redis_url": new_redis()}
+    with temporary_stack(tmp_path / "data", **stores, **CLUSTER, require_keys=True) as stack:
+        yield stack

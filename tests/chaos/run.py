@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from sharequeue.stack.stack import Stack
-from tests.chaos.clients import Consumer, Gateways, Producer, reset
+from tests.chaos.clients import Consumer, Gateways, Login, Producer, reset
 from tests.chaos.history import DeadLetter, History, Range, Trim
 from tests.chaos.nemesis import Nemesis, plan
 from tests.chaos.transactions import CommittedReader, TransactionalProducer, outcomes
@@ -49,12 +49,23 @@ SETTINGS: Final = {
 class Run:
     """Everything of one run. `history` and `complaints` are what it leaves."""
 
-    def __init__(self, stack: Stack, seed: int, seconds: float, *, stores: bool, resets: int) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        seed: int,
+        seconds: float,
+        *,
+        stores: bool,
+        resets: int,
+        login: Callable[[str], Login | None] = lambda client: None,
+    ) -> None:
+        """`login`: the keys of the client of a name."""
         self._stack = stack
+        self._login = login
         self._seed = seed
         self._seconds = seconds
         self._resets = resets
-        self._gateways = Gateways(stack.urls, f"run {seed}")
+        self._gateways = self._open(f"run {seed}")
         least_s = {group: min(map(int, waits.split(","))) / 1000 for group, waits in BACKOFF_MS.items()}
         self.history = History(
             limit=LIMIT, lock_s=LOCK_MS / 1000, groups=GROUPS, backoff_s=least_s, committed_groups=COMMITTED
@@ -66,21 +77,19 @@ class Run:
         """Called after the last step."""
         values = itertools.count()
         self._producers = [
-            Producer(f"p{number}-{seed}", Gateways(stack.urls, f"p{number} {seed}"), self.history, TOPICS, values)
+            Producer(f"p{number}-{seed}", self._open(f"p{number} {seed}"), self.history, TOPICS, values)
             for number in range(PRODUCERS)
         ]
         self._transactional = [
-            TransactionalProducer(
-                f"t{number}-{seed}", Gateways(stack.urls, f"t{number} {seed}"), self.history, TOPICS, values
-            )
+            TransactionalProducer(f"t{number}-{seed}", self._open(f"t{number} {seed}"), self.history, TOPICS, values)
             for number in range(TRANSACTIONAL)
         ]
-        self._reader = CommittedReader(Gateways(stack.urls, f"reader {seed}"), self.history, TOPICS)
+        self._reader = CommittedReader(self._open(f"reader {seed}"), self.history, TOPICS)
         self._consumers = [
             Consumer(
                 f"c{number}-{seed}",
                 GROUPS[number % len(GROUPS)],
-                Gateways(stack.urls, f"c{number} {seed}"),
+                self._open(f"c{number} {seed}"),
                 self.history,
                 TOPICS,
                 in_session=number in (3, 4),
@@ -88,6 +97,9 @@ class Run:
             )
             for number in range(CONSUMERS)
         ]
+
+    def _open(self, client: str) -> Gateways:
+        return Gateways(self._stack.urls, client, self._login(client))
 
     @property
     def complaints(self) -> list[str]:
