@@ -7,7 +7,7 @@ from typing import Final
 import click
 import msgspec
 
-from sharequeue.cli.output import ask, decode, echo_json, json_option, moment_ms, run, show_table, url_option
+from sharequeue.cli.output import echo_json, json_option, moment_ms, pages, run, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.reports import ActivityEntry, ActivityReport, ListActivityQuery
 
@@ -54,12 +54,8 @@ async def activity(
         page_size=PAGE,
     )
     entries: list[ActivityEntry] = []
-    while True:
-        page: ActivityReport = decode(await ask(url, apis.LIST_ACTIVITY, query), apis.LIST_ACTIVITY)
+    async for page in pages(url, apis.LIST_ACTIVITY, query):
         entries += page.activity
-        if page.next_page_token is msgspec.UNSET:
-            break
-        query.page_token = page.next_page_token
     if as_json:
         echo_json(ActivityReport(activity=entries))
     else:

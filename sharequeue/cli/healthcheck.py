@@ -60,11 +60,10 @@ def healthcheck(url: str | None, as_json: bool) -> None:
     except (CannotConnect, ConnectionLost, TimeoutError) as fault:
         why = str(fault) or "it did not answer in time"
         end(f"cannot reach {url}: {why}", "UNREACHABLE", UNREACHABLE)
-    if status in (200, 503):
-        with contextlib.suppress(msgspec.DecodeError):
-            ready = decoder_of(Readiness).decode(body).status != "unavailable"
-            click.echo(body, err=not ready)
-            sys.exit(0 if ready else REFUSED)
+    with contextlib.suppress(msgspec.DecodeError):
+        ready = decoder_of(Readiness).decode(body).status != "unavailable" and status == 200
+        click.echo(body, err=not ready)
+        sys.exit(0 if ready else REFUSED)
     error = error_of_answer(body, status, headers, f"{url} answered")
     if error.problem is not None:
         sys.exit(explain(error, as_json=as_json))

@@ -179,7 +179,7 @@ async def pages(url: str, api: Api, query: Any, **path: Any) -> AsyncIterator[An
         page = decode(await ask(url, api, query, **path), api)
         yield page
         query.page_token = page.next_page_token
-        if query.page_token is None:
+        if not query.page_token:
             return
 
 

@@ -451,8 +451,7 @@ class RecordStream(OwnThread[client.RecordStream]):
     """Receives the records of topics as a member of a share group. One thread uses it at a time.
 
     A lost connection is opened again, and no record comes twice in one delivery. Nothing renews the locks: a record
-    that is held for longer than its lock is delivered again. One that waits for the loop goes back before its lock
-    ends, which is no attempt. `close` releases what has no outcome.
+    that is held beyond its lock comes again; one that waits goes back before. `close` releases what has no outcome.
 
     Args:
         url: the gateway, e.g. "http://127.0.0.1:8080". topics: names of topics that exist.

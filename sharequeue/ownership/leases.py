@@ -28,9 +28,7 @@ from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
-OWNED_SHARDS: Final = OfEachService(
-    Gauge, "sharequeue_owned_shards", "Shards that this instance of a coordinator owns."
-)
+OWNED_SHARDS: Final = OfEachService(Gauge, "sharequeue_owned_shards", "Shards that this coordinator owns.")
 
 
 class OwnershipLost(Exception):

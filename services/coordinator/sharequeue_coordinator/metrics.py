@@ -18,8 +18,7 @@ GROUPS_BY_STATE: Final = Gauge(
     ["state"],
 )
 SHARE_PARTITIONS: Final = Gauge(
-    "sharequeue_coordinator_share_partition_count",
-    "Initialised share-partitions of the groups of all group coordinators (num-partitions).",
+    "sharequeue_coordinator_share_partition_count", "Initialised share-partitions of all groups (num-partitions)."
 )
 REBALANCES: Final = Counter(
     "sharequeue_coordinator_share_group_rebalances",

@@ -12,7 +12,7 @@ import click
 
 from sharequeue.cli.consume.consumption import Consumption, Word
 from sharequeue.cli.login import variables
-from sharequeue.cli.output import WRONG_USAGE, ask, json_option, run, say, url_option
+from sharequeue.cli.output import ask, json_option, run, say, url_option
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.client import ShareConsumer
 from sharequeue.protocol import apis
@@ -69,8 +69,7 @@ async def consume(
     if reason is not None and not (release or reject):
         raise click.UsageError("--reason needs --release or --reject")
     if sys.stdout is None:
-        say("sharequeue consume: stdout is closed: there is nowhere to print to")
-        raise click.exceptions.Exit(WRONG_USAGE)
+        raise click.UsageError("stdout is closed: there is nowhere to print to")
     for topic in topics:
         await ask(url, apis.DESCRIBE_TOPIC, topic=topic)
     word: Word = "release" if release else "reject" if reject else "accept"

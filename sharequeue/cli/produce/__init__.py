@@ -4,8 +4,6 @@
 and the exit code. `sharequeue.cli` alone imports this package.
 """
 
-from typing import Any
-
 import click
 
 from sharequeue.cli.commands import INTERRUPTED, complain
@@ -77,10 +75,10 @@ async def produce(
         raise click.exceptions.Exit(INTERRUPTED)
     if fault is None:
         return
-    stopped: dict[str, Any] = {"stopped": where.so_far(), "last_line": where.last_line}
+    stopped, last_line = where.so_far(), where.last_line
     if not as_json:
-        say(f"sharequeue produce: stopped: {where.so_far()}")
+        say(f"sharequeue produce: stopped: {stopped}")
     if isinstance(fault, ApiError):
-        raise click.exceptions.Exit(explain(fault, as_json=as_json, **stopped))
-    complain(str(fault), as_json=as_json, by="sharequeue produce", **stopped)
+        raise click.exceptions.Exit(explain(fault, as_json=as_json, stopped=stopped, last_line=last_line))
+    complain(str(fault), as_json=as_json, by="sharequeue produce", stopped=stopped, last_line=last_line)
     raise click.exceptions.Exit(REFUSED)

@@ -6,6 +6,7 @@ open ──▶ events ──▶ records, handed out one by one ──▶ `acknow
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
@@ -40,8 +41,6 @@ SILENCE_S: Final = 60.0
 """A connection that brings nothing for so long, not even a heartbeat, is lost."""
 OPEN_S: Final = 10.0
 CLOSE_S: Final = 5.0
-WAITING: Final = 0.75
-"""The part of its lock for which a record waits for the loop."""
 _decoder: Final = msgspec.json.Decoder(FetchResponse)
 
 
@@ -49,8 +48,7 @@ class RecordStream(OneLoop):
     """Receives the records of topics as a member of a share group. One task uses it at a time.
 
     A lost connection is opened again, and no record comes twice in one delivery. Nothing renews the locks: a record
-    that is held for longer than its lock is delivered again. One that waits for the loop goes back before its lock
-    ends, which is no attempt. `close` releases what has no outcome.
+    that is held beyond its lock comes again; one that waits goes back before. `close` releases what has no outcome.
 
     Args:
         url: the gateway, e.g. "http://127.0.0.1:8080". topics: names of topics that exist.
@@ -104,10 +102,8 @@ class RecordStream(OneLoop):
         """Deliveries with records that have no outcome."""
         self._reading: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._giving_back: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._giving_back: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
         self._replaced = False
 
     async def __aenter__(self) -> Self:
@@ -128,7 +124,7 @@ class RecordStream(OneLoop):
             IllegalState: the stream is closed, or another connection of this member has replaced it.
         """
         self._check_loop()
-        if self._closed:
+        if self._closed.is_set():
             raise IllegalState("the stream is closed")
         while not self._ready:
             if self._replaced:
@@ -158,7 +154,7 @@ class RecordStream(OneLoop):
             is not known.
         """
         self._check_loop()
-        if self._closed:
+        if self._closed.is_set():
             raise IllegalState("the stream is closed")
         delivery = record.delivery
         delivery.choose(record.offset, outcome_of(type, reason, delay_ms, begun))
@@ -176,11 +172,9 @@ class RecordStream(OneLoop):
         A stream that was replaced releases nothing: the other connection holds the records.
         """
         self._check_loop()
-        if self._closed:
+        if self._closed.is_set():
             return
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._closed.set()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -188,7 +182,8 @@ class RecordStream(OneLoop):
             await self._events.close()
         try:
             await self._release([] if self._replaced else releases(self._held))
-            await asyncio.gather(*self._giving_back)
+            if self._giving_back is not None:
+                await self._giving_back
         finally:
             await self._client.close()
 
@@ -200,30 +195,19 @@ class RecordStream(OneLoop):
             for run in runs:
                 run.delivery.in_flight -= 1
 
-    # Waiting records
-
-    def _watch(self, give_back_at: float) -> None:
-        if self._timer is None or give_back_at < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = give_back_at
-            self._timer = asyncio.get_running_loop().call_later(give_back_at - time.monotonic(), self._give_back)
-
-    def _give_back(self) -> None:
-        """Release the records that wait for the loop and whose locks end soon, as no attempt."""
-        self._timer = None
-        now = time.monotonic()
-        due = [record for record in self._ready if record.delivery.renew_at <= now]
-        self._ready = deque(record for record in self._ready if record.delivery.renew_at > now)
-        if due and not self._replaced:
+    async def _give_back(self) -> None:
+        """Release what waits for the loop before its lock ends, as no attempt, for as long as anything waits."""
+        while self._ready and not self._closed.is_set():
+            with contextlib.suppress(TimeoutError):
+                due_at = min(record.delivery.renew_at for record in self._ready)
+                await asyncio.wait_for(self._closed.wait(), due_at - time.monotonic())
+            if self._replaced:
+                return
+            due = [record for record in self._ready if record.delivery.renew_at <= time.monotonic()]
             for record in due:
+                self._ready.remove(record)
                 record.delivery.choose(record.offset, NEVER_BEGUN)
-            runs = [run for delivery in {record.delivery for record in due} for run in delivery.take_chosen()]
-            task = asyncio.get_running_loop().create_task(self._release(runs))
-            self._giving_back.add(task)
-            task.add_done_callback(self._giving_back.discard)
-        if self._ready:
-            self._watch(min(record.delivery.renew_at for record in self._ready))
+            await self._release([run for each in {record.delivery for record in due} for run in each.take_chosen()])
 
     # Events
 
@@ -276,10 +260,11 @@ class RecordStream(OneLoop):
             for batch in nesting.decode(_decoder, event.data).batches:
                 delivery = Delivery(batch, self.group, self.member_id)
                 delivery.deadline = received_at + delivery.lock_duration_s
-                delivery.renew_at = received_at + delivery.lock_duration_s * WAITING
-                self._watch(delivery.renew_at)
+                delivery.renew_at = received_at + delivery.lock_duration_s * 0.75
                 self._held[delivery] = None
                 self._ready.extend(delivery.records.values())
+            if self._giving_back is None or self._giving_back.done():
+                self._giving_back = asyncio.create_task(self._give_back())
         elif event.kind == "replaced":
             self._replaced = True
         elif event.kind == "closed":
