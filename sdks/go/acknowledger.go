@@ -31,11 +31,14 @@ func (n NotAcknowledged) Error() string {
 // after the context of Run has ended. It returns those that were refused or failed.
 func (w *Worker) acknowledge(outcomes []api.Acknowledgement) []NotAcknowledged {
 	var lost []NotAcknowledged
-	sent := false // one of them may have had its effect, and its answer was lost
 	deadline := time.Now().Add(30 * time.Second)
-	parts := [][]api.Acknowledgement{outcomes}
+	type some struct {
+		part    []api.Acknowledgement
+		doubted bool // they may have had their effect, and the answer was lost
+	}
+	parts := []some{{outcomes, false}}
 	for len(parts) > 0 {
-		part := parts[len(parts)-1]
+		part, doubted := parts[len(parts)-1].part, parts[len(parts)-1].doubted
 		parts = parts[:len(parts)-1]
 		if len(part) == 0 {
 			continue
@@ -44,15 +47,14 @@ func (w *Worker) acknowledge(outcomes []api.Acknowledgement) []NotAcknowledged {
 		last, refused := time.Now().After(deadline), Refused{}
 		switch isRefused := errors.As(err, &refused); {
 		case isRefused && len(part) > 1 && refused.forWhatItSays():
-			parts = append(parts, part[len(part)/2:], part[:len(part)/2])
+			parts = append(parts, some{part[len(part)/2:], doubted}, some{part[:len(part)/2], doubted})
 		case isRefused || err != nil && last:
 			code, detail := refused.Problem.Code, cmp.Or(refused.Problem.Detail, err.Error())
 			for _, outcome := range part {
 				lost = append(lost, NotAcknowledged{outcome, code, detail})
 			}
 		case err != nil:
-			sent = true
-			parts = append(parts, part)
+			parts = append(parts, some{part, true})
 			time.Sleep(max(retryAfter, 500*time.Millisecond))
 		default:
 			var unknown []api.Acknowledgement
@@ -60,7 +62,7 @@ func (w *Worker) acknowledge(outcomes []api.Acknowledgement) []NotAcknowledged {
 				again := result.Status == api.AcknowledgementStatusUnknown
 				if again && !last {
 					unknown = append(unknown, part[index])
-				} else if result.Status == api.AcknowledgementStatusIgnored && !sent {
+				} else if result.Status == api.AcknowledgementStatusIgnored && !doubted {
 					lost = append(lost, NotAcknowledged{part[index], "INVALID_RECORD_STATE", notOwn})
 				} else if again || result.Status == api.AcknowledgementStatusFailed {
 					code, detail := cmp.Or(result.Code, new(string)), cmp.Or(result.Detail, new(string))
@@ -68,8 +70,7 @@ func (w *Worker) acknowledge(outcomes []api.Acknowledgement) []NotAcknowledged {
 				}
 			}
 			if len(unknown) > 0 {
-				sent = true
-				parts = append(parts, unknown)
+				parts = append(parts, some{unknown, true})
 				time.Sleep(500 * time.Millisecond)
 			}
 		}

@@ -34,6 +34,9 @@ final class Acknowledger {
     }
   }
 
+  /** Of one request. {@code doubted}: they may have had their effect, and the answer was lost. */
+  private record Part(List<Acknowledgement> outcomes, boolean doubted) {}
+
   private static final System.Logger LOG = System.getLogger(Acknowledger.class.getName());
   private static final String NOT_OWN = "another member has finished these records, or they were deleted";
   private static final Set<Integer> REFUSED_FOR_WHAT_IT_SAYS = Set.of(400, 413, 422);
@@ -54,32 +57,30 @@ final class Acknowledger {
    */
   List<NotAcknowledged> acknowledge(List<Acknowledgement> outcomes) {
     List<NotAcknowledged> lost = new ArrayList<>();
-    Deque<List<Acknowledgement>> parts = new ArrayDeque<>();
+    Deque<Part> parts = new ArrayDeque<>();
     if (!outcomes.isEmpty()) {
-      parts.push(outcomes);
+      parts.push(new Part(outcomes, false));
     }
     long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
     boolean interrupted = false;
-    boolean sent = false; // one of them may have had its effect, and its answer was lost
     while (!parts.isEmpty()) {
       interrupted |= Thread.interrupted(); // with the flag set, each request would fail at once
-      List<Acknowledgement> part = parts.pop();
+      Part next = parts.pop();
+      List<Acknowledgement> part = next.outcomes();
       boolean last = System.nanoTime() > deadline;
       try {
-        List<Acknowledgement> unknown = unknown(part, send(part), last, sent, lost);
+        List<Acknowledgement> unknown = unknown(next, send(part), last, lost);
         if (!unknown.isEmpty()) {
-          sent = true;
-          parts.push(unknown);
+          parts.push(new Part(unknown, true));
           Producer.sleep(500);
         }
       } catch (ApiException fault) {
         if (Producer.mayHelp(fault) && !last) {
-          sent = true;
-          parts.push(part);
+          parts.push(new Part(part, true));
           Producer.sleep(Math.max(Producer.retryAfterMs(fault), 500));
         } else if (REFUSED_FOR_WHAT_IT_SAYS.contains(fault.getCode()) && part.size() > 1) {
-          parts.push(part.subList(part.size() / 2, part.size()));
-          parts.push(part.subList(0, part.size() / 2));
+          parts.push(new Part(part.subList(part.size() / 2, part.size()), next.doubted()));
+          parts.push(new Part(part.subList(0, part.size() / 2), next.doubted()));
         } else {
           Problem problem = Producer.problemOf(fault);
           String code = problem == null ? "" : problem.getCode();
@@ -96,14 +97,15 @@ final class Acknowledger {
 
   /** What to send again. What failed joins {@code lost}. */
   private static List<Acknowledgement> unknown(
-      List<Acknowledgement> part, List<AcknowledgementResult> results, boolean last, boolean sent, List<NotAcknowledged> lost) {
+      Part sent, List<AcknowledgementResult> results, boolean last, List<NotAcknowledged> lost) {
+    List<Acknowledgement> part = sent.outcomes();
     List<Acknowledgement> unknown = new ArrayList<>();
     for (int index = 0; index < results.size(); index++) {
       AcknowledgementResult result = results.get(index);
       boolean again = result.getStatus() == AcknowledgementStatus.UNKNOWN;
       if (again && !last) {
         unknown.add(part.get(index));
-      } else if (result.getStatus() == AcknowledgementStatus.IGNORED && !sent) {
+      } else if (result.getStatus() == AcknowledgementStatus.IGNORED && !sent.doubted()) {
         lost.add(new NotAcknowledged(part.get(index), "INVALID_RECORD_STATE", NOT_OWN));
       } else if (again || result.getStatus() == AcknowledgementStatus.FAILED) {
         lost.add(new NotAcknowledged(part.get(index), result.getCode(), result.getDetail()));

@@ -54,20 +54,19 @@ class Acknowledger:
         """
         lost: list[NotAcknowledged] = []
         deadline = time.monotonic() + TRY_S
-        parts = [outcomes] if outcomes else []
+        parts = [(outcomes, sent)] if outcomes else []
         while parts:
-            part = parts.pop()
+            part, doubted = parts.pop()
             try:
                 results = self.send(part).results
             except (ApiException, HTTPError) as fault:
                 status = fault.status if isinstance(fault, ApiException) else None
                 if may_help(fault) and time.monotonic() < deadline:
-                    sent = True
-                    parts.append(part)
+                    parts.append((part, True))
                     time.sleep(retry_after_s(fault) or 0.5)
                 elif status in (400, 413, 422) and len(part) > 1:
                     middle = len(part) // 2
-                    parts += [part[middle:], part[:middle]]
+                    parts += [(part[middle:], doubted), (part[:middle], doubted)]
                 else:
                     problem = problem_of(fault)
                     code, detail = (problem.code, problem.detail) if problem else ("", said(fault))
@@ -77,13 +76,12 @@ class Acknowledger:
             for outcome, result in zip(part, results, strict=True):
                 if result.status == AcknowledgementStatus.UNKNOWN and time.monotonic() < deadline:
                     unknown.append(outcome)
-                elif result.status == AcknowledgementStatus.IGNORED and not sent:
+                elif result.status == AcknowledgementStatus.IGNORED and not doubted:
                     lost.append(NotAcknowledged(outcome, "INVALID_RECORD_STATE", NOT_OWN))
                 elif result.status in (AcknowledgementStatus.UNKNOWN, AcknowledgementStatus.FAILED):
                     lost.append(NotAcknowledged(outcome, result.code or "", result.detail or ""))
             if unknown:
-                sent = True
-                parts.append(unknown)
+                parts.append((unknown, True))
                 time.sleep(0.5)
         return lost
 

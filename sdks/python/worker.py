@@ -149,19 +149,23 @@ class Worker:
         """Handle all records, one after another, while a thread renews the locks of those that are not settled."""
         held = list(batches)
         outcomes: list[Acknowledgement] = []
+        sent = False
         done = threading.Event()
         renewing = threading.Thread(target=self._renew, args=(held, done), daemon=True)
         renewing.start()
         try:
             while held and not self._stopped.is_set():
                 self._handle_all(held[0], outcomes)
+                sent = True
                 for fault in self._acknowledger.acknowledge(outcomes):
                     self._on_error(fault)
                 held.pop(0)
-                outcomes.clear()
+                outcomes, sent = [], False
         finally:  # something is left after a stop, after Ctrl-C, or if on_error raised; a repeat changes nothing
             try:
-                for fault in self._acknowledger.acknowledge([*outcomes, *releases(held, outcomes)], sent=True):
+                for fault in self._acknowledger.acknowledge(outcomes, sent=sent):
+                    warn(fault)
+                for fault in self._acknowledger.acknowledge(releases(held, outcomes)):
                     warn(fault)
             finally:
                 done.set()

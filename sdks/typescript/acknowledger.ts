@@ -40,13 +40,14 @@ export class Acknowledger {
    */
   async acknowledge(outcomes: Acknowledgement[]): Promise<NotAcknowledged[]> {
     const lost: NotAcknowledged[] = [];
-    const parts = outcomes.length > 0 ? [outcomes] : [];
+    // doubted: they may have had their effect, and the answer was lost
+    const parts = outcomes.length > 0 ? [{ part: outcomes, doubted: false }] : [];
     const deadline = Date.now() + TRY_MS;
-    let doubted = false; // one of them may have had its effect, and its answer was lost
-    for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
+    for (let next = parts.pop(); next !== undefined; next = parts.pop()) {
+      const { part, doubted } = next;
       const last = Date.now() > deadline;
       const fail = (code: string, detail: string) => {
-        for (const outcome of part!) lost.push(new NotAcknowledged(outcome, code, detail));
+        for (const outcome of part) lost.push(new NotAcknowledged(outcome, code, detail));
       };
       let sent;
       try {
@@ -54,15 +55,14 @@ export class Acknowledger {
       } catch (fault) {
         const problem = fault instanceof Refused ? fault.problem : undefined;
         if (part.length > 1 && problem !== undefined && [400, 413, 422].includes(problem.status)) {
-          parts.push(part.slice(part.length / 2), part.slice(0, part.length / 2));
+          for (const half of [part.slice(part.length / 2), part.slice(0, part.length / 2)]) parts.push({ part: half, doubted });
         } else fail(problem?.code ?? "", problem?.detail ?? String(fault));
         continue;
       }
       if ("why" in sent) {
         if (last) fail("", sent.why);
         else {
-          doubted = true;
-          parts.push(part);
+          parts.push({ part, doubted: true });
           await sleep(sent.retryAfterMs ?? 500);
         }
         continue;
@@ -78,8 +78,7 @@ export class Acknowledger {
         }
       }
       if (unknown.length > 0) {
-        doubted = true;
-        parts.push(unknown);
+        parts.push({ part: unknown, doubted: true });
         await sleep(500);
       }
     }

@@ -19,7 +19,13 @@ REFUSED: Final = "the stub refuses this"
 MOST_ACKNOWLEDGEMENTS: Final = 2
 AWAY: Final = "away"
 IGNORED: Final = "ignored"
+DOUBTED: Final = "doubted"
 LOGIN: Final = re.compile(rb"login-(\d+)")
+
+
+def _is_ignored(acknowledgement: dict[str, Any]) -> bool:
+    topic = acknowledgement["topic"]
+    return IGNORED in topic or (DOUBTED in topic and acknowledgement["first_offset"] > 1)
 
 
 class Stub(BaseHTTPRequestHandler):
@@ -28,7 +34,8 @@ class Stub(BaseHTTPRequestHandler):
     It passes produceRecords on to `gateway`, but a client gets no answer to its first try, and a refusal of the second.
     It passes the calls of share groups on, but refuses an acknowledgement with the reason REFUSED, and more than
     MOST_ACKNOWLEDGEMENTS in one request. A fetch of the topic AWAY is to be repeated after 20 s. Acknowledgements of a
-    topic with the word IGNORED are `ignored`. For the topics `login-302` and `login-200` a login page answers.
+    topic with the word IGNORED are `ignored`, and those of a topic with the word DOUBTED beyond offset 1; the answer to
+    the first one of offset 0 is lost. For the topics `login-<status>` a login page answers.
     """
 
     gateway = ""
@@ -65,23 +72,29 @@ class Stub(BaseHTTPRequestHandler):
         acknowledgements = body.get("acknowledgements", [])
         if body.get("topics") == [AWAY]:
             self._refuse(503, retry_after="20")
-        elif acknowledgements and IGNORED in acknowledgements[0]["topic"]:
+        elif len(acknowledgements) > MOST_ACKNOWLEDGEMENTS or REFUSED in [a.get("reason") for a in acknowledgements]:
+            self._refuse(422)
+        elif acknowledgements and _is_ignored(acknowledgements[0]):
             results = [{"status": "ignored"} for _ in acknowledgements]
             self._answer(
                 200, "application/json", {"results": results, "failed_count": 0, "acquisition_lock_timeout_ms": 30000}
             )
-        elif len(acknowledgements) > MOST_ACKNOWLEDGEMENTS or REFUSED in [a.get("reason") for a in acknowledgements]:
-            self._refuse(422)
         else:
-            self._pass_on(raw, {})
+            doubted = acknowledgements and DOUBTED in acknowledgements[0]["topic"]
+            self._pass_on(raw, {}, loses_answer=bool(doubted) and self._count(body["member_id"]) == 1)
 
     def _produce(self, raw: bytes) -> None:
         key = self.headers["idempotency-key"]
-        tries = self.tries[self.path, key] = self.tries.get((self.path, key), 0) + 1
+        tries = self._count(key)
         if tries == 2:
             self._refuse(503, retry_after="1")
         else:
             self._pass_on(raw, {"Idempotency-Key": key} if key else {}, loses_answer=tries == 1)
+
+    def _count(self, key: str | None) -> int:
+        """How often this was called for the path and the key."""
+        tries = self.tries[self.path, key] = self.tries.get((self.path, key), 0) + 1
+        return tries
 
     def _pass_on(self, raw: bytes, headers: dict[str, str], *, loses_answer: bool = False) -> None:
         request = Request(f"{self.gateway}{self.path}", raw, {"Content-Type": "application/json", **headers})
