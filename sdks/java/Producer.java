@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.UUID;
+import java.util.function.Supplier;
 import sharequeue.ApiClient;
 import sharequeue.ApiException;
 import sharequeue.api.RecordsApi;
@@ -24,12 +25,19 @@ final class Producer {
   private final RecordsApi records;
   private final Duration deadline;
 
-  /** {@code url}: of a gateway. {@code deadline}: how long {@link #send} tries. */
-  Producer(String url, Duration deadline) {
-    this.url = url;
+  /** A client of a gateway. {@code token}: is asked for the access key of each request; null: requests have no key. */
+  static ApiClient client(String url, Supplier<String> token) {
     ApiClient client = new ApiClient();
     client.updateBaseUri(url);
-    client.setReadTimeout(Duration.ofSeconds(30));
+    if (token != null) {
+      client.setRequestInterceptor(request -> request.header("Authorization", "Bearer " + token.get()));
+    }
+    return client.setReadTimeout(Duration.ofSeconds(30)); // above the wait of a fetch
+  }
+
+  /** {@code client}: of {@link #client}. {@code deadline}: how long {@link #send} tries. */
+  Producer(ApiClient client, Duration deadline) {
+    this.url = client.getBaseUri();
     this.records = new RecordsApi(client);
     this.deadline = deadline;
   }

@@ -60,12 +60,10 @@ final class Worker implements Runnable {
   private volatile boolean stopped;
   private Thread fetching;
 
-  /** {@code url}: of a gateway. {@code lock}: how long the locks last; null: as long as the group says. */
-  Worker(String url, String group, List<String> topics, Duration lock, Handler handler) {
-    ApiClient client = new ApiClient().setReadTimeout(Duration.ofMillis(WAIT_MS + 10_000)); // above the wait of a fetch
-    client.updateBaseUri(url);
+  /** {@code client}: of {@link Producer#client}. {@code lock}: how long the locks last; null: as long as the group says. */
+  Worker(ApiClient client, String group, List<String> topics, Duration lock, Handler handler) {
     this.records = new RecordsApi(client);
-    this.url = url;
+    this.url = client.getBaseUri();
     this.group = group;
     this.topics = topics;
     this.lock = lock;

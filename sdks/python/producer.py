@@ -34,7 +34,9 @@ def ask(records: RecordsApi, call: Callable[[], T]) -> T:
         if not isinstance(fault.reason, ResponseError):
             raise
         status, what = 302, said(fault)  # it sends the client to and fro
-    raise UnexpectedAnswer(status, f"{records.api_client.configuration.host} did not answer as a gateway: {what}")
+    raise UnexpectedAnswer(
+        status, f"{records.api_client.configuration.host} did not answer as a gateway, or a proxy wants a login: {what}"
+    )
 
 
 class Producer:

@@ -82,7 +82,9 @@ export async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attemp
   const seconds = response.headers.get("Retry-After");
   const retryAfterMs = seconds === null ? undefined : Number(seconds) * 1000;
   if (error?.code === undefined) { // a proxy answered
-    if (response.status < 500 && ![408, 429].includes(response.status)) throw new UnexpectedAnswer(`${response.url} answered ${response.status}`);
+    if (response.status < 500 && ![408, 429].includes(response.status)) {
+      throw new UnexpectedAnswer(`${response.url} answered ${response.status}, and is not a gateway or wants a login`);
+    }
     return { retryAfterMs, why: `HTTP ${response.status}` };
   }
   if (!error.retriable) throw new Refused(error);

@@ -23,7 +23,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from shutil import rmtree
 from typing import Final
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from sharequeue.stack.stack import Stack
 from tests.sdks.page import PAGE, Section, begin, commands_in, creating, matches, others, renamed, section
@@ -233,6 +233,17 @@ def tell(name: str, step: str, started: float, more: str) -> None:
     print(" ".join(word for word in words if word), flush=True)
 
 
+def started_with_keys(stack: Stack) -> dict[str, str]:
+    """Start a stack whose callers need keys. Returns: variables: its URL, a key that may do all, one without rights."""
+    stack.start()
+    assert stack.admin_key is not None
+    good = stack.admin_key.read_text().strip()
+    headers = {"Authorization": f"Bearer {good}", "Content-Type": "application/json"}
+    with urlopen(Request(f"{stack.url}/v1/keys", b'{"principal":"User:poor"}', headers)) as answer:
+        poor = json.load(answer)["key"]
+    return {"SHAREQUEUE_GUARDED_URL": stack.url, "SHAREQUEUE_KEY_GOOD": good, "SHAREQUEUE_KEY_POOR": poor}
+
+
 def main() -> int:
     """Returns: 1 if a client cannot be made, or fails a case or a tour."""
     parser = argparse.ArgumentParser(prog="python -m tests.sdks")
@@ -246,8 +257,10 @@ def main() -> int:
     languages = [name for name in reversed(LANGUAGES) if name in wanted]  # Java takes longest
     with tempfile.TemporaryDirectory(prefix="sharequeue-sdks-") as folder:
         stack = Stack(Path(folder) / "stack", temporary=True)
+        guarded = Stack(Path(folder) / "guarded", one_process=True, require_keys=True, temporary=True)
         try:
             stack.start()
+            keys = {} if arguments.smoke else started_with_keys(guarded)
             tell("stack", "started", began, "")
             environment = {
                 **ENVIRONMENT,
@@ -255,6 +268,7 @@ def main() -> int:
                 "SHAREQUEUE_URL": stack.url,
                 "SHAREQUEUE_STUB_URL": f"http://127.0.0.1:{stub.server_port}",
                 "SHAREQUEUE_TOKEN": (Path(folder) / "stack/cluster.token").read_text().strip(),
+                **keys,
             }
             Stub.gateway = stack.url
             cases = Path(folder) / CASES.name
@@ -269,6 +283,7 @@ def main() -> int:
                     results += pool.map(runner.tour, TOURS)
         finally:
             stack.stop()
+            guarded.stop()
     tell("all", "", began, "")
     return int(not all(results))
 

@@ -23,6 +23,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
@@ -57,6 +58,7 @@ final class Contract {
   private static final JsonNodeFactory MADE = JsonNodeFactory.instance;
   private static final Pattern NAME = Pattern.compile("\\$\\{(\\w+)\\}");
   private static final String URL = System.getenv("SHAREQUEUE_URL");
+  private static final String STUB = System.getenv("SHAREQUEUE_STUB_URL");
   private static final long PATIENCE_NS = Duration.ofSeconds(60).toNanos();
 
   /** The answer is not what the case expects. */
@@ -64,6 +66,13 @@ final class Contract {
     Unexpected(String said) {
       super(said);
     }
+  }
+
+  /** A client of the gateway that wants keys: with the good one, with a poor one that has no rights, or with none. */
+  private static ApiClient keyed(String name) {
+    String url = System.getenv("SHAREQUEUE_GUARDED_URL");
+    String token = System.getenv("SHAREQUEUE_KEY_" + name.toUpperCase());
+    return token == null ? Producer.client(url, null) : Producer.client(url, () -> token);
   }
 
   private final Map<String, JsonNode> values = new HashMap<>();
@@ -125,13 +134,10 @@ final class Contract {
     if (step.get("call").asText().equals("streamRecords")) {
       return stream(step);
     }
-    ApiClient client = new ApiClient();
-    client.updateBaseUri(step.path("stub").asBoolean() ? System.getenv("SHAREQUEUE_STUB_URL") : URL);
+    String url = step.path("stub").asBoolean() ? STUB : URL;
+    Supplier<String> token = step.path("token").asBoolean() ? () -> System.getenv("SHAREQUEUE_TOKEN") : null;
+    ApiClient client = step.has("key") ? keyed(step.get("key").asText()) : Producer.client(url, token);
     client.setReadTimeout(Duration.ofMillis(step.path("cancel_after_ms").asLong(40_000)));
-    if (step.path("token").asBoolean()) {
-      String token = "Bearer " + System.getenv("SHAREQUEUE_TOKEN");
-      client.setRequestInterceptor(request -> request.header("Authorization", token));
-    }
     if (step.has("bytes")) { // generated code would send the name of a file as JSON
       byte[] bytes = Base64.getDecoder().decode(step.get("bytes").asText());
       client.setRequestInterceptor(request -> request.POST(HttpRequest.BodyPublishers.ofByteArray(bytes)));
@@ -266,7 +272,9 @@ final class Contract {
     String name = values.get("topic").asText();
     List<ProduceRecord> sent = new ArrayList<>();
     spec.get("records").forEach(record -> sent.add(new ProduceRecord().value(record.get("value").asText())));
-    String stub = System.getenv("SHAREQUEUE_STUB_URL"); // it loses an answer, and then refuses
+    boolean guarded = spec.has("refused");
+    ApiClient stub = guarded ? keyed("good") : Producer.client(STUB, null); // the stub loses an answer, and then refuses
+    ApiClient plain = guarded ? stub : Producer.client(URL, null);
     new Producer(stub, Duration.ofSeconds(30)).send(name, sent);
     List<String> handled = Collections.synchronizedList(new ArrayList<>());
     List<String> lost = new ArrayList<>();
@@ -296,7 +304,7 @@ final class Contract {
           }
         };
     Duration lock = Duration.ofMillis(spec.get("lock_duration_ms").asLong());
-    worker[0] = new Worker(spec.path("through_stub").asBoolean() ? stub : URL, name, List.of(name), lock, handler);
+    worker[0] = new Worker(spec.path("through_stub").asBoolean() ? stub : plain, name, List.of(name), lock, handler);
     worker[0].onError(fault -> lost.add(fault.acknowledgement().getFirstOffset() + " " + fault.code()));
     CompletableFuture.delayedExecutor(60, TimeUnit.SECONDS).execute(worker[0]::stop);
     worker[0].run();
@@ -307,9 +315,13 @@ final class Contract {
     if (interrupted != spec.path("interrupted").asBoolean()) {
       throw new Unexpected("interrupted: " + interrupted);
     }
+    for (var each = spec.path("refused").fields(); each.hasNext(); ) {
+      var entry = each.next();
+      meetRefusals(keyed(entry.getKey()), name, handler, texts(entry.getValue()));
+    }
     if (interrupted) {
       for (boolean byInterrupt : new boolean[] {true, false}) {
-        endIdle(new Worker(URL, name, List.of(name + "-empty"), null, handler), byInterrupt);
+        endIdle(new Worker(plain, name, List.of(name + "-empty"), null, handler), byInterrupt);
         endIdle(new Worker(stub, name, List.of("away"), null, handler), byInterrupt);
       }
       meetLoginPage(stub, name, handler);
@@ -318,20 +330,38 @@ final class Contract {
   }
 
   /** A proxy's login page is no success, and no reason to go on for ever. */
-  private static void meetLoginPage(String stub, String group, Worker.Handler handler) throws Unexpected {
-    for (String topic : List.of("login-302", "login-200")) {
+  private static void meetLoginPage(ApiClient stub, String group, Worker.Handler handler) throws Unexpected {
+    for (String topic : List.of("login-302", "login-200", "login-401", "login-403")) {
       try {
         new Producer(stub, Duration.ofSeconds(30)).send(topic, List.of(new ProduceRecord().value("one")));
         throw new Unexpected(topic + " is taken for a success");
       } catch (ApiException fault) {
-        named(stub, fault);
+        named(fault);
       }
       try {
         new Worker(stub, group, List.of(topic), null, handler).run();
         throw new Unexpected(topic + " is taken for a success");
       } catch (IllegalStateException fault) {
-        named(stub, fault);
+        named(fault);
       }
+    }
+  }
+
+  /** Without the right a producer and a worker end, each with a code of the gateway. */
+  private static void meetRefusals(ApiClient client, String topic, Worker.Handler handler, List<String> codes) throws Unexpected {
+    List<String> met = new ArrayList<>();
+    try {
+      new Producer(client, Duration.ofSeconds(30)).send(topic, List.of(new ProduceRecord().value("one")));
+    } catch (ApiException fault) {
+      met.add(Producer.problemOf(fault).getCode());
+    }
+    try {
+      new Worker(client, topic, List.of(topic), null, handler).run();
+    } catch (IllegalStateException fault) {
+      met.add(Producer.problemOf((ApiException) fault.getCause()).getCode());
+    }
+    if (!met.equals(codes)) {
+      throw new Unexpected(met + ", not " + codes);
     }
   }
 
@@ -343,11 +373,10 @@ final class Contract {
           throw new AssertionError("oops");
         };
     try {
-      new Worker(URL, group, List.of(topic), null, handler).run();
+      new Worker(Producer.client(URL, null), group, List.of(topic), null, handler).run();
       throw new Unexpected("the worker goes on after an Error");
     } catch (AssertionError expected) {
-      ApiClient client = new ApiClient();
-      client.updateBaseUri(URL);
+      ApiClient client = Producer.client(URL, null);
       var request = new FetchRequest().topics(List.of(topic)).memberId("m3").maxWaitMs(0);
       var attempts = new RecordsApi(client).fetchRecords(group, request).getBatches().stream().map(FetchedBatch::getAttempt);
       if (!attempts.toList().equals(List.of(2, 1))) {
@@ -356,8 +385,8 @@ final class Contract {
     }
   }
 
-  private static void named(String stub, Exception fault) throws Unexpected {
-    if (!fault.getMessage().contains(stub + ": UNEXPECTED_ANSWER: ")) {
+  private static void named(Exception fault) throws Unexpected {
+    if (!fault.getMessage().contains(STUB + ": UNEXPECTED_ANSWER: ") || !fault.getMessage().contains("wants a login")) {
       throw new Unexpected("it does not say from where: " + fault.getMessage());
     }
   }

@@ -20,15 +20,15 @@ import sharequeue.model.ProduceRecord;
  * with the exit code 143.
  */
 final class Snippets {
-  private static final String URL = System.getenv("SHAREQUEUE_URL");
+  private static final ApiClient client = Producer.client(System.getenv("SHAREQUEUE_URL"), null);
   private static final long PATIENCE_NS = Duration.ofSeconds(60).toNanos();
   private static final List<String> HANDLED = Collections.synchronizedList(new ArrayList<>());
   private static final CountDownLatch STOPPED = new CountDownLatch(1);
   private static Worker worker;
 
   public static void main(String[] arguments) throws Exception {
-    sendTwice(URL);
-    worker = new Worker(URL, "billing", List.of("orders"), Duration.ofMinutes(1), Snippets::settle).maxRecords(10);
+    sendTwice(client);
+    worker = new Worker(client, "billing", List.of("orders"), Duration.ofMinutes(1), Snippets::settle).maxRecords(10);
     worker.run();
     expect(List.of("ann 3 web", "bob"), HANDLED);
     readDeadLetters();
@@ -36,12 +36,12 @@ final class Snippets {
   }
 
   /** A repeat with the key stores nothing. */
-  private static void sendTwice(String url) throws ApiException {
+  private static void sendTwice(ApiClient client) throws ApiException {
     var order = new LinkedHashMap<>(Map.of("total", 3));
     var headers = new LinkedHashMap<>(Map.of("from", "web"));
     var ann = new ProduceRecord().key("ann").value(order).headers(headers);
     var batch = List.of(ann, new ProduceRecord().value("bob"));
-    var producer = new Producer(url, Duration.ofSeconds(30));
+    var producer = new Producer(client, Duration.ofSeconds(30));
     var first = producer.send("orders", batch, "order-17");
     var again = producer.send("orders", batch, "order-17");
     expect(first, again);
@@ -61,8 +61,6 @@ final class Snippets {
 
   /** The service writes a dead letter a moment after the reject. */
   private static void readDeadLetters() throws Exception {
-    ApiClient client = new ApiClient();
-    client.updateBaseUri(URL);
     for (long deadline = System.nanoTime() + PATIENCE_NS; System.nanoTime() < deadline; Thread.sleep(100)) {
       try {
         var letters = new RecordsApi(client).readRecords("dlq.billing", 0, 0L, null, null, null, null).getRecords();
@@ -88,7 +86,7 @@ final class Snippets {
     List<Acknowledger.NotAcknowledged> lost = Collections.synchronizedList(new ArrayList<>());
     Consumer<Acknowledger.NotAcknowledged> handler = lost::add;
     HANDLED.clear();
-    worker = new Worker(URL, "billing", List.of("orders"), null, Snippets::waitForStop).onError(handler);
+    worker = new Worker(client, "billing", List.of("orders"), null, Snippets::waitForStop).onError(handler);
     Thread running = new Thread(worker);
     Runnable hook =
         () -> {
@@ -105,7 +103,7 @@ final class Snippets {
         };
     Runtime.getRuntime().addShutdownHook(new Thread(hook));
     var carol = new ProduceRecord().valueBase64("carol".getBytes(StandardCharsets.UTF_8));
-    new Producer(URL, Duration.ofSeconds(30)).send("orders", List.of(carol));
+    new Producer(client, Duration.ofSeconds(30)).send("orders", List.of(carol));
     running.start();
     running.join();
   }

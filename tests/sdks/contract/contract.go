@@ -37,6 +37,7 @@ type step struct {
 	Bytes         string
 	Token         bool
 	Stub          bool
+	Key           string
 	Expect        object
 	Save          map[string]string
 	Eventually    bool
@@ -56,6 +57,7 @@ type work struct {
 	Lost           []string
 	ThroughStub    bool `json:"through_stub"`
 	Interrupted    bool
+	Refused        map[string][]string
 }
 
 type testCase struct {
@@ -72,11 +74,24 @@ func (u unexpected) Error() string { return u.said }
 var (
 	plain    = client("SHAREQUEUE_URL", nil)
 	stub     = client("SHAREQUEUE_STUB_URL", nil)
-	operator = client("SHAREQUEUE_URL", api.WithRequestEditorFn(func(_ context.Context, request *http.Request) error {
-		request.Header.Set("Authorization", "Bearer "+os.Getenv("SHAREQUEUE_TOKEN"))
-		return nil
-	}))
+	operator = client("SHAREQUEUE_URL", withToken(func() string { return os.Getenv("SHAREQUEUE_TOKEN") }))
 )
+
+func withToken(token func() string) api.ClientOption {
+	return api.WithRequestEditorFn(func(_ context.Context, request *http.Request) error {
+		request.Header.Set("Authorization", "Bearer "+token())
+		return nil
+	})
+}
+
+// keyed is a client of the gateway that wants keys: with the good one, with a poor one that has no rights, or with none.
+func keyed(name string) *api.ClientWithResponses {
+	token := func() string { return os.Getenv("SHAREQUEUE_KEY_" + strings.ToUpper(name)) }
+	if token() == "" {
+		return client("SHAREQUEUE_GUARDED_URL", nil)
+	}
+	return client("SHAREQUEUE_GUARDED_URL", withToken(token))
+}
 
 func client(variable string, option api.ClientOption) *api.ClientWithResponses {
 	var options []api.ClientOption
@@ -302,7 +317,9 @@ func (p *player) call(s step) (object, error) {
 		return p.stream(s)
 	}
 	gateway := plain
-	if s.Stub {
+	if s.Key != "" {
+		gateway = keyed(s.Key)
+	} else if s.Stub {
 		gateway = stub
 	} else if s.Token {
 		gateway = operator
@@ -432,11 +449,14 @@ func (p *player) work(w work) error {
 	topic, group := p.values["topic"].(string), p.values["group"].(string)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	producer := Producer{Client: stub} // which loses an answer, and then refuses
+	gateway, producer := plain, Producer{Client: stub} // which loses an answer, and then refuses
+	if w.Refused != nil {
+		gateway = keyed("good")
+		producer.Client = gateway
+	}
 	if _, err := producer.Send(ctx, topic, w.Records, ""); err != nil {
 		return err
 	}
-	gateway := plain
 	if w.ThroughStub {
 		gateway = stub
 	}
@@ -471,6 +491,11 @@ func (p *player) work(w work) error {
 	if !slices.Equal(handled, w.Handled) || !slices.Equal(lost, w.Lost) {
 		return unexpected{fmt.Sprintf("handled: %v, lost: %v", handled, lost)}
 	}
+	for key, codes := range w.Refused {
+		if err := meetRefusals(keyed(key), group, topic, codes); err != nil {
+			return err
+		}
+	}
 	if w.Interrupted {
 		return errors.Join(endIdle(plain, group, topic+"-empty"), endIdle(stub, group, "away"), meetLoginPage(group), panics(topic))
 	}
@@ -491,16 +516,31 @@ func endIdle(gateway *api.ClientWithResponses, group, topic string) error {
 
 // meetLoginPage finds no success in a proxy's login page, and no reason to go on for ever.
 func meetLoginPage(group string) error {
-	for _, topic := range []string{"login-302", "login-200"} {
+	for _, topic := range []string{"login-302", "login-200", "login-401", "login-403"} {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_, sent := (&Producer{Client: stub}).Send(ctx, topic, []api.ProduceRecord{{Value: "one"}}, "")
 		worker := Worker{Client: stub, Group: group, Topics: []string{topic}}
 		for _, err := range []error{sent, worker.Run(ctx)} {
 			refused := Refused{}
-			if !errors.As(err, &refused) || refused.Problem.Code != "UNEXPECTED_ANSWER" || !strings.Contains(err.Error(), os.Getenv("SHAREQUEUE_STUB_URL")) {
+			if !errors.As(err, &refused) || refused.Problem.Code != "UNEXPECTED_ANSWER" || !strings.Contains(err.Error(), os.Getenv("SHAREQUEUE_STUB_URL")) ||
+				!strings.Contains(err.Error(), "wants a login") {
 				return unexpected{fmt.Sprint(topic, ": ", err)}
 			}
+		}
+	}
+	return nil
+}
+
+// meetRefusals ends a producer and a worker without the right, each with a code of the gateway.
+func meetRefusals(gateway *api.ClientWithResponses, group, topic string, codes []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, sent := (&Producer{Client: gateway}).Send(ctx, topic, []api.ProduceRecord{{Value: "one"}}, "")
+	worker := Worker{Client: gateway, Group: group, Topics: []string{topic}}
+	for index, err := range []error{sent, worker.Run(ctx)} {
+		if refused := (Refused{}); !errors.As(err, &refused) || refused.Problem.Code != codes[index] {
+			return unexpected{fmt.Sprint("not ", codes[index], ": ", err)}
 		}
 	}
 	return nil

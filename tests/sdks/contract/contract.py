@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import sharequeue_api
 from acknowledger import NotAcknowledged
-from producer import Producer, UnexpectedAnswer
+from producer import Producer, UnexpectedAnswer, problem_of, said
 from sharequeue_api import (
     ApiClient,
     ApiException,
@@ -57,6 +58,17 @@ def snake(name: str) -> str:
 
 def client(url: str, token: str | None = None) -> ApiClient:
     return ApiClient(Configuration(host=url, access_token=token, retries=0))
+
+
+def keyed(name: str) -> ApiClient:
+    """A client of the gateway that wants keys: with a `good` one, with a `poor` one that has no rights, with `none`."""
+    url, token = os.environ["SHAREQUEUE_GUARDED_URL"], os.environ.get(f"SHAREQUEUE_KEY_{name.upper()}")
+    configuration = Configuration(host=url, access_token="sq_ended")
+    if name == "poor":
+        configuration = Configuration(host=url, access_token=token)
+    else:
+        configuration.access_token = token
+    return ApiClient(configuration)
 
 
 class Unexpected(Exception):
@@ -110,6 +122,7 @@ class Player:
         if step["call"] == "streamRecords":
             return self._stream(step, len(step["expect"].get("answer", {}).get("events", ())))
         api = self._stub if step.get("stub") else self._operator if step.get("token") else self._api
+        api = keyed(step["key"]) if "key" in step else api
         name = snake(step["call"])
         owner = next(kind for kind in vars(sharequeue_api).values() if isinstance(kind, type) and hasattr(kind, name))
         arguments: Json = {**self.filled(step.get("path", {})), **self.filled(step.get("query", {}))}
@@ -182,7 +195,9 @@ class Player:
         """The producer stores each record once. The worker handles all, in the order of `handled`."""
         topic, group = self._values["topic"], self._values["group"]
         sent = [ProduceRecord(**record) for record in spec["records"]]
-        Producer(sharequeue_api.RecordsApi(self._stub)).send(topic, sent)  # which loses an answer, and then refuses
+        guarded = keyed("good") if "refused" in spec else None
+        stub = sharequeue_api.RecordsApi(guarded or self._stub)
+        Producer(stub).send(topic, sent)  # the stub loses an answer, and then refuses
         handled: list[str] = []
         lost: list[str] = []
 
@@ -205,7 +220,7 @@ class Player:
         def tell(fault: NotAcknowledged) -> None:
             lost.append(f"{fault.acknowledgement.first_offset} {fault.code}")
 
-        records = sharequeue_api.RecordsApi(self._stub if spec.get("through_stub") else self._api)
+        records = stub if spec.get("through_stub") else sharequeue_api.RecordsApi(guarded or self._api)
         lock_ms = spec["lock_duration_ms"]
         worker = Worker(records, group, [topic], handle, lock_duration_ms=lock_ms, on_error=tell)
         ending = threading.Timer(60, worker.stop)
@@ -214,6 +229,8 @@ class Player:
         ending.cancel()
         if (handled, lost, interrupted) != (spec["handled"], spec.get("lost", []), spec.get("interrupted", False)):
             raise Unexpected(f"handled: {handled}, lost: {lost}, interrupted: {interrupted}")
+        for key, codes in spec.get("refused", {}).items():
+            meet_refusals(sharequeue_api.RecordsApi(keyed(key)), group, topic, handle, codes)
         if interrupted:
             end_idle_workers(sharequeue_api.RecordsApi(self._api), group, f"{topic}-empty", handle)
             end_idle_workers(sharequeue_api.RecordsApi(self._stub), group, "away", handle)
@@ -238,16 +255,33 @@ def end_idle_workers(records: sharequeue_api.RecordsApi, group: str, topic: str,
 
 def meet_a_login_page(records: sharequeue_api.RecordsApi, group: str, handle: Handler) -> None:
     """It is no success, and no reason to go on for ever."""
-    for topic in ("login-302", "login-200"):
+    for topic in ("login-302", "login-200", "login-401", "login-403"):
         sending = functools.partial(Producer(records).send, topic, [ProduceRecord(value="one")])
         for act in (sending, Worker(records, group, [topic], handle).run):
             try:
                 act()
             except UnexpectedAnswer as fault:
-                if os.environ["SHAREQUEUE_STUB_URL"] not in str(fault):
+                if os.environ["SHAREQUEUE_STUB_URL"] not in str(fault) or "a proxy wants a login" not in str(fault):
                     raise Unexpected(f"it does not say from where: {fault}") from None
             else:
                 raise Unexpected(f"{topic} is taken for a success")
+
+
+def meet_refusals(
+    records: sharequeue_api.RecordsApi, group: str, topic: str, handle: Handler, codes: list[str]
+) -> None:
+    """Without the right a producer and a worker end, each with a code of the gateway."""
+    sending = functools.partial(Producer(records).send, topic, [ProduceRecord(value="one")])
+    acts: list[Callable[[], object]] = [sending, Worker(records, group, [topic], handle).run]
+    for act, code in zip(acts, codes, strict=True):
+        try:
+            act()
+        except ApiException as fault:
+            problem = problem_of(fault)
+            if problem is None or problem.code != code:
+                raise Unexpected(f"not {code}: {said(fault)}") from None
+        else:
+            raise Unexpected(f"{code} is taken for a success")
 
 
 def run(worker: Worker) -> bool:

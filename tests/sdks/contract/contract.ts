@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import type { paths } from "./generated/schema.js";
 import type { NotAcknowledged } from "./acknowledger.js";
-import { type Gateway, type Problem, UnexpectedAnswer, send } from "./producer.js";
+import { type Gateway, type Problem, Refused, UnexpectedAnswer, send } from "./producer.js";
 import { deliveries } from "./worker.js";
 
 type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
@@ -19,6 +19,7 @@ interface Step {
   bytes?: string;
   token?: boolean;
   stub?: boolean;
+  key?: string;
   expect?: { status?: number; answer?: Json; problem?: Json; retry_after?: string };
   save?: Record<string, string>;
   eventually?: boolean;
@@ -43,6 +44,7 @@ interface Work {
   through_stub?: boolean;
   interrupted?: boolean;
   doubted?: boolean;
+  refused?: Record<string, string[]>;
 }
 
 interface Found {
@@ -62,6 +64,17 @@ const operator = createClient<paths>({
 });
 
 class Unexpected extends Error {}
+
+/** A client of the gateway that wants keys: with the `good` one, with a `poor` one that has no rights, or with `none`. */
+function keyed(name: string): Gateway {
+  const url = process.env["SHAREQUEUE_GUARDED_URL"]!;
+  const token = process.env[`SHAREQUEUE_KEY_${name.toUpperCase()}`];
+  if (name === "poor") return createClient<paths>({ baseUrl: url, headers: { Authorization: "Bearer " + token } });
+  const client = createClient<paths>({ baseUrl: url });
+  const key = () => token;
+  if (token) client.use({ onRequest: ({ request }) => request.headers.set("Authorization", "Bearer " + key()) });
+  return client;
+}
 
 /** What any call of openapi-fetch answers. */
 interface Answered {
@@ -158,7 +171,7 @@ class Player {
 
   private async call(step: Step): Promise<Found> {
     if (step.call === "streamRecords") return this.stream(step);
-    const client = step.stub ? stub : step.token ? operator : plain;
+    const client = step.key ? keyed(step.key) : step.stub ? stub : step.token ? operator : plain;
     const params = { path: step.path ?? {}, query: step.query ?? {}, header: step.headers ?? {} };
     const raw = step.bytes !== undefined;
     const given: Given = {
@@ -230,7 +243,8 @@ class Player {
   /** The producer stores each record once. The loop handles all, in the order of `handled`. */
   async work(spec: Work): Promise<void> {
     const [topic, group] = [String(this.values["topic"]), String(this.values["group"])];
-    await send(stub, topic, spec.records as { value: string }[]); // the stub loses an answer, and then refuses
+    const guarded = spec.refused && keyed("good");
+    await send(guarded ?? stub, topic, spec.records as { value: string }[]); // the stub loses an answer, and then refuses
     const handled: string[] = [];
     const lost: string[] = [];
     const ending = new AbortController();
@@ -240,7 +254,7 @@ class Player {
       lockDurationMs: spec.lock_duration_ms,
       onError: (fault: NotAcknowledged) => void lost.push(`${fault.acknowledgement.first_offset} ${fault.code}`),
     };
-    for await (const delivery of deliveries(spec.through_stub ? stub : plain, group, [topic], options)) {
+    for await (const delivery of deliveries(spec.through_stub ? stub : (guarded ?? plain), group, [topic], options)) {
       const { value } = delivery.record;
       const first = delivery.batch.delivery_count === 1;
       if (spec.doubted) { // only those of a loop that is left are acknowledged in one request
@@ -264,7 +278,9 @@ class Player {
     if (!isDeepStrictEqual([handled, lost], [spec.handled, spec.lost ?? []])) {
       throw new Unexpected(`handled: ${handled}, lost: ${lost}`);
     }
+    for (const [key, codes] of Object.entries(spec.refused ?? {})) await meetRefusals(keyed(key), group, topic, codes);
     if (spec.interrupted) {
+      await leave(topic);
       await endIdle(plain, group, `${topic}-empty`);
       await endIdle(stub, group, "away");
       await meetLoginPage(group);
@@ -283,12 +299,36 @@ async function endIdle(client: Gateway, group: string, topic: string): Promise<v
   if (Date.now() - started > 7_000) throw new Unexpected(`a loop over ${topic} goes on after its signal`);
 }
 
+/** An error in the body of a loop ends it: what lies behind the delivery in hand is no attempt. */
+async function leave(topic: string): Promise<void> {
+  const group = `${topic}-left`;
+  const oops = new Error("oops");
+  try {
+    for await (const _ of deliveries(plain, group, [topic])) throw oops;
+  } catch (fault) {
+    if (fault !== oops) throw fault;
+  }
+  const body = { topics: [topic], member_id: "m3", max_wait_ms: 0 };
+  const { data } = await plain.POST("/v1/share-groups/{group}/fetch", { params: { path: { group } }, body });
+  const attempts = data?.batches.flatMap(({ attempt, records }) => records?.map(() => attempt));
+  if (!isDeepStrictEqual(attempts, [2, 1, 1, 1, 1])) throw new Unexpected(`after an error: attempts ${attempts}`);
+}
+
+/** Without the right a producer and a loop end, each with a code of the gateway. */
+async function meetRefusals(client: Gateway, group: string, topic: string, codes: string[]): Promise<void> {
+  const acts = [() => send(client, topic, [{ value: "one" }]), () => deliveries(client, group, [topic]).next()];
+  for (const [index, act] of acts.entries()) {
+    const fault = await act().then(() => "a success", (fault: unknown) => fault);
+    if (!(fault instanceof Refused && fault.problem.code === codes[index])) throw new Unexpected(`not ${codes[index]}: ${fault}`);
+  }
+}
+
 /** A proxy's login page is no success, and no reason to go on for ever. */
 async function meetLoginPage(group: string): Promise<void> {
-  for (const topic of ["login-302", "login-200"]) {
+  for (const topic of ["login-302", "login-200", "login-401", "login-403"]) {
     for (const act of [() => send(stub, topic, [{ value: "one" }]), () => deliveries(stub, group, [topic]).next()]) {
       const fault = await act().then(() => new Unexpected(`${topic} is taken for a success`), (fault: unknown) => fault);
-      if (!(fault instanceof UnexpectedAnswer)) throw fault;
+      if (!(fault instanceof UnexpectedAnswer && fault.message.includes("wants a login"))) throw fault;
     }
   }
 }
