@@ -3,10 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"log"
+	"net/http"
 	"slices"
 	"time"
 
@@ -71,15 +75,23 @@ func (w *Worker) fetch(ctx context.Context, id string) ([]api.FetchedBatch, time
 		lock := int32(w.LockDuration.Milliseconds())
 		body.LockDurationMs = &lock
 	}
-	answer, err := w.Client.FetchRecordsWithResponse(ctx, w.Group, body)
+	answer, err := w.Client.FetchRecords(ctx, w.Group, body)
 	if err != nil {
 		return nil, 0, err
 	}
-	if answer.JSON200 == nil {
-		retryAfter, err := refusal(answer.Body, answer.HTTPResponse)
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, 0, err
+	}
+	var fetched api.FetchResponse
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber() // a float64 does not hold every number, and one that it does not hold would spoil the whole answer
+	if answer.StatusCode != http.StatusOK || decoder.Decode(&fetched) != nil {
+		retryAfter, err := refusal(raw, answer)
 		return nil, retryAfter, err
 	}
-	return answer.JSON200.Batches, 0, nil
+	return fetched.Batches, 0, nil
 }
 
 // settle handles all records, one after another, while a goroutine renews the locks of the batches that are not settled.

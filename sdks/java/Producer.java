@@ -1,4 +1,7 @@
+import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.core.StreamReadConstraints;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.lang.System.Logger.Level;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -25,10 +28,15 @@ final class Producer {
   private final RecordsApi records;
   private final Duration deadline;
 
-  /** A client of a gateway. {@code token}: is asked for the access key of each request; null: requests have no key. */
+  /**
+   * A client of a gateway. {@code token}: is asked for the access key of each request; null: requests have no key. A number
+   * in an answer may have any length: with Jackson's limit of 1,000 digits, one value would spoil a whole answer.
+   */
   static ApiClient client(String url, Supplier<String> token) {
-    ApiClient client = new ApiClient();
-    client.updateBaseUri(url);
+    ObjectMapper mapper = ApiClient.createDefaultObjectMapper();
+    mapper.getFactory().setStreamReadConstraints(StreamReadConstraints.builder().maxNumberLength(Integer.MAX_VALUE).build());
+    mapper.enable(JsonParser.Feature.USE_FAST_BIG_NUMBER_PARSER);
+    ApiClient client = new ApiClient(ApiClient.createDefaultHttpClientBuilder(), mapper, url);
     if (token != null) {
       client.setRequestInterceptor(request -> request.header("Authorization", "Bearer " + token.get()));
     }

@@ -6,11 +6,13 @@ delivery limit makes it a dead letter; `Release` says when it comes again, and `
 What goes wrong is logged under the name of this module.
 """
 
+import json
 import logging
 import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from decimal import Decimal
 
 from acknowledger import Acknowledger, NotAcknowledged, one, releases
 from producer import FIRST_PAUSE_S, MOST_PAUSE_S, ask, may_help, retry_after_s, said
@@ -44,6 +46,14 @@ class Reject(Exception):
 
 Handler = Callable[[ConsumerRecord, FetchedBatch], None]
 ErrorHandler = Callable[[NotAcknowledged], None]
+
+
+def whole(digits: str) -> int | Decimal:
+    """An integer of an answer. `int` takes no more than 4,300 digits, unless the program says otherwise."""
+    try:
+        return int(digits)
+    except ValueError:
+        return Decimal(digits)
 
 
 def warn(fault: NotAcknowledged) -> None:
@@ -132,10 +142,7 @@ class Worker:
 
     def _ask(self, request: FetchRequest, answer: Future[FetchResponse]) -> None:
         try:
-            timeout_s = WAIT_MS / 1000 + 10
-            fetched = ask(
-                self._records, lambda: self._records.fetch_records(self._group, request, _request_timeout=timeout_s)
-            )
+            fetched = ask(self._records, lambda: self._fetch_once(request))
         except Exception as fault:
             if answer.set_running_or_notify_cancel():
                 answer.set_exception(fault)
@@ -144,6 +151,14 @@ class Worker:
                 answer.set_result(fetched)
             else:
                 self._acknowledger.acknowledge(releases(fetched.batches, []))
+
+    def _fetch_once(self, request: FetchRequest) -> FetchResponse:
+        """One request. Generated code would give up the whole answer for one integer of more than 4,300 digits."""
+        timeout_s = WAIT_MS / 1000 + 10
+        answer = self._records.fetch_records_without_preload_content(self._group, request, _request_timeout=timeout_s)
+        if answer.status != 200:
+            self._records.api_client.response_deserialize(answer, {"default": "Problem"})  # which raises
+        return FetchResponse.model_validate(json.loads(answer.data, parse_int=whole))
 
     def _settle(self, batches: list[FetchedBatch]) -> None:
         """Handle all records, one after another, while a thread renews the locks of those that are not settled."""

@@ -298,7 +298,7 @@ final class Contract {
           if ("slow".equals(record.getValue())) {
             Thread.sleep(spec.get("slow_ms").asLong());
           }
-          handled.add(record.getValue() + " " + batch.getDeliveryCount());
+          handled.add((record.getValue() instanceof Number ? "number" : record.getValue()) + " " + batch.getDeliveryCount());
           if (handled.size() == spec.get("records").size()) {
             worker[0].stop();
           }

@@ -480,7 +480,11 @@ func (p *player) work(w work) error {
 		case record.Value == "slow":
 			time.Sleep(time.Duration(w.SlowMs) * time.Millisecond)
 		}
-		if handled = append(handled, fmt.Sprint(record.Value, " ", batch.DeliveryCount)); len(handled) == len(w.Records) {
+		named := record.Value
+		if _, number := named.(json.Number); number {
+			named = "number"
+		}
+		if handled = append(handled, fmt.Sprint(named, " ", batch.DeliveryCount)); len(handled) == len(w.Records) {
 			cancel()
 		}
 		return nil

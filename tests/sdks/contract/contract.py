@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -213,7 +214,8 @@ class Player:
                 signal.raise_signal(signal.SIGINT)
             if record.value == "slow":
                 time.sleep(spec["slow_ms"] / 1000)
-            handled.append(f"{record.value} {batch.delivery_count}")
+            named = "number" if isinstance(record.value, (float, Decimal)) else record.value
+            handled.append(f"{named} {batch.delivery_count}")
             if len(handled) == len(spec["records"]):
                 worker.stop()
 

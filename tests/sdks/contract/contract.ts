@@ -270,7 +270,7 @@ class Player {
       } else {
         if (value === "slow") await sleep(spec.slow_ms);
         await delivery.accept();
-        handled.push(`${value} ${delivery.batch.delivery_count}`);
+        handled.push(`${typeof value === "number" ? "number" : value} ${delivery.batch.delivery_count}`);
       }
       if (handled.length === spec.records.length) break;
     }
