@@ -24,16 +24,18 @@ def stack_settings() -> dict[str, str]:
     return SETTINGS | APART
 
 
-def operations(process: ServiceProcess) -> httpx.Client:
+def operations(process: ServiceProcess, service: str = "gateway") -> httpx.Client:
     """Calls the listener of operations. Its port is a free one: the log says which."""
     lines = [json.loads(line) for line in process.log_file.read_text().splitlines()]
-    port = next(line["operations_port"] for line in lines if line["message"] == "listening")
+    port = next(
+        line["operations_port"] for line in lines if (line["message"], line["service"]) == ("listening", service)
+    )
     return httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
 
 
 @pytest.mark.parametrize("service", KINDS)
 def test_metrics_and_details_are_at_a_port_of_their_own(stack: Stack, data_dir: Path, service: str) -> None:
-    with operations(stack.service(service)) as there, httpx.Client(base_url=stack.addresses[service]) as here:
+    with operations(stack.service(service), service) as there, httpx.Client(base_url=stack.addresses[service]) as here:
         assert there.get("/livez").status_code == here.get("/livez").status_code == 200
         assert OWN[service] in Gateway(there).metrics()
         problem(here.get("/metrics"), 404, "UNKNOWN_PATH", 42)
@@ -49,7 +51,7 @@ def test_metrics_and_details_are_at_a_port_of_their_own(stack: Stack, data_dir: 
 
 @pytest.mark.parametrize("service", KINDS)
 def test_nothing_else_is_at_the_port_of_operations(stack: Stack, service: str) -> None:
-    with operations(stack.service(service)) as there:
+    with operations(stack.service(service), service) as there:
         for path in ("/v1/topics", "/v1/keys", "/v1/metadata/access", "/v1/shards", "/docs", "/openapi.json", "/"):
             problem(there.get(path), 404, "UNKNOWN_PATH", 42)
         assert there.post("/metrics").status_code == 405

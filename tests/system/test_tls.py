@@ -110,6 +110,17 @@ def test_records_go_through_three_services_that_speak_https(secure: SecureStack,
         httpx.get(secure.urls["GATEWAY"] + "/livez", timeout=60)
 
 
+def test_the_listener_of_operations_has_the_certificate_of_its_service(secure: SecureStack) -> None:
+    port = free_port()
+    secure.start("SHARE_COORDINATOR", OPERATIONS_PORT=str(port))
+    wait_until(lambda: secure.serves("SHARE_COORDINATOR"))
+    with secure.client("SHARE_COORDINATOR") as client:
+        assert client.get("/metrics").status_code == 404
+        assert "sharequeue_owned_shards" in client.get(f"https://localhost:{port}/metrics").text
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"http://localhost:{port}/metrics", timeout=60)
+
+
 @pytest.mark.parametrize("wrong", ["authority", "host", "expired"])
 def test_a_service_does_not_call_one_whose_certificate_is_not_right(secure: SecureStack, wrong: str) -> None:
     other = Authority(secure.folder / "other") if wrong == "authority" else secure.authority
