@@ -51,11 +51,8 @@ class Postgres(Process):
         super().__init__(data_dir / "postgresql.log", inherited)
         self.port = port or free_port(self)
         self._password_file = data_dir / "postgresql.password"
-        home, root, programs = (
-            data_dir / "postgresql",
-            package_root(self.package),
-            find_programs(self.package, "postgres"),
-        )
+        home = data_dir / "postgresql"
+        root, programs = package_root(self.package), find_programs(self.package, "postgres")
         if self._user is not None:
             self._shelter = Shelter(self._user)
             home = self._shelter.data(home, temporary)

@@ -28,7 +28,7 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
 
     database_url: str
     """PostgreSQL with the schema `log`: `postgresql://user:password@host:port/database`. Version 16 to 18. The
-    tests run on 16 and 18, and not on 17, which `docker-compose.yml` runs."""
+    tests run on 16 and 18; on 17, which `docker-compose.yml` runs, those over TLS alone."""
     redis_url: str
     """Redis: `redis://:password@host:port/number`, with TLS `rediss://…`. Tested on Redis 7, Valkey 8 and Valkey 9."""
     coordinator_url: str
