@@ -1,5 +1,6 @@
 """How many groups and share-partitions all group coordinators have together, and how many they may have."""
 
+from sharequeue_coordinator.metadata.topic_admin import ROOM_S
 from sharequeue_http.forms.errors import Throttled
 
 
@@ -22,11 +23,15 @@ class Totals:
         if groups > max(self._groups, self._max_groups):
             raise Throttled(
                 f"there are {self._groups} groups, and max_groups of the group coordinator allows no more:"
-                " delete groups, or raise it"
+                " delete groups, or raise it",
+                limit=self._max_groups,
+                retry_after_s=ROOM_S,
             )
         if share_partitions > max(self._share_partitions, self._max_share_partitions):
             raise Throttled(
                 f"all groups have {self._share_partitions} share-partitions, and max_share_partitions of the group"
-                " coordinator allows no more: delete groups or their offsets, or raise it"
+                " coordinator allows no more: delete groups or their offsets, or raise it",
+                limit=self._max_share_partitions,
+                retry_after_s=ROOM_S,
             )
         self._groups, self._share_partitions = groups, share_partitions

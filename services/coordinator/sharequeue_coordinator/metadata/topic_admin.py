@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """The longest look for the outcome of a write: another catch-up may be waiting for PostgreSQL."""
+ROOM_S: Final = 60.0
+"""When to try again: later than the deadline of any call, so that a gateway passes a refusal on and does not repeat."""
 
 
 class TopicAdmin:
@@ -58,7 +60,9 @@ class TopicAdmin:
             if name not in self._metadata.by_name and len(self._metadata.by_name) >= self._max_topics:
                 raise Throttled(
                     f"there are {self._max_topics} topics, and max_topics of the group coordinator allows no more:"
-                    " delete some, or raise it"
+                    " delete some, or raise it",
+                    limit=self._max_topics,
+                    retry_after_s=ROOM_S,
                 )
             exists = name in self._metadata.by_name
             if exists or await self._change(name, topic, store.insert_topic, fence, topic) != topic:
