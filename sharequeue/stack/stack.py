@@ -133,12 +133,33 @@ def _ready(url: str) -> bool:
         return False
 
 
-class _Fate:
-    """How often one part has died lately. `again_s`: when it is started again; None: it was not seen dead."""
+class Fate:
+    """How often one part has died lately, and when it is started again."""
 
     pause_s = 0.0
-    again_s: float | None = None
-    started_s = 0.0
+    _again_s: float | None = None
+    """None: it was not seen dead."""
+    _started_s = 0.0
+
+    def lives(self, now_s: float) -> None:
+        """It runs. After a while its next death is a first one."""
+        if now_s > self._started_s + 2 * PART_DIED.most_s:
+            self.pause_s = 0.0
+
+    def died(self, now_s: float) -> bool:
+        """Whether that is new: it is started again after `pause_s`."""
+        if self._again_s is not None:
+            return False
+        self.pause_s = PART_DIED.after(self.pause_s)
+        self._again_s = now_s + self.pause_s
+        return True
+
+    def starts(self, now_s: float) -> bool:
+        """Whether it is to be started now."""
+        if self._again_s is None or now_s < self._again_s:
+            return False
+        self._again_s, self._started_s = None, now_s
+        return True
 
 
 class Kind(NamedTuple):
@@ -201,7 +222,7 @@ class Stack:
         self._temporary = temporary
         self._tell = tell
         self._locks: list[IO[str]] = []
-        self._fates: defaultdict[str, _Fate] = defaultdict(_Fate)
+        self._fates: defaultdict[str, Fate] = defaultdict(Fate)
         self.postgres: Postgres | None = None
         self.redis: Redis | None = None
         self.services: list[ServiceProcess] = []
@@ -392,14 +413,10 @@ class Stack:
         for name, running, died, start in self._parts():
             fate, now_s = self._fates[name], time.monotonic()
             if running():
-                if now_s > fate.started_s + 2 * PART_DIED.most_s:
-                    fate.pause_s = 0.0
-            elif fate.again_s is None:
-                fate.pause_s = PART_DIED.after(fate.pause_s)
-                fate.again_s = now_s + fate.pause_s
+                fate.lives(now_s)
+            elif fate.died(now_s):
                 self._tell(f"{died()}\n{name} is started again in {fate.pause_s:.0f} s")
-            elif now_s >= fate.again_s:
-                fate.again_s, fate.started_s = None, now_s
+            elif fate.starts(now_s):
                 try:
                     start()
                 except (EmbeddedError, OSError) as fault:
