@@ -353,6 +353,19 @@ def test_json_says_where_the_stack_runs(tmp_path: Path, data_dir: Path) -> None:
         assert json.loads(up.stdout) == said
 
 
+def test_a_gateway_with_another_address_becomes_ready(
+    tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> None:
+    """The wait for it asks at that address, and so do the other services."""
+    stores = ("--postgres-url", new_database(), "--redis-url", new_redis())
+    host = {"SHAREQUEUE_GATEWAY_HOST": "127.0.0.2"}
+    with Up(tmp_path, tmp_path / "data", *stores, environment=host) as up:
+        url = up.ready()
+        assert url.startswith("http://127.0.0.2:")
+        produce_and_hold(url)
+        assert up.end(signal.SIGTERM) == 0
+
+
 def test_json_of_a_start_that_is_refused(tmp_path: Path) -> None:
     done = run("up", "--data-dir", str(tmp_path), "--coordinator-port", "45671", "--gateway-port", "45671", "--json")
     assert (done.returncode, done.stdout) == (1, "")
