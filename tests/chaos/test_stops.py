@@ -7,12 +7,13 @@ from contextlib import suppress
 
 import asyncpg
 import psutil
+import pytest
 
 from sharequeue.stack.stack import Stack
 from tests.chaos.checker import check, report
 from tests.chaos.run import Run
 
-BEFORE_S, STILL_S, BEHIND_S = 3.0, 20.0, 5.0
+BEFORE_S, BEHIND_S = 3.0, 5.0
 TIMES = """
 SELECT format('UPDATE %I.%I SET ', n.nspname, c.relname)
   || string_agg(format('%1$I = %1$I - make_interval(secs => $1)', a.attname), ', ')
@@ -46,7 +47,12 @@ def judge(stack: Stack, seed: int, stop: Callable[[], Awaitable[None]], stops: i
     assert not run.complaints, f"seed {seed}: " + "\n".join(run.complaints)
 
 
-def test_every_promise_holds_when_all_processes_stood_still(cluster_with_stores: Stack, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("still_s", "stops"), [(20.0, 1), pytest.param(90.0, 20, marks=pytest.mark.soak)], ids=["once", "again and again"]
+)
+def test_every_promise_holds_when_all_processes_stood_still(
+    cluster_with_stores: Stack, seed: int, still_s: float, stops: int
+) -> None:
     stack = cluster_with_stores
     stores = [store for store in (stack.postgres, stack.redis) if store is not None]
     assert len(stores) == 2
@@ -57,12 +63,12 @@ def test_every_promise_holds_when_all_processes_stood_still(cluster_with_stores:
         try:
             for process in processes:
                 process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(STILL_S)
+            await asyncio.sleep(still_s)
         finally:
             for process in processes:
                 process.send_signal(signal.SIGCONT)
 
-    judge(stack, seed, stop, 1)
+    judge(stack, seed, stop, stops)
 
 
 def test_every_promise_holds_when_only_postgresqls_clock_went_on(cluster: Stack, database_url: str, seed: int) -> None:
