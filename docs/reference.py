@@ -30,6 +30,7 @@ from sharequeue_gateway.producing import log_metrics
 
 import sharequeue.ownership.leases
 import sharequeue.repeats
+import sharequeue.service.failed_looks
 import sharequeue.service.operations
 import sharequeue.service.time_line
 import sharequeue_http.application.endpoint
@@ -301,6 +302,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
                 sharequeue_http.application.endpoint,
                 sharequeue_http.problems,
                 sharequeue.ownership.leases,
+                sharequeue.service.failed_looks,
                 sharequeue.service.operations,
                 sharequeue.service.time_line,
             ]

@@ -21,6 +21,7 @@ from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.shards import balance
 from sharequeue.repeats import LEASE_HELD
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_http.distribution import OfEachService
 from sharequeue_http.forms.errors import CoordinatorNotAvailable
@@ -175,6 +176,7 @@ class Ownership:
                         pause_s = min(pause_s, await self._look())
                 failed = False
             except FAULTS as fault:
+                count_failed_look("leases")
                 self._disconnect()
                 if not failed:
                     log.warning("leases cannot be renewed", extra=fields(cause=repr(fault)))

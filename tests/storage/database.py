@@ -7,6 +7,8 @@ from typing import Any
 
 import asyncpg
 
+from sharequeue.service.failed_looks import FAILED_LOOKS, Loop
+
 
 @asynccontextmanager
 async def session(database_url: str) -> AsyncIterator[Any]:
@@ -29,3 +31,9 @@ async def waiting_for_a_lock(connection: Any, application_name: str) -> list[int
         if rows:
             return [row[0] for row in rows]
         await asyncio.sleep(0.01)
+
+
+def failed_looks(loop: Loop) -> float:
+    """How many rounds of a loop have failed in this process."""
+    value: float = FAILED_LOOKS().labels(loop)._value.get()
+    return value

@@ -12,7 +12,7 @@ from sharequeue.ownership.leases import NameTaken, Ownership, OwnershipLost
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
-from tests.storage.database import session
+from tests.storage.database import failed_looks, session
 from tests.storage.lossy_proxy import LossyProxy
 
 SCHEMA = "groups"
@@ -272,12 +272,14 @@ async def test_a_refused_renewal_is_tried_again(
                  END $$;
                  CREATE TRIGGER refuse BEFORE UPDATE ON {SCHEMA}.shards EXECUTE FUNCTION {SCHEMA}.refuse()"""
     async with owner(database_url, "a") as a, session(database_url) as admin:
+        before = failed_looks("leases")
         await admin.execute(refuse)
         a.ownership.look_again()
         loop = a.loop
         assert loop is not None
         await until(lambda: "leases cannot be renewed" in caplog.messages or loop.done())
         assert not loop.done()
+        assert failed_looks("leases") > before
         assert a.owned() == set(SHARDS)
         await admin.execute(f"DROP FUNCTION {SCHEMA}.refuse CASCADE")
         async with owner(database_url, "b") as b:

@@ -11,7 +11,7 @@ from sharequeue_gateway.record_log.store import lock_key
 
 from sharequeue.protocol.errors import StorageError
 from sharequeue_http.forms.errors import ApiError
-from tests.storage.database import session, waiting_for_a_lock
+from tests.storage.database import failed_looks, session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, deadline, new_topic, read_all
@@ -215,6 +215,11 @@ async def test_an_unreachable_database_is_reported_and_used_again_when_it_is_bac
             ):
                 error = await append_fails(call)
                 assert error.definite, "nothing could be sent"
+        before = failed_looks("log_ends")
+        while True:
+            if failed_looks("log_ends") > before:
+                break
+            await asyncio.sleep(0.01)
         await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         await log.database.health.check()
         assert await append(log, topic, ["back"]) == 1

@@ -9,6 +9,7 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.service_configs import EMPTY_RETENTION
 from sharequeue.repeats import DELETION
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.admin import GroupAdmin
 from sharequeue_coordinator.groups.configs import GroupConfigs
@@ -124,6 +125,7 @@ class GroupCoordinator:
                 if self._database.leads():
                     await self.topics.finish_deletions()
             except ApiError as error:
+                count_failed_look("topics")
                 log.warning("changes of topics cannot be finished now", extra=fields(cause=error.detail))
                 await asyncio.sleep(DELETION.pause_s)
                 self.metadata.look()

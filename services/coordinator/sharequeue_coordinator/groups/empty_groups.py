@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import Final
 
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.admin import GroupAdmin
@@ -41,6 +42,7 @@ class EmptyGroups:
                 try:
                     await self.look()
                 except ApiError as error:
+                    count_failed_look("empty_groups")
                     log.warning("empty groups cannot be deleted now", extra=fields(cause=error.detail))
 
     async def look(self) -> None:

@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from sharequeue.clock import Clock
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
@@ -49,6 +50,7 @@ class MemberSessions:
                     await self._load_groups()
                 await self._expire_members()
             except ApiError as error:
+                count_failed_look("members")
                 log.warning("the sessions of members cannot be checked now", extra=fields(cause=error.detail))
             await asyncio.sleep(CHECK_S)
 
@@ -66,6 +68,7 @@ class MemberSessions:
             try:
                 changes = await self._groups.decide(group, lambda machine: machine.expire_members(self._topics, now_ms))
             except ApiError as error:
+                count_failed_look("members")
                 log.warning("members cannot be removed now", extra=fields(group_id=group.group_id, cause=error.detail))
             else:
                 gone = sorted(member_id for member_id, member in changes.members.items() if member is None)

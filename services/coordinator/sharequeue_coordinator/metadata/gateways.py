@@ -21,6 +21,7 @@ from sharequeue.protocol.messages.cluster import (
     RenewGatewayResponse,
 )
 from sharequeue.repeats import LEASE_HELD
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_coordinator.database import Fence
 from sharequeue_coordinator.metadata import store
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
@@ -147,6 +148,7 @@ class Gateways:
                 await self._remove_silent(now_ms)
                 logged = False
             except ApiError as error:
+                count_failed_look("gateways")
                 if not logged:
                     log.warning("the leases of gateways cannot be checked now", extra=fields(cause=error.detail))
                 logged = True

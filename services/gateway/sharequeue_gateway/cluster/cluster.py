@@ -28,6 +28,7 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import GATEWAY_LEASE, Tries
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
@@ -224,6 +225,7 @@ class Cluster:
                 if not self._leaving:  # else a gateway that takes the place of this one has begun already
                     raise OwnershipLost(error.detail) from error
             except ApiError as error:
+                count_failed_look("leases")
                 if renewed:
                     log.warning("cannot renew the lease; trying again", extra=fields(cause=error.detail))
                 renewed = False

@@ -32,6 +32,7 @@ from sharequeue.protocol.service_configs import group_configs, service_config
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, topic_name_fault
 from sharequeue.repeats import FEED
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway import metrics
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
@@ -447,6 +448,7 @@ class Metadata:
                     await hear_access(changes.access)
             except ApiError as error:
                 self._heard_at = 0.0
+                count_failed_look("feed")
                 log.warning("cannot follow the group coordinator", extra=fields(cause=error.detail))
                 await asyncio.sleep(FEED.pause_s)
 

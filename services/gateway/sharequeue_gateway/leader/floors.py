@@ -21,6 +21,7 @@ from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.slices import Slices
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
@@ -109,6 +110,7 @@ class Floors:
                     await self._enter_again(missing)
             except ApiError as error:
                 self._led.left = {**left, **self._led.left}
+                count_failed_look("floors")
                 log.warning("cannot raise floors now", extra=fields(rows=len(moved), cause=error.detail))
 
     async def _moved(self) -> dict[LedSharePartition, Floor]:

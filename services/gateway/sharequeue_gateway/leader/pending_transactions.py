@@ -24,6 +24,7 @@ import msgspec
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import InvalidRecordState, StorageError
 from sharequeue.protocol.types import SettledBatch, SharePartitionKey
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -101,6 +102,7 @@ class PendingTransactions:
                     swept = time.monotonic()
                     await self.sweep()
             except StorageError as error:
+                count_failed_look("pending_records")
                 missed = self._failed.allows(time.monotonic())
                 if missed is not None:
                     log.warning("cannot read the outcomes of transactions", extra=fields(cause=error.detail))

@@ -12,6 +12,7 @@ import msgspec
 
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import TopicIdPartition
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.time_line import WENT_BACK
 from sharequeue_gateway.record_log import key_store, store, time_lines
 from sharequeue_gateway.record_log.appending import Appender
@@ -309,6 +310,7 @@ class PostgresRecordLog:
                 for start in range(0, len(places), WATCHED_AT_ONCE):
                     await self._look_at(places[start : start + WATCHED_AT_ONCE])
             except StorageError as error:
+                count_failed_look("log_ends")
                 log.warning("cannot read the log ends of watched partitions", extra=fields(cause=error.detail))
 
     async def _look_at(self, places: Sequence[TopicIdPartition]) -> None:
@@ -360,6 +362,7 @@ class PostgresRecordLog:
                     while await self.database.query(stage, purging.AT_ONCE, after_s) >= purging.AT_ONCE:
                         pass
             except StorageError as error:
+                count_failed_look("purge")
                 log.warning("cannot purge the record log", extra=fields(cause=error.detail))
             with suppress(TimeoutError):
                 async with asyncio.timeout(PURGE_PAUSE_S):

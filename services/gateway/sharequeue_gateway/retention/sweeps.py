@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from sharequeue.clock import Clock
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -64,6 +65,7 @@ class Retention:
         try:
             await self._metadata.learn_all()
         except ApiError as error:
+            count_failed_look("retention")
             log.warning(
                 "cannot read all topics: retention is applied only to the known ones", extra=fields(cause=error.detail)
             )
@@ -76,6 +78,7 @@ class Retention:
             try:
                 _report(topic, await self._record_log.apply_retention(topic.topic_id, mine, rule, self._clock.now_ms()))
             except ApiError as error:
+                count_failed_look("retention")
                 log.warning(
                     "cannot apply retention; trying again later", extra=fields(topic=topic.name, cause=error.detail)
                 )
@@ -84,6 +87,7 @@ class Retention:
             try:
                 await self._housekeeping.look()
             except ApiError as error:
+                count_failed_look("retention")
                 log.info("cannot look for rows of deleted groups", extra=fields(cause=error.detail))
 
     async def _warn(self, spared: Sequence[KnownTopic]) -> None:
@@ -97,6 +101,7 @@ class Retention:
                 for hold in await self._readers.ending_holds(topic.topic_id):
                     ending[hold.group_id, topic.name, hold.ended] = hold.expires_at_ms
             except ApiError as error:
+                count_failed_look("retention")
                 log.info("cannot look for idle groups", extra=fields(topic=topic.name, cause=error.detail))
         metrics.ENDING_HOLDS.set(sum(not ended for _, _, ended in ending))
         self._warned_at_ms = {pair: at_ms for pair, at_ms in self._warned_at_ms.items() if pair in ending}

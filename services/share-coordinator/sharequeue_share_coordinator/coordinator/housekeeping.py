@@ -9,6 +9,7 @@ from typing import Any, Final
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_http.log import fields
 from sharequeue_share_coordinator import metrics, store
@@ -80,6 +81,7 @@ class Housekeeping:
                     await self.prune(connection)
             except FAULTS as fault:
                 self._connection = None
+                count_failed_look("housekeeping")
                 log.warning("housekeeping failed", extra=fields(cause=repr(fault)))
 
     async def prune(self, connection: Any) -> None:

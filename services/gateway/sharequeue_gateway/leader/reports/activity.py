@@ -14,6 +14,7 @@ from typing import Final
 from sharequeue.clock import Clock
 from sharequeue.protocol.histogram import BUCKETS, SHORT_MS, bucket_of
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log import activity_store
 from sharequeue_gateway.record_log.activity_store import ActivityRow, ActivityTotal
@@ -241,6 +242,7 @@ class Activity:
                     for start in range(0, len(rows), activity_store.AT_ONCE):
                         await self._query(activity_store.write, rows[start : start + activity_store.AT_ONCE])
                 except ApiError as error:
+                    count_failed_look("activity")
                     log.warning("cannot write activity now", extra=fields(rows=len(rows), cause=error.detail))
                     for counters in changed.values():
                         counters.dirty = True

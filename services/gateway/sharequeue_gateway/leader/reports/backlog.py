@@ -15,6 +15,7 @@ from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.series import Family
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -111,6 +112,7 @@ class BacklogLook:
             await self._metadata.topics_by_id(list(read))
         except ApiError as error:
             self._backlogs = None  # no number is better than an old one
+            count_failed_look("backlog")
             log.warning("cannot read the backlog now", extra=fields(cause=error.detail))
         else:
             self._backlogs = backlogs

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.errors import ConcurrentTransactions, StorageError
 from sharequeue.protocol.messages.transactions import BegunTransaction
+from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
@@ -284,6 +285,7 @@ class PostgresTransactions:
             try:
                 await self.sweep()
             except StorageError as error:
+                count_failed_look("transactions")
                 log.warning("cannot sweep transactions", extra=fields(cause=error.detail))
 
     async def sweep(self) -> None:
@@ -307,6 +309,7 @@ class PostgresTransactions:
         try:
             ended = await self._ending.end(transaction_id, End(TIME_OUT, skip_locked=True))
         except ApiError as error:
+            count_failed_look("transactions")
             log.warning(
                 "cannot end a transaction whose time has passed",
                 extra=fields(transaction_id=transaction_id, cause=error.detail),

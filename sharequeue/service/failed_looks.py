@@ -1,0 +1,22 @@
+"""Counts failed rounds of loops that only look, report or sweep. Each is logged, and the loop goes on with the next."""
+
+from typing import Final, Literal
+
+from prometheus_client import Counter
+
+from sharequeue_http.distribution import OfEachService
+
+FAILED_LOOKS: Final = OfEachService(
+    Counter,
+    "sharequeue_failed_looks",
+    "Rounds of a loop in the background that failed; the log says why, and the next round tries again.",
+    ("loop",),
+)
+Loop = Literal[
+    "activity", "backlog", "empty_groups", "feed", "floors", "gateways", "housekeeping", "leases", "log_ends", "members",
+    "pending_records", "purge", "retention", "topics", "transactions",
+]  # fmt: skip
+
+
+def count_failed_look(loop: Loop) -> None:
+    FAILED_LOOKS().labels(loop).inc()
