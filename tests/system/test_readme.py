@@ -2,15 +2,18 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack
+from tests.system.up_command import Up
 
 README = Path(__file__).parents[2] / "README.md"
 TOUR = README.parent / "docs" / "tour.md"
@@ -30,6 +33,16 @@ for batch in fetched["batches"]:
     batch["type"] = "accept"
 json.dump({{"member_id": fetched["member_id"], "acknowledgements": fetched["batches"]}}, sys.stdout)
 """
+
+
+LSOF = f"""#!{sys.executable}
+import sys, psutil
+assert sys.argv[1] == "-ti" and sys.argv[3] == "-sTCP:LISTEN", sys.argv
+port = int(sys.argv[2].removeprefix("tcp:"))
+listening = [each.pid for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr.port == port]
+print(*listening)
+"""
+"""The one use of lsof."""
 
 
 def section(page: Path, title: str) -> str:
@@ -60,12 +73,13 @@ def matches(shown: str, printed: str) -> bool:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A PATH with jq on it."""
-    if shutil.which("jq") is None:
-        jq = tmp_path / "jq"
-        jq.write_text(JQ)
-        jq.chmod(0o755)
-        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    """A PATH with jq and lsof on it."""
+    for name, text in (("jq", JQ), ("lsof", LSOF)):
+        if shutil.which(name) is None:
+            program = tmp_path / name
+            program.write_text(text)
+            program.chmod(0o755)
+            monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
 
 def test_the_first_two_calls_answer_as_shown(stack: Stack) -> None:
@@ -73,14 +87,30 @@ def test_the_first_two_calls_answer_as_shown(stack: Stack) -> None:
     shown = calls(README, "Start")
     assert len(shown) == 2
     for command, answer in shown:
-        done = subprocess.run(
-            ["bash", "-c", command.replace(PRINTED_URL, stack.url)],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-        )
-        assert matches(answer, done.stdout), f"{command}answered\n{done.stdout}\nand not\n{answer}"
+        check_shown(command, answer, stack.url)
+
+
+def check_shown(command: str, answer: str, url: str) -> None:
+    """Run a command of a page at another address."""
+    command = command.replace(PRINTED_URL, url).replace("tcp:8080", f"tcp:{url.rpartition(':')[2]}")
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=300)
+    assert matches(answer, done.stdout), f"{command}answered\n{done.stdout}\nand not\n{answer}"
+
+
+@pytest.mark.usefixtures("path")
+def test_a_killed_gateway_loses_nothing_as_shown(
+    tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> None:
+    stores = ("--postgres-url", new_database(), "--redis-url", new_redis())
+    with Up(tmp_path, tmp_path / "data", *stores, "--separate") as up:
+        url = up.ready()
+        check_shown(*calls(README, "Start")[0], url)
+        ((command, answer),) = calls(README, "Five promises")
+        gateway = up.process_of("sharequeue_gateway")
+        check_shown(command, answer, url)
+        assert up.process_of("sharequeue_gateway") != gateway
+        assert "the gateway is started again in 1 s" in up.stderr
+        assert up.end(signal.SIGINT) == 0
 
 
 def wait_for_dead_letter(url: str) -> None:
