@@ -128,3 +128,10 @@ def test_kafkas_limit_bounds_the_span_alone() -> None:
     assert limited_by(d.machine) is None
     assert d.fetch("[10-14]") == "10-14×1"
     assert not can_acquire(d.machine)
+
+
+def test_ten_thousand_single_records_that_wait_between_finished_ones_leave_room() -> None:
+    d = Driver([(offset, offset, 2 * (offset % 2), 1) for offset in range(20_001)])
+    assert len(d.machine.runs) == 20_001
+    assert limited_by(d.machine) is None
+    assert d.fetch("[20001-20010]") == "20001-20010×1"

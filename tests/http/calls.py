@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 import httpx
@@ -188,19 +188,19 @@ def woken(*gateways: Gateway) -> Iterator[None]:
     assert expired() == before, "a fetch waited until its time was over"
 
 
-def when_loaded(fetch: Callable[[], httpx.Response]) -> httpx.Response:
+def when_loaded(fetch: Callable[[], httpx.Response], passing: Set[str] = frozenset({LOADING})) -> httpx.Response:
     """Fetch again while a share-partition is being loaded, as clients do: a busy machine may take more than the 5 s
-    that a gateway waits for it. Such a refusal is definite: nothing was acquired or settled."""
+    that a gateway waits for it. Such a refusal is definite: nothing was acquired or settled. `passing`: codes."""
     deadline = time.monotonic() + HANG_S
     while True:
         response = fetch()
-        if not is_loading(response) or time.monotonic() > deadline:
+        if not is_loading(response, passing) or time.monotonic() > deadline:
             return response
         time.sleep(0.05)
 
 
-def is_loading(response: httpx.Response) -> bool:
-    """Whether a fetch got nothing because all that it found is being loaded."""
+def is_loading(response: httpx.Response, passing: Set[str] = frozenset({LOADING})) -> bool:
+    """Whether a fetch got nothing because all that it found is being loaded, or has another of these errors."""
     if response.status_code == 503:
         return bool(response.json()["code"] == LOADING)
     failed = (
@@ -208,7 +208,7 @@ def is_loading(response: httpx.Response) -> bool:
     )  # some answers are too deep to decode
     answer = response.json() if failed else {}
     codes = {error["code"] for error in answer.get("errors", ())}
-    return codes == {LOADING} and not answer["batches"] and not answer.get("acknowledgement_results")
+    return bool(codes) and codes <= passing and not answer["batches"] and not answer.get("acknowledgement_results")
 
 
 def good(response: httpx.Response, status: int = 200) -> Any:
