@@ -1,6 +1,8 @@
 """A rolling restart of two gateways behind a proxy, which spreads calls by turns, while producers and workers go on.
 
-Each caller repeats a failed call once, as it is. No repeat fails, and every record is accepted once.
+Each caller repeats a failed call once, as it is. No repeat fails, and every record is accepted once. No gateway refuses
+as definite what the other one could have taken: a call is repeated because its connection ended, or because a gateway
+that stops has asked the other one for a fetch and does not know what became of it.
 """
 
 import itertools
@@ -40,6 +42,8 @@ class Callers:
         self.accepted: Counter[tuple[int, int]] = Counter()
         self.calls = 0
         self.repeated: list[str] = []
+        self.refused: list[str] = []
+        """Of `repeated` and `failed`: those that a gateway has refused as definite."""
         self.failed: list[str] = []
         self._lock = threading.Lock()
 
@@ -86,6 +90,9 @@ class Callers:
                 found: dict[str, Any] = answer.json()
                 return found
             fails.append(f"{path}: {answer.status_code} {answer.text}")
+            kind = answer.headers.get("Content-Type", "")
+            if kind.startswith("application/problem+json") and answer.json()["definite"]:
+                self.refused.append(fails[-1])
         return None
 
 
@@ -117,5 +124,6 @@ def check_rolling_restart(client: httpx.Client, stack: Stack) -> None:
             for each in working:
                 each.result(2 * HANG_S)
     assert callers.failed == [], callers.failed[:3]
+    assert callers.refused == [], callers.refused[:3]
     assert len(callers.accepted) == callers.produced
     assert set(callers.accepted.values()) == {1}
