@@ -7,10 +7,7 @@ from prometheus_client import Counter
 from sharequeue_http.distribution import OfEachService
 
 FAILED_LOOKS: Final = OfEachService(
-    Counter,
-    "sharequeue_failed_looks",
-    "Rounds of a loop in the background that failed; the log says why, and the next round tries again.",
-    ("loop",),
+    Counter, "sharequeue_failed_looks", "Failed rounds of a loop in the background; the log says why.", ("loop",)
 )
 Loop = Literal[
     "activity", "backlog", "empty_groups", "feed", "floors", "gateways", "housekeeping", "leases", "log_ends", "members",

@@ -134,11 +134,10 @@ def _ready(url: str) -> bool:
 
 
 class Fate:
-    """How often one part has died lately, and when it is started again."""
+    """How often one part has died lately, and when it is started again (None: it was not seen dead)."""
 
     pause_s = 0.0
     _again_s: float | None = None
-    """None: it was not seen dead."""
     _started_s = 0.0
 
     def lives(self, now_s: float) -> None:
@@ -156,10 +155,10 @@ class Fate:
 
     def starts(self, now_s: float) -> bool:
         """Whether it is to be started now."""
-        if self._again_s is None or now_s < self._again_s:
-            return False
-        self._again_s, self._started_s = None, now_s
-        return True
+        starts = self._again_s is not None and now_s >= self._again_s
+        if starts:
+            self._again_s, self._started_s = None, now_s
+        return starts
 
 
 class Kind(NamedTuple):

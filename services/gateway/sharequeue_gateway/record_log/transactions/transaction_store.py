@@ -323,10 +323,7 @@ async def end_with_records(
 async def outcome(
     connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
 ) -> Transaction | None:
-    """What became of a transaction that wrote. To miss nothing, look for its row first.
-
-    It looks at the partitions that are kept, and at the next one: not at all those that are made a day ahead.
-    """
+    """What became of a transaction that wrote, in the partitions that may have it. Look for its row first."""
     row = await connection.fetchrow(
         f"""SELECT transactional_id, producer_epoch, principal, committed, reason, {MS.format("began_at")},
               {MS.format("ended_at")}, partitions, settled

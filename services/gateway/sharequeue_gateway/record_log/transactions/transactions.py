@@ -271,10 +271,9 @@ class PostgresTransactions:
 
     async def find(self, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
         """What is known of a transaction that these patterns fit."""
-        found: Transaction | None = await self._database.query(
+        return await self._database.query(  # type: ignore[no-any-return]
             transaction_store.find, self._database.outcomes, transaction_id, owner
         )
-        return found
 
     # Sweep
 
@@ -309,7 +308,6 @@ class PostgresTransactions:
         try:
             ended = await self._ending.end(transaction_id, End(TIME_OUT, skip_locked=True))
         except ApiError as error:
-            count_failed_look("transactions")
             log.warning(
                 "cannot end a transaction whose time has passed",
                 extra=fields(transaction_id=transaction_id, cause=error.detail),
