@@ -96,7 +96,7 @@ class Renewing:
         try:
             now = time.monotonic()
             due = [delivery for delivery in self._held if delivery.renew_at <= now + TOGETHER_S]
-            if due and await self._may_renew():
+            if due and await self._may_renew(min(delivery.deadline for delivery in due) - now):
                 if now - self._used_at > self._max_idle_s:
                     log.warning(
                         "the consumer was not used for %.0f s: its locks are no longer renewed", now - self._used_at
@@ -121,12 +121,13 @@ class Renewing:
         except ApiError as error:
             log.warning("cannot give records back: %s", error.detail)
 
-    async def _may_renew(self) -> bool:
-        """Whether the group allows renewing; the client asks once."""
+    async def _may_renew(self, left_s: float) -> bool:
+        """Whether the group allows renewing; the client asks once. Without an answer in half of the time that the locks
+        have left it tries: the group coordinator may be away."""
         if self._allowed is None:
             try:
                 calls = self._acknowledging
-                config = await calls.client.call(apis.GET_SHARE_GROUP_CONFIG, path=calls.path)
+                config = await calls.client.call(apis.GET_SHARE_GROUP_CONFIG, path=calls.path, deadline_s=left_s / 2)
                 self._allowed = config.get("share.renew.acknowledge.enable") != "false"
             except ApiError:
                 return True
