@@ -50,12 +50,15 @@ class Load:
         self.holding = 0
 
     async def produce(self, url: str) -> None:
-        async with Producer(url, token=self._key, deadline_ms=1000 * PATIENCE_S) as producer:
+        producer = Producer(url, token=self._key, deadline_ms=1000 * PATIENCE_S)
+        try:
             while not self.produced_all.is_set():
                 values = [next(self._ids) for _ in range(10)]
                 await producer.send_many(self._name, values)
                 self.produced += values
                 await asyncio.sleep(0.2)
+        finally:
+            await producer.close(timeout_ms=1000)  # a failed test waits no longer
 
     def _consumer(self, url: str, kind: Any, most: int) -> ShareConsumer:
         return ShareConsumer(
