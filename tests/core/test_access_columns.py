@@ -1,6 +1,7 @@
 """What each call needs and shows, as its row says; and rights, beside a simple model."""
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -190,6 +191,27 @@ def test_rights_are_those_of_the_model(all_rights: list[Right]) -> None:
         allowed = found.allows(principal, operation, kind, name)
         assert allowed == expected(all_rights, principal, operation, kind, name), (principal, operation, kind, name)
         assert allowed or not found.allows_all(principal, operation, kind)
+
+
+class Counted(str):
+    """A name that counts how often somebody compares its beginning."""
+
+    looks = 0
+
+    def startswith(self, *arguments: Any) -> bool:
+        Counted.looks += 1
+        return super().startswith(*arguments)
+
+
+def test_the_same_question_looks_at_prefixes_once() -> None:
+    """Each call asks for the same few names, and a principal may have thousands of prefixes."""
+    rights = Rights([Right("User:a", Operation.READ, ResourceType.TOPIC, "t", PatternType.PREFIXED)])
+    for name, allowed in (("topic", True), ("other", False)):
+        looks = []
+        for _ in range(3):
+            assert rights.allows("User:a", Operation.READ, ResourceType.TOPIC, Counted(name)) is allowed
+            looks.append(Counted.looks)
+        assert looks == looks[:1] * 3
 
 
 @given(st.text(max_size=120))

@@ -142,12 +142,12 @@ class AccessGuard:
     ) -> Mapping[str, ApiError]:
         refused = _NOTHING
         for need in access.needs:
-            decide = partial(self._refusal, principal, need.operation, need.resource_type)
             if need.each:
+                decide = partial(self._refusal, principal, need.operation, need.resource_type)
                 refused = Refused(_found(need.names(path, request), decide), decide)
                 continue
             for name in need.names(path, request):
-                if (error := decide(name)) is not None:
+                if (error := self._refusal(principal, need.operation, need.resource_type, name)) is not None:
                     raise error
         for topic in () if access.creates is None else access.creates(path, request):
             if topic not in self._metadata.sure:
