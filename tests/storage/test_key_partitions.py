@@ -87,7 +87,7 @@ async def test_without_a_maker_what_needs_a_period_is_refused_and_certainly_not_
         async with admin.transaction():
             for name in names:
                 await admin.execute(f"DROP TABLE {name}; CREATE TABLE {name} ()")
-        with deadline(log, 1):
+        with deadline(log, 3):  # on a busy machine the first try takes a second
             for call in calls:
                 with pytest.raises(StorageError, match="is being made: try again") as refused:
                     await call()

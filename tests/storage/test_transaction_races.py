@@ -280,7 +280,7 @@ async def test_a_transaction_in_use_for_too_long(database_url: str) -> None:
         transaction = await begin(log)
         await produce(log, transaction, topic)
         async with locked(admin, topic):
-            with deadline(log, 1), pytest.raises(ApiError) as refused:
+            with deadline(log, 5), pytest.raises(ApiError) as refused:  # on a busy machine the wait begins late
                 await log.transactions.end(transaction, COMMIT)
             assert (KAFKA_CODES[refused.value.error], refused.value.definite) == (51, True)
             assert refused.value.error.retriable
