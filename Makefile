@@ -112,7 +112,7 @@ renew-document: install ## Write the OpenAPI document's examples, page and snaps
 sdks: install ## Generate clients in several languages, compile them, and play one contract suite with each
 	$(BIN)/python -m tests.sdks
 
-smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium, nginx or Redis 7
+smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium or nginx
 	$(BIN)/python -m tests.smoke
 
 kafka-test: install ## The same random scripts of transactions on a real Kafka broker and here; needs Java 17 with Maven

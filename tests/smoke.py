@@ -37,8 +37,6 @@ def run(module: str, *arguments: str) -> bool:
 def main() -> int:
     """Run all parts. Returns: 1 if one fails."""
     parts = [("tests.browser", "--smoke"), ("tests.proxy", "--smoke")]
-    if os.geteuid() == 0 or has("redis-server", "tests.stores"):  # root installs one
-        parts.append(("tests.stores", "--smoke"))
     if has("npm", "tests.openapi"):
         parts.append(("tests.openapi",))
     if has("mvn", "tests.kafka"):

@@ -2,7 +2,7 @@
 
 PostgreSQL 16 is in the wheel beside 18. Valkey 8 is another wheel,
 Redis 7 a `redis-server` in PATH or Debian's package. The tests of this folder have stores that speak TLS:
-PostgreSQL 17 of one more wheel, and Redis 7. `--smoke` runs the first of them alone.
+PostgreSQL 17 of one more wheel, and Redis 7.
 """
 
 import os
@@ -49,11 +49,10 @@ RUNS: Final = (
 
 def main() -> int:
     """Run the tests on each pair. Returns: the exit code."""
-    smoke = "--smoke" in sys.argv
-    options = [option for option in sys.argv[1:] if option != "--smoke"]
+    options = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="sharequeue-stores-") as directory:
         Path(directory).chmod(0o755)  # another user runs what is there
-        for run in () if smoke else RUNS:
+        for run in RUNS:
             try:
                 server = run.make(Path(directory))
             except EngineError as fault:
@@ -67,7 +66,7 @@ def main() -> int:
             if code := pytest(run.tests, options, used):
                 return code
     print("test-stores: PostgreSQL 17 and Redis 7 over TLS", flush=True)
-    return pytest(TLS_TESTS[:1] if smoke else TLS_TESTS, options, {})
+    return pytest(TLS_TESTS, options, {})
 
 
 def pytest(tests: Sequence[str], options: Sequence[str], variables: Mapping[str, str]) -> int:
