@@ -1,4 +1,4 @@
-"""What a group has ahead of its floor: the age of a backlog is the age of a record that waits for a worker."""
+"""What a group has ahead of its floor: the age of a backlog is that of a record that waits for a worker."""
 
 from sharequeue.stack.migrate import execute
 

@@ -1,5 +1,4 @@
-"""A key that was used without a caller is found by each caller, and a caller without a name finds all: a producer may
-begin to send an access key, or meet a gateway that reads none."""
+"""A key that was used without a caller is found by each caller: a producer may begin to send an access key."""
 
 from alembic import op
 
@@ -22,8 +21,7 @@ def upgrade() -> None:
                   AS t(append_id, topic_id, key, path, caller)
                 WHERE t.append_id = ANY(locked) AND (
                     SELECT true FROM log.idempotency_keys k
-                    WHERE k.topic_id = t.topic_id AND k.key = t.key AND k.path = t.path
-                      AND (k.caller IN ('', t.caller) OR t.caller = '')
+                    WHERE k.topic_id = t.topic_id AND k.key = t.key AND k.path = t.path AND k.caller IN ('', t.caller)
                       AND k.created_half_day >= first AND k.created_half_day <= last LIMIT 1) IS NULL);
         END $$
     """)
