@@ -105,7 +105,7 @@ async def store_key(connection: Connection, key: Key, request: CreateKeyRequest)
         await _insert_key(connection, key, request, from_environment=True)
     stored = await _describe_key(connection, key.key_id)
     if digest not in (None, key.digest) or stored.principal != request.principal:
-        raise InvalidRequest(f"another key has the id {key.key_id}, of {stored.principal}: make a new one")
+        raise InvalidRequest(f"the id {key.key_id} belongs to another key, of {stored.principal}: make a new one")
     return stored
 
 

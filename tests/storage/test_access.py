@@ -185,7 +185,7 @@ async def test_a_key_from_the_environment_is_stored_once(database_url: str) -> N
         stored = [await coordinator.access.change(access_store.store_key, key, request) for _ in range(2)]
         assert stored[0] == stored[1]
         for other, principal in ((key, "User:other"), (make_key(b"12345678", b"1" * 32), "User:admin")):
-            with pytest.raises(InvalidRequest, match=r"another key has the id 3132333435363738"):
+            with pytest.raises(InvalidRequest, match=r"the id 3132333435363738 belongs to another key"):
                 await coordinator.access.change(access_store.store_key, other, CreateKeyRequest(principal=principal))
         assert len(await listed(coordinator)) == 1
 

@@ -137,7 +137,7 @@ def test_a_key_of_a_deployment_is_stored_once(
     assert run(*store).stdout.decode().strip() == key_id == text.split("_")[1]
     (stored,) = listed(run, f"User:{name}")
     assert "revoked_at_ms" in stored
-    assert b"another key has the id" in run(*store[:3], "User:other", *store[4:], code=REFUSED).stderr
+    assert b"belongs to another key" in run(*store[:3], "User:other", *store[4:], code=REFUSED).stderr
 
 
 @pytest.mark.parametrize(
