@@ -20,6 +20,7 @@ COMMANDS: Final = (
     "up",
     "produce",
     "consume",
+    "work",
     "topics",
     "groups",
     "transactions",

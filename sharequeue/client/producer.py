@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +21,7 @@ class Producer(Sender):
     retried until `deadline_ms` with the same idempotency key, so no retry appends a record twice.
 
     Args:
-        url: the gateway, e.g. "http://127.0.0.1:8080".
+        url: the gateway, e.g. "http://127.0.0.1:8080". Of several, the next is called when one gives no answer.
         linger_ms: how long the first record of a batch waits for others, also while no request is under way.
         max_batch_records, max_batch_bytes: a request holds no more; a larger record has a request of its own.
         max_buffer_bytes: `send` waits while more than this is buffered.
@@ -39,7 +39,7 @@ class Producer(Sender):
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         linger_ms: float = 0,
         max_batch_records: int = 1000,

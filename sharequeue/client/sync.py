@@ -7,7 +7,7 @@ there and waits for the answer. Signatures are those of `sharequeue.client`, and
 """
 
 import concurrent.futures
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from sharequeue import client
@@ -28,7 +28,7 @@ class Producer(OwnThread[client.Producer]):
     retried until `deadline_ms` with the same idempotency key, so no retry appends a record twice.
 
     Args:
-        url: the gateway, e.g. "http://127.0.0.1:8080".
+        url: the gateway, e.g. "http://127.0.0.1:8080". Of several, the next is called when one gives no answer.
         linger_ms: how long the first record of a batch waits for others, also while no request is under way.
         max_batch_records, max_batch_bytes: a request holds no more; a larger record has a request of its own.
         max_buffer_bytes: `send` waits while more than this is buffered.
@@ -46,7 +46,7 @@ class Producer(OwnThread[client.Producer]):
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         linger_ms: float = 0,
         max_batch_records: int = 1000,
@@ -277,7 +277,7 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
     `commit`. `close` releases the records that have none.
 
     Args:
-        url: the gateway, e.g. "http://127.0.0.1:8080".
+        url: the gateway, e.g. "http://127.0.0.1:8080". Of several, the next is called when one gives no answer.
         topics: names. Fetches from all their partitions without joining the group, and waits for topics that do not
             exist yet. `subscribe` joins the group instead.
         member_id: 1 to 36 characters; made when None. Two consumers must not share one.
@@ -303,7 +303,7 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         group: str,
         topics: Iterable[str] = (),
         *,
@@ -377,18 +377,21 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         """
         self._thread.call(lambda: self._inner.subscribe(topics))
 
-    def poll(self, timeout_ms: float = 10_000) -> list[Record]:
+    def poll(self, timeout_ms: float = 10_000, *, max_records: int | None = None) -> list[Record]:
         """Return records as soon as there are any; an empty list when there are none within `timeout_ms`.
 
         Records that the user renewed come before others. A cancelled poll loses nothing: the next one returns its
         records.
+
+        Args:
+            max_records: fetch no more this time; None: as many as the consumer's own `max_records`.
 
         Raises: IllegalState: in explicit mode, a record of an earlier poll is not acknowledged.
             AcknowledgementError: earlier acknowledgements were not applied; the next poll returns the records of this
                 one.
             ApiError: the service refused, or was out of reach for request_timeout_ms.
         """
-        return self._thread.wait_for(lambda: self._inner.poll(timeout_ms))
+        return self._thread.wait_for(lambda: self._inner.poll(timeout_ms, max_records=max_records))
 
     def __iter__(self) -> Iterator[Record]:
         return self

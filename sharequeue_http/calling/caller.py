@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import urlencode
 
@@ -105,7 +106,7 @@ class Client:
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str | Sequence[str],
         *,
         cluster_token: str | None = None,
         login: Login | None = None,
@@ -113,18 +114,24 @@ class Client:
         connections: int = 256,
         ca: str | None = None,
     ) -> None:
-        """`ca`: a file of the authorities that a URL of https is checked by; None: those of the system.
+        """`base_url`: of several servers with the same calls, the next is called when one gives no answer.
+
+        `ca`: a file of the authorities that a URL of https is checked by; None: those of the system.
 
         `login`: what each request shows of the caller, in place of a cluster token.
         """
-        self.base_url = base_url.rstrip("/")
+        urls = [base_url] if isinstance(base_url, str) else base_url
+        if not urls:
+            raise ValueError("name at least one URL")
+        self._servers = deque((url.rstrip("/"), Connections(url.rstrip("/"), connections, ca)) for url in urls)
+        self.base_url, self._connections = self._servers[0]
         self.login = login or Login(cluster_token)
         self.ca = ca
         self._deadline_s = deadline_s
-        self._connections = Connections(self.base_url, connections, ca)
 
     async def close(self) -> None:
-        self._connections.close()
+        for _, connections in self._servers:
+            connections.close()
 
     async def call(
         self,
@@ -178,6 +185,7 @@ class Client:
                 )
             except (CannotConnect, ConnectionLost, TimeoutError) as fault:
                 error = self._unanswered(api, fault)
+                self._turn_from(connections)
             else:
                 if _is_success(api, status, answer_headers, all_headers.get("Accept", "")):
                     return answer, answer_headers
@@ -191,6 +199,12 @@ class Client:
             if in_doubt is not None and not error.definite:
                 in_doubt()
             await asyncio.sleep(repeats.pause_s)
+
+    def _turn_from(self, connections: Connections) -> None:
+        """Use the next server, unless another call has turned from this one already."""
+        if connections is self._connections:
+            self._servers.rotate(-1)
+            self.base_url, self._connections = self._servers[0]
 
     def _has_another_token(self, error: ApiError, sent: Mapping[str, str]) -> bool:
         """Whether the token was refused, and another is there by now."""

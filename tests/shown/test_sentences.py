@@ -130,7 +130,7 @@ def test_the_kinds_that_other_tests_check_are_on_the_pages(kind: str) -> None:
         ("setting", "mode=logs"),
         ("setting", "SHAREQUEUE_GATEWAY_ALLOW_HOST=queue.example.org"),
         ("name", "sharequeue_gateway_backlog_rows"),
-        ("name", "StateWrite.fulfil"),
+        ("name", "StateWrite.finalise"),
         ("program", "producer.send_all(records)"),
         ("program", "orphaned states"),
         ("program", "psql -c 'SELECT 1'"),

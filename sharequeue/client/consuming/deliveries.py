@@ -106,6 +106,11 @@ class Record:
         return self.delivery.attempt
 
     @property
+    def lost(self) -> bool:
+        """Whether the lock has ended: another member may have the record, and an acknowledgement fails."""
+        return self.offset in self.delivery.lost or self.lock_remaining_ms == 0
+
+    @property
     def lock_remaining_ms(self) -> int:
         """Milliseconds until the acquisition lock ends, by this host's clock; at least 0."""
         return max(0, round((max(self.delivery.deadline, self.renewed_until) - time.monotonic()) * 1000))

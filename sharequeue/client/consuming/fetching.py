@@ -89,6 +89,8 @@ class Fetching:
         self.holder: Final = (group, member_id)
         """Who holds what is fetched."""
         self._limits = limits
+        self.max_records: int | None = None
+        """Of the next fetches; None: as the limits say."""
         self._topics: list[str] = []
         self._partitions: Mapping[str, list[int]] | None = None
         """The partitions that a member is assigned, by topic; None: all partitions of the topics."""
@@ -173,7 +175,7 @@ class Fetching:
             topics=self._topics if named and self._partitions is None else None,
             topic_partitions=self._named_partitions() if named else None,
             member_id=self._member_id,
-            max_records=limits.max_records,
+            max_records=self.max_records or limits.max_records,
             max_bytes=limits.max_bytes,
             min_bytes=limits.min_bytes,
             max_wait_ms=max_wait_ms,

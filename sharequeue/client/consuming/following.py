@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sharequeue.protocol.messages.records import FetchResponse
@@ -28,7 +28,7 @@ AVOIDED_S: Final = 30.0
 class FollowingClient(Client):
     """Calls the gateway that leads most of what is fetched, while it answers; else the gateway at `base_url`."""
 
-    def __init__(self, base_url: str, *, login: Login, ca: str | None = None) -> None:
+    def __init__(self, base_url: str | Sequence[str], *, login: Login, ca: str | None = None) -> None:
         super().__init__(base_url, login=login, ca=ca)
         self._followed: Client | None = None
         self._led_at: dict[tuple[str, int], str] = {}

@@ -8,7 +8,7 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -44,7 +44,7 @@ class ShareConsumer(OneLoop):
     `commit`. `close` releases the records that have none.
 
     Args:
-        url: the gateway, e.g. "http://127.0.0.1:8080".
+        url: the gateway, e.g. "http://127.0.0.1:8080". Of several, the next is called when one gives no answer.
         topics: names. Fetches from all their partitions without joining the group, and waits for topics that do not
             exist yet. `subscribe` joins the group instead.
         member_id: 1 to 36 characters; made when None. Two consumers must not share one.
@@ -75,7 +75,7 @@ class ShareConsumer(OneLoop):
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         group: str,
         topics: Iterable[str] = (),
         *,
@@ -166,18 +166,21 @@ class ShareConsumer(OneLoop):
 
     # Polling
 
-    async def poll(self, timeout_ms: float = 10_000) -> list[Record]:
+    async def poll(self, timeout_ms: float = 10_000, *, max_records: int | None = None) -> list[Record]:
         """Return records as soon as there are any; an empty list when there are none within `timeout_ms`.
 
         Records that the user renewed come before others. A cancelled poll loses nothing: the next one returns its
         records.
+
+        Args:
+            max_records: fetch no more this time; None: as many as the consumer's own `max_records`.
 
         Raises: IllegalState: in explicit mode, a record of an earlier poll is not acknowledged.
             AcknowledgementError: earlier acknowledgements were not applied; the next poll returns the records of this
                 one.
             ApiError: the service refused, or was out of reach for request_timeout_ms.
         """
-        await self._fill(timeout_ms / 1000)
+        await self._fill(timeout_ms / 1000, max_records)
         records = Polled(self._ready)
         self._returned = list(dict.fromkeys(record.delivery for record in self._ready))
         self._ready.clear()
@@ -197,7 +200,7 @@ class ShareConsumer(OneLoop):
         self._used()
         return self._current
 
-    async def _fill(self, timeout_s: float) -> None:
+    async def _fill(self, timeout_s: float, max_records: int | None = None) -> None:
         """Send the outcomes that were chosen, and wait until records are ready or the time is over."""
         self._check_loop()
         self._check_open()
@@ -209,6 +212,7 @@ class ShareConsumer(OneLoop):
             self._check_acknowledged()
         self._accept_returned()
         self._used()
+        self._fetching.max_records = max_records
         self._under_way = True
         try:
             await self._polling.fetch(time.monotonic() + timeout_s, renews=self._settling.collect())

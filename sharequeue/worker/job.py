@@ -1,0 +1,45 @@
+"""A record in the hand of a task."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sharequeue.client import Record
+from sharequeue.worker.context import Context
+from sharequeue.worker.outcomes import Verdict
+from sharequeue.worker.task import Task
+
+
+class Job:
+    """One run of a task's function. `verdict`: set when the function has ended, or is given up.
+
+    `given_up`: the outcome was sent while the function still runs; what it answers later is not accepted. `cancel`: of
+    an async function, ends it; from its event loop alone.
+    """
+
+    __slots__ = ("began_at", "cancel", "context", "ended_at", "given_up", "payload", "record", "task", "verdict")
+
+    def __init__(self, task: Task[Any], record: Record, payload: Any, began_at: float) -> None:
+        self.task = task
+        self.record = record
+        self.payload = payload
+        self.context = Context(record, task.options.timeout_s)
+        self.began_at = began_at
+        self.ended_at = 0.0
+        self.verdict: Verdict | None = None
+        self.given_up = False
+        self.cancel: Callable[[], Any] | None = None
+
+    @property
+    def place(self) -> str:
+        record = self.record
+        return f"{record.topic}-{record.partition} offset {record.offset}, attempt {record.attempt}"
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a plain function has taken twice its time: nothing can end it but the end of the process."""
+        late = time.monotonic() >= self.context.deadline + self.task.options.timeout_s
+        return late and self.given_up and not self.task.is_async
+
+    def arguments(self) -> tuple[Any, ...]:
+        return (self.payload, self.context) if self.task.wants_context else (self.payload,)

@@ -1,0 +1,81 @@
+"""The payload of a record, as the type that a function asks for. No IO.
+
+msgspec decodes dataclasses, TypedDicts, msgspec.Struct and everything else that it knows. A class of pydantic decodes
+itself.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from sharequeue.client import Record, ValueUndecodable
+from sharequeue.worker.context import Context
+
+Decode = Callable[[Record], Any]
+ANY: Final = (Any, object, inspect.Parameter.empty)
+
+
+class DoesNotFit(Exception):
+    """A payload is not of the type that the function asks for. The text says where."""
+
+
+def signature_of(function: Callable[..., Any]) -> tuple[Decode, bool]:
+    """How to make the first argument of a function, and whether it takes a Context as its second.
+
+    Raises: TypeError: it takes no record, or more than a record and a Context.
+    """
+    parameters = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    name = getattr(function, "__qualname__", repr(function))
+    if not 1 <= len(parameters) <= 2:
+        raise TypeError(f"{name} must take the payload, and may take a Context after it")
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError as fault:
+        raise TypeError(f"{name}: an annotation cannot be resolved: {fault}") from None
+    if len(parameters) == 2 and hints.get(parameters[1].name, Context) is not Context:
+        raise TypeError(f"the second parameter of {name} is a Context, or has no annotation")
+    return _decoder(hints.get(parameters[0].name, Any)), len(parameters) == 2
+
+
+def _decoder(wanted: Any) -> Decode:
+    if wanted is Record:
+        return lambda record: record
+    if wanted is bytes:
+        return _bytes
+    if any(wanted is each for each in ANY):
+        return _anything
+    if hasattr(wanted, "model_validate_json"):
+        return lambda record: _converted(wanted.model_validate_json, record)
+    decode = msgspec.json.Decoder(wanted).decode
+    return lambda record: _converted(decode, record)
+
+
+def _anything(record: Record) -> Any:
+    try:
+        return record.value
+    except ValueUndecodable as fault:
+        raise DoesNotFit(str(fault)) from None
+
+
+def _bytes(record: Record) -> bytes:
+    if record.json is not None:
+        raise DoesNotFit("`$` is JSON, and bytes are expected")
+    value: bytes = record.value
+    return value
+
+
+def _converted(decode: Callable[[bytes], Any], record: Record) -> Any:
+    payload = record.json
+    if payload is None:
+        raise DoesNotFit("`$` is bytes, and JSON is expected")
+    try:
+        return decode(payload or b"null")
+    except (ValueError, RecursionError, msgspec.DecodeError) as fault:  # pydantic raises a ValueError
+        raise DoesNotFit(str(fault) or type(fault).__name__) from None

@@ -1,0 +1,98 @@
+"""A task: a function, the records it gets, and how it gets them."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
+
+from sharequeue.client import Produced, Producer
+from sharequeue.client.sync import Producer as SyncProducer
+from sharequeue.worker.payloads import signature_of
+from sharequeue.worker.spans import Span, seconds
+
+if TYPE_CHECKING:
+    from sharequeue.worker.app import Worker
+
+P = TypeVar("P")
+HEADER: Final = "task"
+"""The header that names the task of a record, where a topic has several."""
+OnMismatch = Literal["reject", "release", "stop"]
+
+
+class TaskOptions(NamedTuple):
+    """How a task gets its records; `Worker.task` says what each means."""
+
+    concurrency: int
+    timeout_s: float
+    on_mismatch: OnMismatch
+    reject_on: tuple[type[BaseException], ...]
+    reasons: Literal["text", "type"]
+    breaker: int
+
+
+class Task(Generic[P]):
+    """A function that gets the payloads of records. Calling it calls the function: that is how a test does it.
+
+    `topics`: in order of priority. `is_async`: it runs in the program's event loop, others run in threads.
+    """
+
+    def __init__(
+        self,
+        app: "Worker",
+        function: Callable[..., Any],
+        name: str,
+        topics: Sequence[str],
+        group: str,
+        options: TaskOptions,
+    ) -> None:
+        self.app = app
+        self.function = function
+        self.name = name
+        self.topics = tuple(topics)
+        self.group = group
+        self.options = options
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.decode, self.wants_context = signature_of(function)
+        self.paused_until = 0.0
+        """When this program fetches for the task again, on the monotonic clock."""
+        self.__doc__ = function.__doc__
+
+    def __call__(self, payload: P, *context: Any) -> Any:
+        return self.function(payload, *context)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name} of {', '.join(self.topics)}, group {self.group}>"
+
+    async def send(
+        self, payload: P, *, key: str | bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Produced:
+        """Send a payload to the task's first topic, from any program. Returns: its place, once it is durable.
+
+        Raises: ApiError: as Producer.send. TypeError, ValueError: JSON has no form for the payload.
+        """
+        loop = asyncio.get_running_loop()
+        producer = self.app.producers.get(loop)
+        if producer is None:
+            producer = self.app.producers[loop] = Producer(self.app.urls, **self.app.login)
+        return await producer.send(
+            self.topics[0], plain(payload), key=key, headers={HEADER: self.name, **(headers or {})}
+        )
+
+    def send_sync(
+        self, payload: P, *, key: str | bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Produced:
+        """As `send`, for code without an event loop."""
+        if self.app.sync_producer is None:
+            self.app.sync_producer = SyncProducer(self.app.urls, **self.app.login)
+        sent = {HEADER: self.name, **(headers or {})}
+        return self.app.sync_producer.send(self.topics[0], plain(payload), key=key, headers=sent)
+
+    def pause(self, span: Span) -> None:
+        """Fetch nothing for this task during a span, in this program; what runs goes on. 0 ends a pause."""
+        self.paused_until = time.monotonic() + seconds(span)
+
+
+def plain(payload: Any) -> Any:
+    """A payload as the producer takes it: a model of pydantic becomes plain values."""
+    return payload.model_dump(mode="json") if hasattr(payload, "model_dump") else payload

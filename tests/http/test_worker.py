@@ -1,0 +1,339 @@
+"""A worker on a real stack: what becomes of records, long jobs, several workers, the end of the process."""
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from sharequeue.stack.process import free_port
+from sharequeue.stack.stack import Stack
+from sharequeue.worker import Context, Reject, Retry, Snooze, Worker
+from sharequeue.worker.process import NOTHING_FITS, Process
+from tests.http.calls import Gateway
+from tests.http.client_calls import in_event_loop, until
+
+
+@dataclasses.dataclass
+class Order:
+    id: int
+    kind: str = ""
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: Stack) -> Stack:
+    """The shared stack: no test here stops a service."""
+    return shared_stack
+
+
+@contextlib.asynccontextmanager
+async def working(app: Worker, *, grace_s: float = 20) -> AsyncIterator[Process]:
+    """Run an app within this process, and stop it at the end."""
+    process = Process(app, grace_s=grace_s)
+    running = asyncio.create_task(process.run())
+    try:
+        yield process
+    finally:
+        process.stop()
+        await running
+
+
+def finished(gateway: Gateway, group: str, topic: str) -> int:
+    """How many records from the first one on the group has finished."""
+    answer = gateway.http.get(f"/v1/share-groups/{group}/offsets")
+    topics = answer.json()["topics"] if answer.status_code == 200 else []
+    return next((each["partitions"][0]["start_offset"] for each in topics if each["topic"] == topic), -1)
+
+
+def app_of(stack: Stack, **options: Any) -> Worker:
+    return Worker(stack.url, set_retries=False, **options)
+
+
+@in_event_loop
+async def test_what_becomes_of_a_record(stack: Stack, gateway: Gateway, name: str) -> None:
+    app = app_of(stack)
+    seen: list[tuple[str, int]] = []
+
+    @app.task(name, group=name, concurrency=4)
+    async def fulfil(order: Order, context: Context) -> None:
+        seen.append((order.kind, context.attempt))
+        if order.kind == "hopeless":
+            raise Reject("no address")
+        if order.kind == "later" and context.attempt == 1:
+            raise Retry("busy", delay="10ms")
+        if order.kind == "sleepy" and seen.count(("sleepy", 1)) < 3:
+            raise Snooze("10ms")
+        if order.kind == "fails" and context.attempt < 3:
+            raise ValueError("out of stock")
+
+    for number, kind in enumerate(("", "hopeless", "later", "sleepy", "fails")):
+        await fulfil.send(Order(number, kind), headers={"x": "y"})
+    async with working(app):
+        await until(lambda: finished(gateway, name, name) == 5)
+    assert sorted(seen) == sorted(
+        [("", 1), ("hopeless", 1), ("later", 1), ("later", 2), *3 * [("sleepy", 1)], *(("fails", n) for n in (1, 2, 3))]
+    )
+    (letter,) = gateway.letters(f"dlq.{name}", 1)
+    assert letter["headers"]["__dlq.errors.reason"] == "no address"
+
+
+@in_event_loop
+async def test_payloads_that_do_not_fit(stack: Stack, gateway: Gateway, name: str) -> None:
+    """One is a dead letter with its path. When 20 of the last 50 do not fit, the others stay in the topic."""
+    app = app_of(stack)
+
+    @app.task(name, group=name)
+    async def fulfil(order: Order) -> None: ...
+
+    gateway.produce(name, {"id": 1}, *({"id": str(n)} for n in range(100)))
+    process = Process(app, grace_s=5)
+    assert await process.run() == NOTHING_FITS
+    letters = gateway.letters(f"dlq.{name}", 20)
+    assert {letter["headers"]["__dlq.errors.reason"] for letter in letters} == {
+        "the payload does not fit: Expected `int`, got `str` - at `$.id`"
+    }
+    assert finished(gateway, name, name) == 21
+    batches = gateway.in_flight(name)[0]["batches"]
+    assert {batch.get("attempt", 0) for batch in batches} <= {0, 1}
+
+
+@in_event_loop
+async def test_tasks_of_one_topic_get_their_own_records(stack: Stack, gateway: Gateway, name: str) -> None:
+    """The header says whose a record is. One of a task that this program does not have waits, uncounted."""
+    app = app_of(stack)
+    seen: list[tuple[str, Any]] = []
+
+    @app.task(name, group=name)
+    async def first(value: int) -> None:
+        seen.append(("first", value))
+
+    @app.task(name, group=name)
+    def second(value: int) -> None:
+        seen.append(("second", value))
+
+    await first.send(1)
+    await asyncio.to_thread(second.send_sync, 2)
+    gateway.produce(name, 3)
+    gateway.produce(name, 4, headers={"task": "of-a-newer-program"})
+    async with working(app):
+        await until(lambda: len(seen) == 3 and finished(gateway, name, name) == 3)
+    assert sorted(seen) == [("first", 1), ("first", 3), ("second", 2)]
+    (waiting,) = gateway.in_flight(name)[0]["batches"]
+    assert waiting["delivery_state"] == "AVAILABLE"
+    assert waiting["available_at_ms"] > time.time() * 1000
+
+
+@in_event_loop
+async def test_a_blocked_event_loop_keeps_its_locks(stack: Stack, gateway: Gateway, name: str) -> None:
+    """The function blocks for longer than its lock lasts. It runs once, and its record is accepted."""
+    app = app_of(stack, lock="1s")
+    runs = 0
+
+    @app.task(name, group=name)
+    async def blocks(value: int) -> None:
+        nonlocal runs
+        runs += 1
+        await asyncio.to_thread(lambda: None)  # the task has begun, and other code of the loop has run
+        time.sleep(3)  # noqa: ASYNC251 -- that is the test
+
+    gateway.produce(name, 1)
+    async with working(app):
+        await until(lambda: finished(gateway, name, name) == 1)
+    assert runs == 1
+
+
+@in_event_loop
+async def test_a_function_whose_time_is_over(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Its record is released with that reason. An async function is cancelled, a plain one is told."""
+    app = app_of(stack)
+    told = threading.Event()
+    ended: list[str] = []
+
+    @app.task(f"{name}-a", group=name, timeout="300ms")
+    async def waits(attempt: int, context: Context) -> None:
+        if context.attempt == 1:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ended.append("cancelled")
+
+    @app.task(f"{name}-p", group=name, timeout="300ms", concurrency=8)
+    def plain(attempt: int, context: Context) -> None:
+        while context.attempt == 1 and not context.lost:
+            time.sleep(0.01)
+        told.set()
+
+    gateway.produce(f"{name}-a", 1)
+    gateway.produce(f"{name}-p", 1)
+    async with working(app):
+        await until(lambda: finished(gateway, name, f"{name}-a") == finished(gateway, name, f"{name}-p") == 1)
+    assert ended == ["cancelled"]
+    assert told.is_set()
+
+
+@in_event_loop
+async def test_a_lost_lock_ends_the_function_and_what_it_did_is_not_accepted(
+    stack: Stack, gateway: Gateway, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = app_of(stack, lock="1s")
+    begun: list[int] = []
+    ended: list[int] = []
+
+    @app.task(name, group=name, concurrency=4)
+    async def waits(value: int) -> None:
+        begun.append(value)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(value)
+
+    @app.task(name, group=name, concurrency=4)
+    def plain(value: int, context: Context) -> None:
+        begun.append(value)
+        while not context.lost:
+            time.sleep(0.01)
+        ended.append(value)
+
+    await waits.send(0)
+    await plain.send(1)
+    async with working(app):
+        await until(lambda: len(begun) == 2)
+        gateway.reset(name, "latest", force=True)  # an operator takes the records: their renewals are refused
+        await until(lambda: sorted(ended) == [0, 1])
+        await until(lambda: "offset 1, attempt 1: done, not accepted" in caplog.text)
+    assert caplog.text.count("its lock is lost") == 2
+
+
+@in_event_loop
+async def test_three_workers_share_slow_jobs(stack: Stack, gateway: Gateway, name: str) -> None:
+    """A worker fetches no more than it has hands for, so none takes the work of others."""
+    counts = [0, 0, 0]
+    all_busy = asyncio.Barrier(6)
+    apps = [app_of(stack) for _ in counts]
+    for number, app in enumerate(apps):
+
+        @app.task(name, group=name, concurrency=2)
+        async def slow(value: int, *, number: int = number) -> None:
+            counts[number] += 1
+            await all_busy.wait()
+            await asyncio.sleep(0.06)  # so it is no quick function, of which records are fetched ahead
+
+    gateway.produce(name, *range(60))
+    async with contextlib.AsyncExitStack() as stacked:
+        for app in apps:
+            await stacked.enter_async_context(working(app))
+        await until(lambda: sum(counts) == 60)
+    assert counts == [20, 20, 20]
+
+
+@in_event_loop
+async def test_a_stopping_worker_gives_back_what_it_did_not_begin(stack: Stack, gateway: Gateway, name: str) -> None:
+    """What runs is waited for; at the end of the grace it is released with a reason, and counts."""
+    app = app_of(stack)
+    begun: list[int] = []
+
+    @app.task(name, group=name, concurrency=2)
+    async def hangs(value: int) -> None:
+        begun.append(value)
+        await asyncio.sleep(0 if value < 0 else 3600)
+
+    gateway.produce(name, *range(-20, 20))
+    async with working(app, grace_s=0.2):
+        await until(lambda: len(begun) == 22)
+    batches = gateway.in_flight(name)[0]["batches"]
+    assert {batch["delivery_state"] for batch in batches} == {"AVAILABLE"}
+    assert {batch.get("reason") for batch in batches} == {"worker stopped", None}
+    attempts: Counter[int] = Counter()
+    for batch in gateway.fetch(name, name)["batches"]:
+        attempts[batch["attempt"]] += len(batch["records"])
+    assert attempts == {2: 2, 1: 18}
+
+
+@in_event_loop
+async def test_failures_of_one_kind_slow_a_task_down(stack: Stack, gateway: Gateway, name: str) -> None:
+    app = app_of(stack)
+    tried: list[int] = []
+
+    @app.task(name, group=name, breaker=5)
+    async def fails(value: int) -> None:
+        tried.append(value)
+        raise ConnectionError("the provider is away")
+
+    gateway.configure(name, share_retry_backoff_ms=3_600_000)
+    gateway.produce(name, *range(200))
+    async with working(app):
+        await until(lambda: len(tried) >= 6)
+        assert len(tried) <= 8
+
+
+@in_event_loop
+async def test_a_worker_sets_retries_for_hours_and_calls_the_next_gateway(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    """The first URL is dead. Retries that the group has of its own stay."""
+    app = Worker([f"http://127.0.0.1:{free_port()}", stack.url])
+    done = asyncio.Event()
+
+    @app.task(name, group=name)
+    async def first(value: int) -> None:
+        done.set()
+
+    @app.task(name, group=f"{name}-own")
+    async def second(value: int) -> None: ...
+
+    gateway.configure(f"{name}-own", share_delivery_count_limit=7)
+    await first.send(1)
+    async with working(app):
+        async with asyncio.timeout(60):
+            await done.wait()
+        await until(lambda: finished(gateway, name, name) == 1)
+    config = gateway.http.get(f"/v1/share-groups/{name}/config").json()
+    assert (config["share.delivery.count.limit"], config["share.retry.backoff.ms"][:9]) == ("32", "1000,3000")
+    own = gateway.http.get(f"/v1/share-groups/{name}-own/config").json()
+    assert (own["share.delivery.count.limit"], own["share.retry.backoff.ms"]) == ("7", "")
+
+
+@in_event_loop
+async def test_a_paused_task_fetches_nothing(stack: Stack, gateway: Gateway, name: str) -> None:
+    app = app_of(stack)
+    seen: list[int] = []
+
+    @app.task(name, group=name)
+    async def fulfil(value: int) -> None:
+        seen.append(value)
+
+    app.pause(name, "1h")
+    gateway.produce(name, 1)
+    async with working(app):
+        await asyncio.sleep(1)
+        assert not seen
+        fulfil.pause(0)
+        await until(lambda: seen)
+
+
+@in_event_loop
+async def test_the_health_port(stack: Stack, gateway: Gateway, name: str) -> None:
+    app = app_of(stack)
+
+    @app.task(name, group=name)
+    async def fulfil(value: int) -> None: ...
+
+    gateway.produce(name, 1)
+    process = Process(app, grace_s=5)
+    port = free_port()
+    running = asyncio.create_task(process.run(port))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        await until(lambda: finished(gateway, name, name) == 1)
+        assert (await http.get("/livez")).status_code == 200
+        assert (
+            'sharequeue_worker_records_total{task="fulfil",outcome="accepted"} 1' in (await http.get("/metrics")).text
+        )
+        assert (await http.get("/")).status_code == 404
+    process.stop()
+    assert await running == 0
