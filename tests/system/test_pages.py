@@ -88,7 +88,7 @@ def test_the_page_of_transactions_prints_what_it_shows(stack: Stack) -> None:
 
 
 def test_the_programs_of_the_worker_page_print_what_it_shows(stack: Stack) -> None:
-    play(stack, "worker.md", files=1)
+    play(stack, "worker.md", files=2)
 
 
 def test_the_page_of_clients_begins_with_a_backoff(stack: Stack) -> None:
@@ -96,7 +96,7 @@ def test_the_page_of_clients_begins_with_a_backoff(stack: Stack) -> None:
     (begin,) = (content for language, content in blocks((DOCS / "sdks.md").read_text()) if language == "sh")
     assert run(stack, f"{begin}\necho $SHAREQUEUE") == f"{Path.cwd()}\n"
     config = httpx.get(f"{stack.url}/v1/share-groups/billing/config", timeout=60).text
-    assert '"share.retry.backoff.ms":"1000,5000,30000"' in config
+    assert '"share.retry.backoff.ms":"1000,3000,9000,27000,81000,243000,600000"' in config
 
 
 def test_the_recipes_print_what_they_show(stack: Stack) -> None:
@@ -109,6 +109,31 @@ def test_the_page_of_streams_prints_what_it_shows(stack: Stack) -> None:
 
 def test_the_verbs_of_another_queue_print_what_they_show(stack: Stack) -> None:
     play(stack, "migrating.md")
+
+
+def test_the_five_lines_of_the_worker_page_run(stack: Stack, tmp_path: Path) -> None:
+    """One record is done, one a dead letter with its reason, one does not fit. SIGTERM ends the program with 0."""
+    (program,) = [
+        content for _, content in blocks((DOCS / "worker.md").read_text()) if content.startswith("# shop.py\n")
+    ]
+    (tmp_path / "shop.py").write_text(program.replace(PRINTED_URL, stack.url).replace("mails", "five-mails"))
+    values = [{"to": "ann@example.org"}, {"to": "nobody"}, {"too": ""}]
+    with httpx.Client(base_url=f"{stack.url}/v1/topics", timeout=60) as http:
+        http.post("/five-mails/records", json={"records": [{"value": value} for value in values]}).raise_for_status()
+        command = [Path(sys.executable).with_name("sharequeue"), "work", "shop:app"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment(stack), stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "a mail to ann@example.org\n"
+            letters = "/dlq.senders/partitions/0/records"
+            found = wait_until(lambda: len(got := http.get(letters).json().get("records", ())) == 2 and got)
+            running.terminate()
+            assert running.wait(timeout=60) == 0
+    assert {letter["headers"]["__dlq.errors.reason"] for letter in found} == {
+        "no address: nobody",
+        "the payload does not fit: Object missing required field `to`",
+    }
 
 
 def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_path: Path) -> None:
