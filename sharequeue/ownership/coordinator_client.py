@@ -201,7 +201,7 @@ class CoordinatorClient:
                     await self._learn_before(deadline if again else time.monotonic() + repeats.pause_s)
                 if not (again and repeats.in_time()):
                     raise
-                await asyncio.sleep(repeats.pause_s)
+                await repeats.pause()
 
     async def _learn_before(self, deadline: float) -> None:
         """Ask who owns what, but go on without an answer at the deadline."""

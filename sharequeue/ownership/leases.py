@@ -162,7 +162,7 @@ class Ownership:
                         " a database of its own, or the cluster token of that stack"
                     )
                 raise NameTaken(f"{node_id!r} runs at {url}, and renews its lease: give this one another node id")
-            await asyncio.sleep(LEASE_HELD.pause_s)
+            await LEASE_HELD.pause()
             rivals = await self._store.rivals(connection, self.instance, self._lease_s)
 
     async def run(self) -> None:

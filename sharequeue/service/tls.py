@@ -3,11 +3,11 @@
 A pair that cannot be used is logged, and the one before it stays. Connections keep the certificate they began with.
 """
 
-import asyncio
 import logging
 import ssl
 from typing import Final
 
+from sharequeue.repeats import Every
 from sharequeue_http.calling.connections import Stamp, stamp_of
 from sharequeue_http.log import fields
 
@@ -47,8 +47,7 @@ class Certificate:
 
     async def watch(self) -> None:
         """Look at the files again and again. Never returns."""
-        while True:
-            await asyncio.sleep(LOOK_S)
+        async for _ in Every(LOOK_S):
             self.look()
 
     def _stamps(self) -> tuple[Stamp, ...]:

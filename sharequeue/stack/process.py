@@ -10,12 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
+from sharequeue.repeats import PART_READY, Tries
 from sharequeue.stack.system_user import EmbeddedError, system_user
 
 START_SECONDS: Final = 300
@@ -152,13 +152,12 @@ class Process:
             self.kill()
 
     def _wait_until(self, ready: Callable[[], bool], name: str) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        tries = Tries(PART_READY, START_SECONDS)
         while not ready():
             if not self.running():
                 raise EmbeddedError(f"{name} did not start; its log says:\n{self.log_tail()}")
-            if time.monotonic() > deadline:
+            if not tries.rest():
                 raise EmbeddedError(f"{name} was not ready within {START_SECONDS} s; its log says:\n{self.log_tail()}")
-            time.sleep(0.02)
 
     def rotate_log(self) -> None:
         rotate_log(self._log_file)

@@ -22,7 +22,7 @@ from typing import IO, Any, ClassVar, Final, NamedTuple
 from sharequeue.access_store import new_key
 from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.messages.access import CreateKeyRequest
-from sharequeue.repeats import PART_DIED
+from sharequeue.repeats import PART_DIED, PART_READY, Tries
 from sharequeue.stack.open_url import open_url
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.process import die_with_parent, free_port, open_log, rotate_log, signals_held
@@ -265,13 +265,12 @@ class Stack:
         own.flush()
         processes = _open_lock(self._data_dir / "processes.lock")
         self._locks.append(processes)
-        deadline = time.monotonic() + EARLIER_SECONDS
+        tries = Tries(PART_READY, EARLIER_SECONDS)
         if not _locked(processes):
             self._tell("waiting for the processes of an earlier stack to end")
         while not _locked(processes):
-            if time.monotonic() > deadline:
+            if not tries.rest():
                 raise StackError(f"processes of an earlier stack on {self._data_dir} still run; end them first")
-            time.sleep(0.05)
         return [processes.fileno()]
 
     def _choose_ports(self) -> None:
@@ -380,15 +379,14 @@ class Stack:
         return f"[{host}]" if ":" in host else host
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + READY_SECONDS
+        tries = Tries(PART_READY, READY_SECONDS)
         waiting = list(self.services)
         while waiting:
             self.check()
             waiting = [service for service in waiting if not service.ready()]
-            if waiting and time.monotonic() > deadline:
+            if waiting and not tries.rest():
                 names = ", ".join(service.name for service in waiting)
                 raise StackError(f"not ready within {READY_SECONDS} s: {names}; logs are in {self.logs}")
-            time.sleep(0.05)
 
     @property
     def logs(self) -> Path:

@@ -22,12 +22,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 import weakref
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final
+
+from sharequeue.repeats import PART_READY, Tries
 
 HOME: Final = Path("/var/lib/sharequeue")
 NAME: Final = "sharequeue"
@@ -222,17 +223,16 @@ def _changing_home() -> Iterator[None]:
     with open(
         os.open(HOME / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     ) as lock:  # others could hold it if they could open it
-        deadline = time.monotonic() + BUSY_SECONDS
+        tries = Tries(PART_READY, BUSY_SECONDS)
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline:
+                if not tries.rest():
                     raise EmbeddedError(
                         f"another process has held {HOME / 'lock'} for {BUSY_SECONDS} s: end it, then try again"
                     ) from None
-                time.sleep(0.02)
         yield
 
 

@@ -96,6 +96,9 @@ class Repeats:
         """Whether the pause leaves time for another attempt."""
         return time.monotonic() + self.pause_s + SHORTEST_ATTEMPT_S < self._deadline
 
+    async def pause(self) -> None:
+        await asyncio.sleep(self.pause_s)
+
 
 class Client:
     """Calls another service, or the gateway: one set of connections, one retry policy.
@@ -198,7 +201,7 @@ class Client:
                 raise error
             if in_doubt is not None and not error.definite:
                 in_doubt()
-            await asyncio.sleep(repeats.pause_s)
+            await repeats.pause()
 
     def _turn_from(self, connections: Connections) -> None:
         """Use the next server, unless another call has turned from this one already."""

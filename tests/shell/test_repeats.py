@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sharequeue.repeats import Rule, Tries
+from sharequeue.repeats import Every, Rule, Tries
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,20 @@ def test_a_pause_beyond_the_patience_is_not_made() -> None:
     assert not asyncio.run(Tries(Rule("", 3600.0, patience_s=60.0)).pause())
     assert not asyncio.run(Tries(Rule("", 0.001), 60.0).pause(3600.0))
     assert asyncio.run(Tries(Rule("", 0.001), 60.0).pause())
+
+
+def test_each_turn_but_an_early_first_one_has_its_pause_before_it() -> None:
+    done: list[str] = []
+
+    def period_s() -> float:
+        done.append("pause")
+        return 0.001
+
+    async def turns() -> None:
+        async for _ in Every(period_s, at_once=True):
+            done.append("turn")
+            if len(done) == 5:
+                return
+
+    asyncio.run(turns())
+    assert done == ["turn", "pause", "turn", "pause", "turn"]

@@ -13,6 +13,7 @@ from sharequeue.client.consuming.outcomes import ACCEPT, RENEW
 from sharequeue.protocol.configs import GROUP_CONFIGS
 from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
+from sharequeue.repeats import SPARK, SPARK_LAG, Tries
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
@@ -38,12 +39,8 @@ WAIT_MS: Final = 1000
 """How long a fetch waits for records before Spark hears that there are none."""
 REFRESH_S: Final = 1.0
 """How often a query asks what is left to read in pieces, while some of it does not come."""
-LAG_S: Final = 1.0
-"""How old the lag in progress reports may be."""
 SOON_S: Final = 60.0
 """Records that wait longer than this are not read in pieces: they would keep new records of their partition waiting."""
-PAUSE_S: Final = 0.2
-"""The pause of a query that has only records whose time has not come."""
 GATHER_S: Final = 5.0
 """How long one batch gathers records."""
 
@@ -173,7 +170,7 @@ class GroupMember:
             asked, most = self._asked(piece, bounded, give_up=not acquired)
             if asked is not None and not asked:
                 if not acquired and bounded is None:
-                    time.sleep(PAUSE_S)  # Spark asks again every 10 ms
+                    Tries(SPARK).rest()
                 break
             most = min(room, MAX_RANGES - len(acquired), most or room)
             request = self._request(piece, asked, most, wait=not acquired)
@@ -295,7 +292,7 @@ class GroupMember:
             shown = ", ".join(f"{r.topic}-{r.partition} {r.first_offset}..{r.last_offset}" for r in lost[:3])
             log.warning("%d ranges %s: %s%s", len(lost), what, shown, "" if len(lost) <= 3 else ", …")
 
-    def lags(self, max_age_s: float = LAG_S) -> dict[tuple[str, int], int]:
+    def lags(self, max_age_s: float = SPARK_LAG.pause_s) -> dict[tuple[str, int], int]:
         """The group's lag by partition, not older than `max_age_s`. Empty: the group has not fetched yet."""
         now = time.monotonic()
         if not self._lags or now - self._lags_at >= max_age_s:

@@ -18,13 +18,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sharequeue.protocol.types import MAX_INT32
+from sharequeue.repeats import SPARK_LAG, Tries
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.source.admission import Admission
 from sharequeue_pipeline.source.bounded_read import BoundedRead
-from sharequeue_pipeline.source.group_member import LAG_S, GroupMember, topics_of
+from sharequeue_pipeline.source.group_member import GroupMember, topics_of
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 from sharequeue_pipeline.source.topic_bounds import bounds_of
 
@@ -67,10 +68,10 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member.settle(start)
         member.isolate()
         if self._admission.waits and self._bounded is None and not member.isolating:
-            lags = member.lags(LAG_S / 2)
+            lags = member.lags(SPARK_LAG.pause_s / 2)
             waiting = sum(lags.values()) if lags else self._options.min_records_per_trigger  # a new group: unknown
             if not self._admission.admits(waiting, time.monotonic() * 1000):
-                time.sleep(LAG_S)  # Spark asks again every 10 ms
+                Tries(SPARK_LAG).rest()
                 return start
         limited = limit.max_rows if isinstance(limit, ReadMaxRows) else MAX_INT32
         acquired = member.acquire(start["batch"] + 1, limited, self._bounded)

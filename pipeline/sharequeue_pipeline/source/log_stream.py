@@ -13,6 +13,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from sharequeue.repeats import SPARK, Tries
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError, data_loss
 from sharequeue_pipeline.gateway_client import GatewayClient
@@ -27,9 +28,8 @@ from sharequeue_pipeline.source.topic_names import TopicNames
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.25
 LOOKS: Final = 4
-"""A stream looks for records so many times, `LOOK_S` apart, before Spark hears that there are none."""
+"""A stream looks for records so many times before Spark hears that there are none."""
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -74,7 +74,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             total = sum(new.values())
             if total >= options.min_records_per_trigger or self._targets is not None or look == LOOKS - 1:
                 break
-            time.sleep(LOOK_S)  # Spark asks again every 10 ms
+            Tries(SPARK).rest()
         room = limit.max_rows if isinstance(limit, ReadMaxRows) else total
         if total == 0 or (self._targets is None and not self._admission.admits(total, time.monotonic() * 1000)):
             return start

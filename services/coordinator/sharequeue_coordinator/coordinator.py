@@ -1,6 +1,5 @@
 """One instance of the group coordinator, put together from its rooms. Everything it answers is durable."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -127,5 +126,5 @@ class GroupCoordinator:
             except ApiError as error:
                 count_failed_look("topics")
                 log.warning("changes of topics cannot be finished now", extra=fields(cause=error.detail))
-                await asyncio.sleep(DELETION.pause_s)
+                await DELETION.pause()
                 self.metadata.look()

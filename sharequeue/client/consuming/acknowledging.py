@@ -4,7 +4,6 @@ Every acknowledgement names its delivery count. So it is safe to send one again 
 decides what a result means, and `Acknowledging` sends until each acknowledgement has one.
 """
 
-import asyncio
 import functools
 import time
 from collections.abc import Iterable, Sequence
@@ -169,7 +168,7 @@ class Acknowledging:
             again = settled.add(sent, results, self._patience_s)
             acknowledgements[: len(sent)] = again
             if again:
-                await asyncio.sleep(LEADER_MOVED.pause_s)
+                await LEADER_MOVED.pause()
 
     async def call(
         self, acknowledgements: Sequence[Sent], deadline_s: float | None = None

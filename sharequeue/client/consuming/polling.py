@@ -91,7 +91,7 @@ class Polling:
             if fetched is not None:  # the answer came at once and is empty: a partition failed or is gone
                 self._fetching.name_topics_soon(0)
             pause_s = CALL.after(pause_s)
-            await asyncio.sleep(min(max(pause_s, (fault and fault.retry_after_s) or 0), deadline - now))
+            await CALL.pause(max(pause_s, (fault and fault.retry_after_s) or 0), at_most_s=deadline - now)
 
     @property
     def _over(self) -> bool:

@@ -8,10 +8,10 @@ were active last. The deletion asks once more when no member can join. One that 
 list, so whoever owns it then goes on.
 """
 
-import asyncio
 import logging
 from typing import Final
 
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
@@ -36,8 +36,7 @@ class EmptyGroups:
 
     async def watch(self) -> None:
         """Look every few seconds. Runs until it is cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
+        async for _ in Every(LOOK_S):
             if self._retention_ms >= 0:
                 try:
                     await self.look()

@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from sharequeue.clock import Clock
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.database import Database
@@ -39,7 +40,7 @@ class MemberSessions:
         """Remove members whose session has ended, for as long as this service runs."""
         loop = asyncio.get_running_loop()
         load_at = 0.0
-        while True:
+        async for _ in Every(CHECK_S, at_once=True):
             try:
                 if loop.time() >= load_at:
                     load_at = loop.time() + LOAD_S
@@ -52,7 +53,6 @@ class MemberSessions:
             except ApiError as error:
                 count_failed_look("members")
                 log.warning("the sessions of members cannot be checked now", extra=fields(cause=error.detail))
-            await asyncio.sleep(CHECK_S)
 
     async def _load_groups(self) -> None:
         for group_id in await self._database.query(store.with_members):

@@ -20,7 +20,7 @@ from sharequeue.protocol.messages.cluster import (
     RegisterGatewayResponse,
     RenewGatewayResponse,
 )
-from sharequeue.repeats import LEASE_HELD
+from sharequeue.repeats import LEASE_HELD, Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_coordinator.database import Fence
 from sharequeue_coordinator.metadata import store
@@ -89,7 +89,7 @@ class Gateways:
         while self._namesake(gateway) is not None:
             if self._renewals[gateway.node_id] != renewals:
                 break
-            await asyncio.sleep(LEASE_HELD.pause_s)
+            await LEASE_HELD.pause()
         async with self._lock:  # the next generation's number must be above every epoch given for this one
             generation = await self._add(gateway)
             leader_epoch, _ = await self._query(store.next_leader_epoch)
@@ -135,8 +135,7 @@ class Gateways:
         pause_ms = self._lease_ms // CHECKS_PER_LEASE
         checked_at_ms = self._clock.now_ms()
         logged = False
-        while True:
-            await asyncio.sleep(pause_ms / 1000)
+        async for _ in Every(pause_ms / 1000):
             if not self._leads():
                 continue
             try:

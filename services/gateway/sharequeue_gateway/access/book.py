@@ -1,6 +1,5 @@
 """The book of keys and rights: filled from the group coordinator when the change feed shows another revision."""
 
-import asyncio
 import contextlib
 import time
 from collections import defaultdict
@@ -13,6 +12,7 @@ from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.access.rights import Operation, PatternType, ResourceType, Right, Rights
 from sharequeue.protocol.messages.access import AccessResponse, Acl, KeyUsesRequest
 from sharequeue.protocol.shards import CLUSTER
+from sharequeue.repeats import Every
 from sharequeue_http.forms.errors import ApiError
 
 NOTE_S: Final = 600.0
@@ -110,8 +110,7 @@ class AccessBook:
 
     async def run(self) -> None:
         """Report the last uses of keys every ten minutes. Never returns."""
-        while True:
-            await asyncio.sleep(NOTE_S)
+        async for _ in Every(NOTE_S):
             await self.note_uses()
 
     async def note_uses(self) -> None:

@@ -79,4 +79,4 @@ class AppendNews:
                                 hear_of(topic_id, partition, log_end_offset)
             except (*LOST, msgspec.DecodeError) as fault:
                 log.info("cannot receive the appends of other gateways", extra=fields(cause=f"{fault!r}: {fault}"))
-                await asyncio.sleep(REDIS_SILENT.pause_s)
+                await REDIS_SILENT.pause()

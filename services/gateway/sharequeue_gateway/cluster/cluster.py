@@ -229,7 +229,7 @@ class Cluster:
                 if renewed:
                     log.warning("cannot renew the lease; trying again", extra=fields(cause=error.detail))
                 renewed = False
-                await asyncio.sleep(min(GATEWAY_LEASE.pause_s, pause_s))
+                await GATEWAY_LEASE.pause(at_most_s=pause_s)
                 self._renew_now.set()
             else:
                 if not renewed:

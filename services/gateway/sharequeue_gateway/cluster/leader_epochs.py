@@ -54,7 +54,7 @@ class LeaderEpochs:
                 break
             except Exception as fault:  # any fault: without a new epoch nothing may be loaded
                 log.warning("cannot take a new leader epoch; trying again", extra=fields(cause=repr(fault)))
-                await asyncio.sleep(EPOCH.pause_s)
+                await EPOCH.pause()
         self._fencing = None
 
     async def _take(self) -> None:

@@ -4,7 +4,6 @@ The feed names each change once. An answer that arrives after a change may be ol
 that the feed named in the meantime is asked for again. While the group coordinator is away, the cache still serves.
 """
 
-import asyncio
 import contextlib
 import logging
 import time
@@ -450,7 +449,7 @@ class Metadata:
                 self._heard_at = 0.0
                 count_failed_look("feed")
                 log.warning("cannot follow the group coordinator", extra=fields(cause=error.detail))
-                await asyncio.sleep(FEED.pause_s)
+                await FEED.pause()
 
     async def _apply(self, changes: MetadataChangesResponse) -> None:
         """Apply changes. The version is set last, so changes whose application fails half-way are applied again."""

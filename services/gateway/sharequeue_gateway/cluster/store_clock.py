@@ -8,13 +8,13 @@ these bounds, and then to the nearer one. So a slow answer moves it little,
 and no answer moves it away from the true time.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sharequeue.clock import Clock
+from sharequeue.repeats import Every
 from sharequeue_gateway import metrics
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
@@ -32,8 +32,7 @@ async def keep_clock(clock: Clock, ask: Callable[[], Awaitable[float]]) -> None:
     Args:
         ask: answers milliseconds since the epoch. Raises: ApiError: there is no answer now; the clock goes on.
     """
-    while True:
-        await asyncio.sleep(ASK_PAUSE_S)
+    async for _ in Every(ASK_PAUSE_S):
         await adjust(clock, ask)
 
 

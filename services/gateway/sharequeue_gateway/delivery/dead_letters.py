@@ -160,7 +160,7 @@ class DeadLetterWriter:
             if pending in self._queue:
                 pending.attempts += 1
                 pending.last_error = detail
-                pause_ms = min(int(DEAD_LETTER.pause_s * 1000) << min(pending.attempts - 1, 20), self._retry_max_ms)
+                pause_ms = min(DEAD_LETTER.pause_ms << min(pending.attempts - 1, 20), self._retry_max_ms)
                 pending.next_attempt_at_ms = now_ms + pause_ms
 
     async def _destination(self, led: LedSharePartition) -> KnownTopic | RefusedTopic:

@@ -5,11 +5,12 @@ Noting a call costs one entry of a dictionary, under a time that is at most a se
 not noted: each of its fetches has another one.
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
+
+from sharequeue.repeats import Every
 
 SEEN_S: Final = 60.0
 TICK_S: Final = 1.0
@@ -26,10 +27,12 @@ class FetchingMembers:
 
     async def run(self) -> None:
         """Keep the time, and forget members that were silent for a minute. Runs until it is cancelled."""
-        while True:
-            for _ in range(TICKS_PER_SWEEP):
-                await asyncio.sleep(TICK_S)
-                self.now_s = time.monotonic()
+        tick = 0
+        async for _ in Every(TICK_S):
+            self.now_s = time.monotonic()
+            tick = (tick + 1) % TICKS_PER_SWEEP
+            if tick:
+                continue
             for names in [names for names, seen_s in self.seen.items() if seen_s < self.now_s - SEEN_S]:
                 del self.seen[names]
             if len(self.seen) > MOST_SEEN:  # names that are new with each fetch: nobody reads so many

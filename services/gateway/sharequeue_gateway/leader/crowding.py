@@ -5,9 +5,9 @@ Every second it counts them. Above `max_delayed_runs` the share-partitions with 
 what is in flight is delivered, settled and released as ever.
 """
 
-import asyncio
 from typing import Final
 
+from sharequeue.repeats import Every
 from sharequeue.slices import Slices
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.share_partition.bounds import equal_part
@@ -17,8 +17,7 @@ LOOK_S: Final = 1.0
 
 async def bound_runs(led_index: LedIndex, most: int) -> None:
     """Look at the runs of all share-partitions again and again. Runs until it is cancelled."""
-    while True:
-        await asyncio.sleep(LOOK_S)
+    async for _ in Every(LOOK_S):
         await look(led_index, most)
 
 

@@ -8,6 +8,7 @@ from sharequeue import background
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import DUE_ELSEWHERE, DUE_LOCKS, Every
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -23,9 +24,6 @@ from sharequeue_http.log import fields
 log = logging.getLogger(__name__)
 
 SWEEP_PAUSE_S: Final = 0.5
-LOAD_AGAIN_MS: Final = 1_000
-NOT_LED_AGAIN_MS: Final = 10_000
-"""The pause before a due share-partition with another leader is looked at again. By then the generation is known."""
 
 
 class DueLocks:
@@ -56,8 +54,7 @@ class DueLocks:
 
     async def sweep(self) -> None:
         """End due locks without Redis. Runs until it is cancelled."""
-        while True:
-            await asyncio.sleep(SWEEP_PAUSE_S)
+        async for _ in Every(SWEEP_PAUSE_S):
             await self._leader.expire_all_due()
             for key in self._kept_locks.due():
                 self._start_loading(key)
@@ -108,17 +105,17 @@ class DueLocks:
             elif isinstance(loaded, NotLeaderOrFollower):
                 self._kept_locks.discard(key)
                 if not await self._epochs.above(tried) and self._cluster.leads(key):
-                    await self._lock_timers.put_off(key, NOT_LED_AGAIN_MS)
+                    await self._lock_timers.put_off(key, DUE_ELSEWHERE.pause_ms)
             elif topic is None or (isinstance(loaded, ApiError) and loaded.definite and not loaded.error.retriable):
                 self._kept_locks.discard(key)
                 await self._lock_timers.forget_due(key)
             else:
-                await self._lock_timers.put_off(key, LOAD_AGAIN_MS)
+                await self._lock_timers.put_off(key, DUE_LOCKS.pause_ms)
         except ApiError as error:
             log.info(
                 "cannot load a due share-partition",
                 extra=fields(group_id=key.group_id, cause=error.detail),
             )
-            await self._lock_timers.put_off(key, LOAD_AGAIN_MS)
+            await self._lock_timers.put_off(key, DUE_LOCKS.pause_ms)
         finally:
             self._loading.discard(key)

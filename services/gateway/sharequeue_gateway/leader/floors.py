@@ -21,6 +21,7 @@ from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.slices import Slices
 from sharequeue_gateway.leader.leader import Leader
@@ -51,8 +52,7 @@ class Floors:
 
     async def run(self) -> None:
         """Raise floors. Runs until it is cancelled."""
-        while True:
-            await asyncio.sleep(self._interval_s)
+        async for _ in Every(self._interval_s):
             await self.raise_all()
 
     async def close(self) -> None:

@@ -8,10 +8,10 @@
 A record is delivered to a fetch alone, and a fetch loads, so no delay ends late if Redis has lost its list.
 """
 
-import asyncio
 from typing import Final
 
 from sharequeue.clock import Clock
+from sharequeue.repeats import Every
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.leader.leader import Leader
@@ -29,8 +29,7 @@ async def unload_idle(leader: Leader, led_index: LedIndex, clock: Clock, idle_ms
     """Unload share-partitions that were not used for `idle_ms`. Runs until it is cancelled."""
     ahead_ms = min(idle_ms // 2, MOST_AHEAD_MS)
     pause_s = min(max(idle_ms / 1000 / LOOKS, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
-    while True:
-        await asyncio.sleep(pause_s)
+    async for _ in Every(pause_s):
         now_ms = clock.now_ms()
         slices = Slices()
         for led in list(led_index):

@@ -75,7 +75,7 @@ class KeptLocks:
             async with asyncio.timeout(LOCKS_GIVEN.patience_s):
                 while left := self.for_others():
                     await have_loaded(left)
-                    await asyncio.sleep(LOCKS_GIVEN.pause_s)
+                    await LOCKS_GIVEN.pause()
 
     def due(self) -> list[SharePartitionKey]:
         """Share-partitions to load: those led here with an ended lock; those led elsewhere whose last lock has

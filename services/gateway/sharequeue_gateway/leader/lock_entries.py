@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from sharequeue.clock import Clock
+from sharequeue.repeats import ONLY_DEAD_LETTERS
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
@@ -28,7 +29,6 @@ from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
-REMIND_AGAIN_MS: Final = 30_000
 LOCK_ENTRY_SLACK: Final = 64
 MOST_OVER: Final = 1000
 """The most entries that one write takes out because they lie below the start offset."""
@@ -256,5 +256,5 @@ def take_over(led: LedSharePartition, looks: int = MOST_OVER) -> list[tuple[int,
 def _remind_at_ms(led: LedSharePartition, now_ms: int) -> int | None:
     deadline_ms = led.machine.next_deadline_ms()
     if deadline_ms is None and led.machine.held_count:
-        return now_ms + REMIND_AGAIN_MS  # dead letters are not written yet
+        return now_ms + ONLY_DEAD_LETTERS.pause_ms
     return deadline_ms

@@ -24,6 +24,7 @@ import msgspec
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import InvalidRecordState, StorageError
 from sharequeue.protocol.types import SettledBatch, SharePartitionKey
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
@@ -94,8 +95,7 @@ class PendingTransactions:
     async def run(self) -> None:
         """Look again and again. Never returns."""
         swept = time.monotonic()
-        while True:
-            await asyncio.sleep(LOOK_S)
+        async for _ in Every(LOOK_S):
             try:
                 await self.look()
                 if time.monotonic() - swept >= SWEEP_S:

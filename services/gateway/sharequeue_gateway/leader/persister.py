@@ -51,7 +51,7 @@ from sharequeue.protocol.messages.share_state import (
 )
 from sharequeue.protocol.state import joined
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.repeats import STATE_PROBE, STATE_WRITE
+from sharequeue.repeats import STATE_PROBE, STATE_WRITE, STATE_WRITE_LEFT, Every
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_http.forms.errors import (
@@ -73,8 +73,6 @@ FENCED: Final = frozenset(KAFKA_CODES[error.error] for error in (FencedLeaderEpo
 PASSED_ON: Final = frozenset(
     KAFKA_CODES[error.error] for error in (UnknownTopicOrPartition, InvalidRequest, GroupIdNotFound)
 )
-SEND_AGAIN_S: Final = 2.0
-"""The deadline of a request for which nobody waits any more."""
 MOST_BYTES: Final = 4 << 20
 """The most bytes of one request, roughly; a single write may be larger."""
 MOST_WRITES: Final = 1000
@@ -171,8 +169,7 @@ class Persister:
             self._sending = tasks, events
             try:
                 self._start_sending(self._gathered)
-                while True:
-                    await asyncio.sleep(STATE_PROBE.pause_s)
+                async for _ in Every(STATE_PROBE.pause_s):
                     for url in [url for url in self.failing if url not in self._busy]:
                         await self._probe(url, events)
             finally:
@@ -226,7 +223,7 @@ class Persister:
             keys = [pending.led.key for pending in left]
             self._on_their_way.update(keys)  # later writes of these share-partitions wait for them
             self._start_sending(self._gathered)
-            await asyncio.sleep(STATE_WRITE.pause_s)
+            await STATE_WRITE.pause()
             self._on_their_way.difference_update(keys)
             self._gathered[:0] = left
         self._start_sending(self._gathered)
@@ -263,7 +260,7 @@ class Persister:
         try:
             results = await self._share_coordinator.write_batch(
                 WriteBatchRequest(groups=[_group_state(led, writes) for led, writes in by_led.items()]),
-                deadline_s=remaining_s if remaining_s > 0 else SEND_AGAIN_S,
+                deadline_s=remaining_s if remaining_s > 0 else STATE_WRITE_LEFT.patience_s,
             )
         except ApiError as error:
             if error.error.retriable:

@@ -6,6 +6,7 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from sharequeue.repeats import Every
 from sharequeue_gateway.cluster.redis_client import LOST
 from sharequeue_gateway.locks.lock_writer import heed_cancellation
 from sharequeue_http.log import fields
@@ -26,10 +27,9 @@ class Eviction:
 
     async def run(self) -> None:
         """Look again and again: an operator may change the policy. Never returns."""
-        while True:
+        async for _ in Every(LOOK_PAUSE_S, at_once=True):
             await self._look()
             heed_cancellation()
-            await asyncio.sleep(LOOK_PAUSE_S)
 
     async def _look(self) -> None:
         try:

@@ -6,7 +6,6 @@ any gateway finds the due set of a gateway that has died. The deadline in the le
 lost reminder is harmless.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -17,7 +16,7 @@ from redis.exceptions import NoScriptError
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.repeats import REDIS_REFUSES, REDIS_SILENT
+from sharequeue.repeats import REDIS_REFUSES, REDIS_SILENT, Every
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
@@ -195,15 +194,18 @@ class LockTimers(LockWriter):
         values: list[bytes] | None = await self._guard(self._redis.hvals(self._keys.fetch(name)))
         return values or []
 
+    def _pause_s(self) -> float:
+        if not self.degraded:
+            return DUE_PAUSE_S
+        return (REDIS_SILENT if self.trouble == SILENT else REDIS_REFUSES).pause_s
+
     async def remind(self, events: LockEvents) -> None:
         """Report share-partitions with a due lock; while degraded, probe until Redis is back. Runs until it is
         cancelled."""
-        while True:
+        async for _ in Every(self._pause_s):
             if self.degraded:
-                await asyncio.sleep((REDIS_SILENT if self.trouble == SILENT else REDIS_REFUSES).pause_s)
                 await self._recover(events)
                 continue
-            await asyncio.sleep(DUE_PAUSE_S)
             if self._incomplete:
                 self._write_again(events)
             to_adopt = self._to_adopt

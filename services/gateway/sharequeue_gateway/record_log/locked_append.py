@@ -194,7 +194,7 @@ class LockedAppend:
                 log.info("trying an append again", extra=fields(cause=repr(fault)))
                 if isinstance(fault, time_lines.OlderLog):
                     await self._database.skip(fault.known, fault.sign)
-                await asyncio.sleep(APPEND.pause_s)
+                await APPEND.pause()
 
     async def _check_topics(self, request: AppendRequest, in_doubt: bool) -> None:
         """PostgreSQL was started again since the topics were known. Raises: ApiError: it has lost one of them."""

@@ -12,6 +12,7 @@ import msgspec
 
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import TopicIdPartition
+from sharequeue.repeats import OLD_KEYS, Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.time_line import WENT_BACK
 from sharequeue_gateway.record_log import key_store, store, time_lines
@@ -51,8 +52,6 @@ ENDS_AT_ONCE: Final = 1000
 TRIMMED_AT_ONCE: Final = 250
 """The most partitions whose records one transaction deletes: appends to them wait for it."""
 PURGE_PAUSE_S: Final = 15.0
-DROP_AGAIN_S: Final = 300.0
-"""How long a reader of old keys, such as a backup, is left alone."""
 
 Interest = Callable[[], Iterable[TopicIdPartition]]
 
@@ -302,8 +301,7 @@ class PostgresRecordLog:
             group.create_task(self.transactions.run())
 
     async def _watch(self, interest: Interest) -> None:
-        while True:
-            await asyncio.sleep(WATCH_PAUSE_S)
+        async for _ in Every(WATCH_PAUSE_S):
             places = list({*interest(), *self._cache.places()})
             try:
                 await self.database.look_back()
@@ -354,7 +352,7 @@ class PostgresRecordLog:
                     await self.database.query(key_store.make_key_partitions, table)
                 for table in self.database.key_tables if time.monotonic() >= drop_at_s else ():
                     if not await self.database.query(key_store.drop_key_partitions, table):
-                        drop_at_s = time.monotonic() + DROP_AGAIN_S
+                        drop_at_s = time.monotonic() + OLD_KEYS.pause_s
                 # not while PostgreSQL is away: the known ends show whether it comes back older
                 for place in self._cache.forget_unused(set(interest())):
                     self._listener.forgotten(*place)

@@ -4,11 +4,11 @@ What groups have not finished stays where the topic says so (`retention.unsettle
 that sweeps it.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
 from sharequeue.clock import Clock
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -56,8 +56,7 @@ class Retention:
 
     async def run(self) -> None:
         """Sweep again and again. Runs until it is cancelled."""
-        while True:
-            await asyncio.sleep(self._interval_s)
+        async for _ in Every(self._interval_s):
             await self.sweep()
 
     async def sweep(self) -> None:

@@ -154,7 +154,7 @@ class RoutedFetch:
             if last_look or self._clock.now_ms() - asked_at_ms > AT_ONCE_MS:
                 pause_s = 0.0
             else:  # a leader called, but gave no records: there are less than min_bytes, or they cannot be read
-                await asyncio.sleep(min(pause_s, self._remaining_ms(asked) / 1000))
+                await WOKEN_IN_VAIN.pause(pause_s, at_most_s=self._remaining_ms(asked) / 1000)
                 pause_s = WOKEN_IN_VAIN.after(pause_s)
 
     async def _settle(
@@ -389,7 +389,7 @@ class RoutedFetch:
                 called.append(node)
             except ApiError:
                 self._routing.cluster.look_again()
-                await asyncio.sleep(FETCH_MOVED.pause_s)
+                await FETCH_MOVED.pause()
             waiting.wake()
 
         tasks = [asyncio.create_task(wait_at(node, partitions)) for node, partitions in others.items()]

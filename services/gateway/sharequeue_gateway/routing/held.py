@@ -61,7 +61,7 @@ class RoutedHeld:
                 await self._routing.gateways.held(node, group_id, request)
             except ApiError:
                 self._routing.cluster.look_again()
-                await asyncio.sleep(STREAM_HOLDS.most_s)  # the other leaders may wake it before
+                await STREAM_HOLDS.pause(STREAM_HOLDS.most_s)  # the other leaders may wake it before
             waiting.wake()
 
         tasks = [asyncio.create_task(wait_at(node, there)) for node, there in others.items()]

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import InvalidShareSessionEpoch, ShareSessionLimitReached
 from sharequeue.protocol.types import MAX_PARTITIONS_NAMED, SharePartitionKey, TopicIdPartition, topic_name_fault
+from sharequeue.repeats import Every
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.generation import Node
@@ -198,8 +199,7 @@ class Sessions:
 
     async def sweep(self) -> None:
         """Drop idle sessions, and those opened here by a gateway that did not know the newest one. Never returns."""
-        while True:
-            await asyncio.sleep(SWEEP_PAUSE_S)
+        async for _ in Every(SWEEP_PAUSE_S):
             if self._routing.cluster.changed_lately():
                 self.drop_moved()
             dropped = self._cache.drop_idle(self._clock.now_ms())

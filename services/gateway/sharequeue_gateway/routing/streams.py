@@ -24,6 +24,7 @@ from sharequeue.background import start
 from sharequeue.protocol.messages.leaders import TakeStreamResponse
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
+from sharequeue.repeats import Every
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.waiting import Client, Event, Life, WaitingFetch, WaitingFetches
@@ -265,8 +266,7 @@ class Streams:
     async def run(self) -> None:
         """Send heartbeats. Runs until it is cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(TICK_S)
+        async for _ in Every(TICK_S):
             now_s = loop.time()
             for stream in self._streams.values():
                 if stream.wrote_s <= now_s - self._heartbeat_s and stream.pulse is not None and not stream.writing:

@@ -1,6 +1,5 @@
 """Prunes rows that a newer snapshot holds, writes snapshots of states that went cold, deletes the state of topics."""
 
-import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
@@ -9,6 +8,7 @@ from typing import Any, Final
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_http.log import fields
@@ -71,11 +71,11 @@ class Housekeeping:
 
     async def run(self) -> None:
         """Prune, for as long as the service runs. Most rounds read only keys that wrote a snapshot or a tombstone."""
-        for turn in itertools.count():
-            await asyncio.sleep(self._prune_interval_ms / 1000)
+        turns = itertools.count()
+        async for _ in Every(self._prune_interval_ms / 1000):
             try:
                 connection = await self._connected()
-                if turn % ROUNDS_PER_SWEEP == 0:
+                if next(turns) % ROUNDS_PER_SWEEP == 0:
                     await self.sweep(connection)
                 else:
                     await self.prune(connection)

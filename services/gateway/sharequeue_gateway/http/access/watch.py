@@ -16,6 +16,7 @@ from sharequeue import background
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.rights import ANONYMOUS
+from sharequeue.repeats import Every
 from sharequeue.slices import Slices
 from sharequeue_gateway.access.book import AccessBook
 from sharequeue_gateway.delivery.waiting import WaitingFetch
@@ -119,8 +120,7 @@ class KeyWatch:
 
     async def run(self) -> None:
         """Look at keys whose time passes, and at the age of the book. Never returns."""
-        while True:
-            await asyncio.sleep(LOOK_S)
+        async for _ in Every(LOOK_S):
             watched = self._look_at_all_keys()
             if watched and self._guard.stale():
                 await self._look_at_rights(watched)

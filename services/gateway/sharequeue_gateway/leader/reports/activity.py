@@ -14,6 +14,7 @@ from typing import Final
 from sharequeue.clock import Clock
 from sharequeue.protocol.histogram import BUCKETS, SHORT_MS, bucket_of
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log import activity_store
@@ -211,9 +212,7 @@ class Activity:
     async def run(self) -> None:
         """Write the counts, and remove old ones. Runs until it is cancelled."""
         purged_hour = 0
-        while True:
-            now_ms = self._clock.now_ms()
-            await asyncio.sleep(min(self._flush_ms, HOUR_MS - now_ms % HOUR_MS) / 1000)
+        async for _ in Every(lambda: min(self._flush_ms, HOUR_MS - self._clock.now_ms() % HOUR_MS) / 1000):
             await self.flush()
             hour = self._clock.now_ms() // HOUR_MS
             if hour > purged_hour:

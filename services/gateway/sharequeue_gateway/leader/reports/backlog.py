@@ -8,13 +8,13 @@ A floor is how far a group has durably finished a partition. It is raised every 
 old, and counts records that are finished behind an unfinished one. Open dead letters are exact, and up to 15 s old.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.series import Family
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -94,8 +94,7 @@ class BacklogLook:
 
     async def run(self) -> None:
         """Look again and again. Runs until it is cancelled."""
-        while True:
-            await asyncio.sleep(self._interval_s)
+        async for _ in Every(self._interval_s):
             await self.look()
 
     async def look(self) -> None:

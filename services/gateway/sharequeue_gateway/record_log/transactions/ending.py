@@ -24,7 +24,7 @@ import asyncpg
 from sharequeue import background
 from sharequeue.protocol.errors import ConcurrentTransactions, StorageError
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue.repeats import APPEND
+from sharequeue.repeats import APPEND, Tries
 from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition
 from sharequeue.slices import Pace
 from sharequeue_gateway.record_log import store
@@ -163,6 +163,7 @@ class Ending:
     async def _try(self, transaction_id: str, end: End) -> Ended:
         began = time.monotonic()
         until = began + self._deadline_s
+        tries = Tries(APPEND, self._deadline_s - APPEND.pause_s)  # a try needs time, too
         in_doubt = large = False
         while True:
             try:
@@ -183,10 +184,9 @@ class Ending:
                     self._database.lacks_partition.set()
                 if not isinstance(fault, AGAIN) and not unmade and not in_doubt:
                     raise self._database.health.error(fault, "the transaction was not ended", definite=True) from fault
-                if time.monotonic() + 2 * APPEND.pause_s >= until:
+                if not await tries.pause():
                     raise self._not_ended(transaction_id, in_doubt, fault) from fault
                 log.info("trying to end a transaction again", extra=fields(cause=repr(fault)))
-                await asyncio.sleep(APPEND.pause_s)
 
     async def _publish(self, transaction_id: str, ended: Ended) -> None:
         """Report the markers: many of them in pieces."""

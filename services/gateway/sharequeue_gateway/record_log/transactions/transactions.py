@@ -5,7 +5,6 @@ A transaction belongs to no gateway: any of them takes each call. `transaction_r
 `transaction_store`, `open_store` and `list_store`.
 """
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.errors import ConcurrentTransactions, StorageError
 from sharequeue.protocol.messages.transactions import BegunTransaction
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -279,8 +279,7 @@ class PostgresTransactions:
 
     async def run(self) -> None:
         """Sweep again and again. Any number of gateways may. Never returns."""
-        while True:
-            await asyncio.sleep(self._sweep_s)
+        async for _ in Every(self._sweep_s):
             try:
                 await self.sweep()
             except StorageError as error:
