@@ -1,6 +1,7 @@
 """Restoring a window from persisted state: refused where it contradicts itself, and equal in memory where it is."""
 
 import itertools
+import sys
 
 import pytest
 from hypothesis import given
@@ -78,6 +79,26 @@ def test_other_tasks_run_between_steps() -> None:
     machine = SharePartition(CONFIG, 0, 1, 1)
     batches = [StateBatch(2 * n, 2 * n, 2, 1) for n in range(10 * STEP_RUNS)]
     assert len(list(Restoring(machine, {}, NOW_MS).restore(batches, []))) >= 10
+
+
+def test_no_step_goes_through_all_locks() -> None:
+    """Not even if each is there twice: in Redis, and kept in memory."""
+    machine = SharePartition(CONFIG, 0, 1, 1)
+    locks = 2 * [RestoredLock(2 * n, 2 * n, "m", 1, NOW_MS + 1, 1000) for n in range(10 * STEP_RUNS)]
+    calls: list[int] = []
+
+    def count(*_: object) -> None:
+        calls[-1] += 1
+
+    steps = Restoring(machine, {}, NOW_MS).restore([], locks)
+    going_on = True
+    while going_on:
+        calls.append(0)
+        sys.setprofile(count)
+        going_on = next(steps, steps) is None
+        sys.setprofile(None)
+    assert len(machine.runs) == 10 * STEP_RUNS
+    assert max(calls) <= sum(calls) / 5
 
 
 @st.composite

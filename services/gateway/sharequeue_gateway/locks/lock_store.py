@@ -17,6 +17,7 @@ from redis.exceptions import NoScriptError
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import REDIS_REFUSES, REDIS_SILENT, Every
+from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
@@ -177,7 +178,7 @@ class LockTimers(LockWriter):
             if answers is None:  # Redis fails; what was read is valid
                 break
             for place, answer in enumerate(answers, start):
-                found[place] = answer if isinstance(answer, int) else _restored(answer, epochs[place][2])
+                found[place] = answer if isinstance(answer, int) else await _restored(answer, epochs[place][2])
         return found
 
     async def leader_epoch(self, key: SharePartitionKey) -> int | None:
@@ -281,10 +282,13 @@ class LockTimers(LockWriter):
         )
 
 
-def _restored(entries: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
-    """The locks of one hash. `entries`: its fields, each with its value behind it."""
-    locks = []
+async def _restored(entries: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
+    """Decode the locks of one hash, in slices. `entries`: its fields, each with its value behind it."""
+    locks: list[RestoredLock] = []
+    slices = Slices()
     for name, value in zip(entries[::2], entries[1::2], strict=True):
+        if slices.over():
+            await slices.pause()
         if name == b"epoch":
             continue
         entry = _decode(value)

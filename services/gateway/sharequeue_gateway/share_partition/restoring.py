@@ -12,8 +12,8 @@ stay due locks, which `expire` ends. Holes become the gap that is read again.
 """
 
 import heapq
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Final
 
 from sharequeue.protocol.state import Given, Note, StateBatch
@@ -24,6 +24,7 @@ from sharequeue_http.forms.errors import ApiError
 
 STEP_RUNS: Final = 200
 """Runs of one step: about 1 ms."""
+FIRST_OFFSET: Final = itemgetter(0)
 STATES: Final = {int(state): state for state in DeliveryState if state is not ACQUIRED}
 
 
@@ -188,42 +189,38 @@ def _check(batch: StateBatch, expected: int) -> None:
         )
 
 
-def _strongest(locks: Sequence[RestoredLock], start_offset: int) -> Sequence[RestoredLock]:
-    """The locks from a start offset on, ascending. Where several cover an offset, the one of the last delivery counts,
-    then the one that ends last."""
-    locks = sorted(
-        lock if lock.first_offset >= start_offset else lock._replace(first_offset=start_offset)
-        for lock in locks
-        if lock.last_offset >= start_offset
-    )
-    if all(left.last_offset < right.first_offset for left, right in itertools.pairwise(locks)):
-        return locks
-    places = sorted({place for lock in locks for place in (lock.first_offset, lock.last_offset + 1)})
-    waiting = locks[::-1]
-    covering: list[tuple[int, int, int, RestoredLock]] = []
-    found = []
-    for first, after in itertools.pairwise(places):
-        while waiting and waiting[-1].first_offset <= first:
+def _strongest(locks: Sequence[RestoredLock], start_offset: int) -> Iterator[RestoredLock]:
+    """Yield the locks from a start offset on, ascending. Where several cover an offset, the one of the last delivery
+    counts, then the one that ends last."""
+    waiting = sorted([lock for lock in locks if lock.last_offset >= start_offset], key=FIRST_OFFSET, reverse=True)
+    covering: list[tuple[int, int, RestoredLock]] = []
+    at = start_offset
+    while waiting or covering:
+        if not covering:
+            at = max(at, waiting[-1].first_offset)
+        while waiting and waiting[-1].first_offset <= at:
             lock = waiting.pop()
-            heapq.heappush(covering, (-lock.delivery_count, -lock.deadline_ms, lock.last_offset, lock))
-        while covering and covering[0][2] < first:
+            heapq.heappush(covering, (-lock.delivery_count, -lock.deadline_ms, lock))
+        strongest = covering[0][-1]
+        last = min(strongest.last_offset, waiting[-1].first_offset - 1) if waiting else strongest.last_offset
+        whole = (at, last) == strongest[:2]
+        yield strongest if whole else strongest._replace(first_offset=at, last_offset=last)
+        at = last + 1
+        while covering and covering[0][-1].last_offset < at:
             heapq.heappop(covering)
-        if covering:
-            found.append(covering[0][3]._replace(first_offset=first, last_offset=after - 1))
-    return found
 
 
-def _pieces(batches: Sequence[StateBatch], locks: Sequence[RestoredLock], start_offset: int) -> Iterator[Piece]:
+def _pieces(batches: Sequence[StateBatch], locks: Iterator[RestoredLock], start_offset: int) -> Iterator[Piece]:
     """Cut batches and locks where one of the other begins or ends. Both ascend, and each is disjoint.
 
     Raises: InvalidState: the batches contradict themselves.
     """
-    at_batch = at_lock = 0
+    at_batch = 0
+    lock = next(locks, None)
     at = expected = start_offset
     begin = end = checked = -1
-    while at_batch < len(batches) or at_lock < len(locks):
+    while at_batch < len(batches) or lock is not None:
         batch = batches[at_batch] if at_batch < len(batches) else None
-        lock = locks[at_lock] if at_lock < len(locks) else None
         if batch is not None and at_batch != checked:
             _check(batch, expected)
             checked, expected = at_batch, batch.last_offset + 1
@@ -249,7 +246,7 @@ def _pieces(batches: Sequence[StateBatch], locks: Sequence[RestoredLock], start_
         if batch is not None and batch.last_offset < at:
             at_batch += 1
         if lock is not None and lock.last_offset < at:
-            at_lock += 1
+            lock = next(locks, None)
 
 
 def _in_flight_end(batches: Sequence[StateBatch], place: int) -> int:
