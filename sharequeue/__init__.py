@@ -1,4 +1,4 @@
-"""What the services share, and what users import.
+"""The shared part of the services, and the package that users import.
 
     cli ──▶ client ──▶ http ──▶ protocol         users: `sharequeue.client`, `.sync`, the command `sharequeue`
      │                  ▲

@@ -274,7 +274,7 @@ def _check(acl: Acl) -> None:
 
 
 class Act(NamedTuple):
-    """What a call does in the database. `run(connection, path, request)` answers the call's message."""
+    """One call, as it is done in the database. `run(connection, path, request)` answers the call's message."""
 
     api: Api
     changes: bool

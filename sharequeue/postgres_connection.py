@@ -190,7 +190,7 @@ async def _prepare(settings: Mapping[str, str], connection: Any, timeout: float)
 
 
 async def _lives(connection: Any) -> bool:
-    """Whether a connection is in use or answers. One whose other end is gone is closed."""
+    """Return whether a connection is in use or answers. One whose other end is gone is closed."""
     try:
         if not connection.is_closed():
             await connection.fetchval("SELECT 1", timeout=ANSWER_S)

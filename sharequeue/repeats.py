@@ -1,4 +1,4 @@
-"""How long each part waits before it tries again: one table of rules. A loop of tries takes its rule by the name.
+"""Waits before something is tried again: one table of rules for all parts. A loop of tries takes its rule by the name.
 
 `Client` decides which failed calls are repeated (`sharequeue_http/calling/caller.py`). A loop that only looks is an
 `async for` over `Every`; its period stands beside it. No other code sleeps. docs/details.md shows the table.

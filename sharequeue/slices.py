@@ -25,7 +25,7 @@ class Slices:
         self._ends_at = time.perf_counter() + SLICE_S
 
     def over(self) -> bool:
-        """Whether the slice has ended: it is time for a pause."""
+        """Return whether the slice has ended: it is time for a pause."""
         return time.perf_counter() > self._ends_at
 
     async def pause(self) -> None:

@@ -1,4 +1,4 @@
-"""How much of a pool each caller may have. No IO, no clock: callers pass the time in.
+"""Bounds the part of a pool that each caller may have. No IO, no clock: callers pass the time in.
 
 One caller may have all of a pool while nobody else uses it. While another one does, each has a part at most. A caller
 that was refused because the pool was full uses it for a while, too: so it gets its part as the others' uses end.
@@ -29,11 +29,11 @@ class Ceiling:
 
     @property
     def each(self) -> int:
-        """What a caller has at most while another one uses the pool."""
+        """Return what a caller has at most while another one uses the pool."""
         return self._each
 
     def excess(self, principal: str, size: int = 1) -> str | None:
-        """Why a caller gets no more; None: its ceiling does not keep it. One that has nothing gets something."""
+        """Return why a caller gets no more; None: its ceiling does not keep it. One that has nothing gets something."""
         mine = self._had.get(principal, 0)
         if not mine or mine + size <= self._each or not self._used_beside(principal, mine):
             return None

@@ -35,7 +35,7 @@ def registry_of(service: str) -> CollectorRegistry:
 
 
 def kinds_of(service: str) -> "tuple[partial[Counter], partial[Gauge], partial[Histogram]]":
-    """What makes the counters, gauges and histograms of a service."""
+    """Return what makes the counters, gauges and histograms of a service."""
     registry = registry_of(service)
     return partial(Counter, registry=registry), partial(Gauge, registry=registry), partial(Histogram, registry=registry)
 

@@ -37,7 +37,7 @@ class ClientGone(Exception):
 
 
 class Unsent(Protocol):
-    """What the client of a connection has still to take."""
+    """The bytes that the client of a connection has still to take."""
 
     untaken: asyncio.Event | None
 

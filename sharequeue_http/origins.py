@@ -232,7 +232,7 @@ class Callers:
         )
 
     def _without_origin(self, headers: Mapping[bytes, bytes], host: bytes) -> _Refusal | None:
-        """Why to refuse a browser's request without `Origin`: no other header proves that its page may call."""
+        """Return why to refuse a browser's request without `Origin`: no other header proves that its page may call."""
         if headers.get(b"sec-fetch-site") in (_OWN_SITE, _NO_PAGE):
             return None
         page = parse_origin("/".join(headers.get(b"referer", b"").decode("latin-1").split("/", 3)[:3]))
@@ -265,7 +265,7 @@ def _given_twice(sent: Sequence[tuple[bytes, bytes]]) -> ApiError | None:
 
 
 def _is_of_host(origin: Origin, host: bytes) -> bool:
-    """Whether an origin has this host and port. A proxy may have ended TLS, so the scheme can be either."""
+    """Return whether an origin has this host and port. A proxy may have ended TLS, so the scheme can be either."""
     authority = parse_authority(host.decode("latin-1"))
     if authority is None or origin.scheme not in _DEFAULT_PORTS:
         return False

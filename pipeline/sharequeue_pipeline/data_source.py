@@ -27,7 +27,7 @@ from sharequeue_pipeline.worker_process import spare_modules
 
 
 class ShareQueueDataSource(DataSource):
-    """What Spark makes for `format("sharequeue")`. docs/pipeline.md has the options."""
+    """The data source that Spark makes for `format("sharequeue")`. docs/pipeline.md has the options."""
 
     report_to: ClassVar[str | None] = None
     """A directory of the driver, where members of groups leave what `query_end` needs."""

@@ -57,7 +57,7 @@ class _NotHeld(Results[_SentRange]):
         self.ranges: list[Range] = []
 
     def applied(self, run: _SentRange) -> None:
-        """It is settled, so the member has no more to do with it."""
+        """Note that it is settled, so the member has no more to do with it."""
 
     def refused(self, run: _SentRange, code: str, detail: str, *, retriable: bool) -> None:
         if retriable:
@@ -79,7 +79,7 @@ class GroupClient(GatewayClient):
         return config
 
     def redelivery_percent(self, group: str) -> int:
-        """How many of 100 fetches begin at records to deliver again, if there are new ones too."""
+        """Return how many of 100 fetches begin at records to deliver again, if there are new ones too."""
         return int(self.group_config(group)["share.redelivery.percent"])
 
     def set_group_config(self, group: str, config: dict[str, str]) -> None:
@@ -87,7 +87,8 @@ class GroupClient(GatewayClient):
         self.ask(apis.UPDATE_SHARE_GROUP_CONFIG, UpdateShareGroupConfigRequest(config=config), group=group)
 
     def lags(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """How many records of each partition a group has not finished; none for a partition it has not fetched from."""
+        """Return how many records of each partition a group has not finished; none for a partition it has not fetched
+        from."""
         wanted = set(topics)
         return {
             (entry.topic, place.partition): place.lag
@@ -98,7 +99,7 @@ class GroupClient(GatewayClient):
         }
 
     def group_offsets(self, group: str) -> list[GroupTopicOffsets]:
-        """What a group has finished of each topic; empty if there is no such group."""
+        """Return what a group has finished of each topic; empty if there is no such group."""
         try:
             listed: ShareGroupOffsets = self.ask(apis.LIST_SHARE_GROUP_OFFSETS, group=group)
         except PipelineError as fault:

@@ -34,7 +34,7 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayOptions:
-    """How to reach the gateway. `timeout_ms`: the time for all tries of one call together.
+    """The way to the gateway. `timeout_ms`: the time for all tries of one call together.
 
     `token_file`, `ca`: paths, on each machine of the cluster.
     """
@@ -47,7 +47,7 @@ class GatewayOptions:
 
     @property
     def login(self) -> Login:
-        """What each request shows. A file is read for each, so that a new token counts at once."""
+        """Return what each request shows. A file is read for each, so that a new token counts at once."""
         return Login(self.token if self.token_file is None else token_of_file(self.token_file))
 
     def for_spark(self) -> dict[str, str | int]:
@@ -73,7 +73,7 @@ class ValueOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(ValueOptions):
-    """What to read, and how; see docs/pipeline.md. `starting`, `ending`: a word or offsets, with `mode=log`."""
+    """The options of a read; see docs/pipeline.md. `starting`, `ending`: a word or offsets, with `mode=log`."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -102,7 +102,8 @@ class SourceOptions(ValueOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(ValueOptions):
-    """How to write; see docs/pipeline.md. `checkpoint`: Spark's own option checkpointLocation, if the writer has it."""
+    """The options of a write; see docs/pipeline.md. `checkpoint`: Spark's own option checkpointLocation, if the writer
+    has it."""
 
     topic: str | None = None
     write_id: str | None = None

@@ -52,7 +52,7 @@ class _Form:
         self._mask = np.where(np.frombuffer(text, np.uint8) > 0, np.uint8(255), np.uint8(0)).view("<u8")
 
     def fits(self, words: Any) -> bool:
-        """Whether all rows of numbers have this form."""
+        """Return whether all rows of numbers have this form."""
         return bool((words & self._mask == self._text).all())
 
 
@@ -180,7 +180,7 @@ def _large(block: memoryview, size: int) -> bytes:
 
 
 def _decompress(codec: Any, data: bytes | memoryview, most: int) -> bytes:
-    """What LZ4 makes of the data. It may be less than `most` bytes; then any bytes follow."""
+    """Return what LZ4 makes of the data. It may be less than `most` bytes; then any bytes follow."""
     try:
         found: bytes = codec.decompress(data, most, asbytes=True)
         return found
@@ -235,7 +235,7 @@ def together(answer: bytes, runs: list[Run]) -> list[Any] | None:
 
 
 def _key_ends(answer: bytes, raw: Any, keys: Any, ends: Any, texts: Any) -> Any:
-    """Where each key ends that is a text without escapes, or null; anything for other keys."""
+    """Return where each key ends that is a text without escapes, or null; anything for other keys."""
     quotes = _bytes(answer, keys, min(_NEAR, len(answer) - int(keys[-1])))[:, 1:] == ord('"')
     places = quotes.argmax(axis=1)
     if (places.astype(bool) | quotes[:, 0] | ~texts).all():
@@ -296,10 +296,10 @@ def _cut(raw: Any, starts: Any, ends: Any, nulls: Any) -> Any:
 
 
 def _has(texts: Any, part: bytes) -> bool:
-    """Whether the bytes of an array that `take` made have a part."""
+    """Return whether the bytes of an array that `take` made have a part."""
     return any(buffer is not None and part in buffer.to_pybytes() for buffer in texts.buffers()[2:])
 
 
 def _first(raw: Any, starts: Any, ends: Any, text: bytes) -> Any:
-    """Where the text begins, counted from the start; -1: nowhere."""
+    """Return where the text begins, counted from the start; -1: nowhere."""
     return pc.find_substring(_pieces(raw, starts, ends), text).to_numpy()[0::2]

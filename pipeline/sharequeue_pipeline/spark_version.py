@@ -1,4 +1,4 @@
-"""Which Spark the package works with, and what each version can do. Pure.
+"""The versions of Spark that the package works with, and what each can do. Pure.
 
 - 4.0 reads and writes batches, and runs the jobs.
 - 4.1 writes streams, by Arrow writers; it may find the format by itself, because a session can register it all the
@@ -18,7 +18,7 @@ NAMED_TIME_ZONE: Final = (4, 2)
 
 
 def reaches(version: str, needed: tuple[int, int]) -> bool:
-    """Whether a PySpark is of this version or a later one."""
+    """Return whether a PySpark is of this version or a later one."""
     return tuple(int(part) for part in version.split(".")[:2]) >= needed
 
 

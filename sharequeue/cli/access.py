@@ -1,4 +1,5 @@
-"""Where `sharequeue keys` and `sharequeue acls` work: at a gateway, or with --database-url in the database itself."""
+"""Finds the place where `sharequeue keys` and `sharequeue acls` work: at a gateway, or with --database-url in the
+database itself."""
 
 import functools
 import os
@@ -21,7 +22,7 @@ M = TypeVar("M")
 
 
 class Place:
-    """Where keys and rights are changed. `database_url`: None: through the gateway at `url`."""
+    """The place where keys and rights are changed. `database_url`: None: through the gateway at `url`."""
 
     def __init__(self, url: str, database_url: str | None) -> None:
         if database_url == FROM_ENVIRONMENT:

@@ -1,4 +1,4 @@
-"""How a command shows who calls: SHAREQUEUE_TOKEN or SHAREQUEUE_TOKEN_FILE, and SHAREQUEUE_CA for URLs of https.
+"""Shows who calls, for a command: SHAREQUEUE_TOKEN or SHAREQUEUE_TOKEN_FILE, and SHAREQUEUE_CA for URLs of https.
 
 There is no option for a token: every user of a machine can read the arguments of its processes.
 """
@@ -21,7 +21,7 @@ class LoginOptions(TypedDict):
 
 
 class Variables(NamedTuple):
-    """What the environment says; `token_file` and `ca` are paths."""
+    """The variables of the environment; `token_file` and `ca` are paths."""
 
     token: str | None
     token_file: str | None

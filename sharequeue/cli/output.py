@@ -75,7 +75,7 @@ def say(text: str) -> None:
 
 
 def unreachable(error: ApiError) -> bool:
-    """Whether the service gave no answer at all."""
+    """Return whether the service gave no answer at all."""
     return isinstance(error.__cause__, CannotConnect | ConnectionLost | TimeoutError)
 
 

@@ -127,7 +127,7 @@ def _say_ready(stack: "Stack", data_dir: Path, *, as_json: bool) -> None:
 
 
 def _running(stack: "Stack", data_dir: Path) -> dict[str, Any]:
-    """What --json prints of a stack that is ready. `postgresql_data` is None if the user gave --postgres-url."""
+    """Return what --json prints of a stack that is ready. `postgresql_data` is None if the user gave --postgres-url."""
 
     def urls(kind: str) -> list[str]:
         return [url for name, url in stack.addresses.items() if name.startswith(kind)]

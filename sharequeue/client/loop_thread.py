@@ -40,7 +40,7 @@ class LoopThread:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a child, which has no such thread."""
+        """Return whether this process is a child, which has no such thread."""
         return os.getpid() != self._process
 
     def call(self, function: Callable[[], T]) -> T:

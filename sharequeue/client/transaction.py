@@ -108,12 +108,13 @@ class Transaction(Sender):
 
     @property
     def outcome(self) -> EndedTransaction | None:
-        """What became of it: when it was committed or aborted. None while it is open, or if that is not known."""
+        """Return what became of it: when it was committed or aborted. None while it is open, or if that is not
+        known."""
         return self._outcome
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it may have been committed, or not: the answer to its commit was lost."""
+        """Return whether it may have been committed, or not: the answer to its commit was lost."""
         return self._asked and self._outcome is None
 
     def _known(self) -> BegunTransaction:
@@ -201,7 +202,7 @@ class Transaction(Sender):
         )
 
     def _settling(self) -> list[MemberAcknowledgements]:
-        """What the commit settles, by member."""
+        """Return what the commit settles, by member."""
         members: dict[tuple[str, str], list[Acknowledgement]] = {}
         for delivery, outcomes in self._acknowledged.items():
             members.setdefault((delivery.group, delivery.member_id), []).extend(

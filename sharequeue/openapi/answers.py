@@ -82,7 +82,7 @@ _WITH_BODY: Final = (413, 415, 429)
 
 
 def takes_key(api: Api) -> bool:
-    """Whether callers show a key. Supervisors ask without one, and operators show the cluster token."""
+    """Return whether callers show a key. Supervisors ask without one, and operators show the cluster token."""
     return not api.protected and api.path not in ("/livez", "/readyz")
 
 

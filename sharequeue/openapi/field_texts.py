@@ -1,4 +1,4 @@
-"""What the source says of the fields of a message: the string in the line behind a field,
+"""Reads the source's words about the fields of a message: the string in the line behind a field,
 as Sphinx and pydantic read it.
 
 The text stands beside the field, and the document and docs/calls.md show it. It costs nothing at run time: the modules

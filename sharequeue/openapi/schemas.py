@@ -142,7 +142,7 @@ def _field(field: Mapping[str, Any], text: str | None, of_request: bool, nullabl
 
 
 def _in_words(default: Any, of_request: bool) -> str:
-    """What the absence of a field means; nothing if its text says that."""
+    """Return what the absence of a field means; nothing if its text says that."""
     if default is None or (of_request and default in ([], {})):
         return ""
     value = default if isinstance(default, str) else msgspec.json.encode(default).decode()

@@ -1,4 +1,4 @@
-"""Which instance owns a shard of a coordinator, and how a caller reaches the owner.
+"""Decides which instance owns a shard of a coordinator, and how a caller reaches the owner.
 
 Decides: which instance owns a shard (a lease in PostgreSQL), and under which epoch it writes. Both coordinators run
 `leases`; every service that calls a coordinator uses the clients here. Only `shard_store` speaks SQL.

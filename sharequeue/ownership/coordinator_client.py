@@ -69,7 +69,7 @@ class CoordinatorClient:
         return self._owners.get(shard_of(key, self._count)) if self._count else None
 
     async def find(self, key: str) -> CoordinatorLocation:
-        """Who owns a key, for findCoordinator; error 15 while nobody does."""
+        """Return who owns a key, for findCoordinator; error 15 while nobody does."""
         try:
             await self.learn()
         except ApiError as error:
@@ -132,7 +132,7 @@ class CoordinatorClient:
         return client
 
     async def _url_for(self, key: str | None) -> str:
-        """Where to send a call. Raises: ApiError, definite: that is not known now."""
+        """Return where to send a call. Raises: ApiError, definite: that is not known now."""
         if key is None:
             return self._any_url()
         owner = self.owner(key)

@@ -48,8 +48,8 @@ def serve_coordinator(
 
 
 def coordinator_operations(health: PostgresHealth, ownership: Ownership, others: CoordinatorClient) -> Operations:
-    """What a coordinator says of itself. `/readyz`, strict or not: without PostgreSQL it is unavailable, without the
-    coordinators of the other kind degraded."""
+    """Return what a coordinator says of itself. `/readyz`, strict or not: without PostgreSQL it is unavailable, without
+    the coordinators of the other kind degraded."""
     name_of_others = f"{others.kind} coordinator"
     ask_others = partial(others.call, apis.LIVEZ, deadline_s=CHECK_S, retry=False)
     checks = {"postgresql": Check(health.check), name_of_others: Check(ask_others)}

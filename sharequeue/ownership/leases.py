@@ -1,4 +1,4 @@
-"""Which shards this instance of a coordinator owns: leases in PostgreSQL, taken, renewed and given back.
+"""The shards that this instance of a coordinator owns: leases in PostgreSQL, taken, renewed and given back.
 
 A lease tells the others who is dead. The epoch in every write keeps out an owner that was only paused. Every third of a
 lease an instance records that it lives, renews the shards it owns, takes free shards that it should own, and gives back
@@ -44,7 +44,7 @@ class ShardEvents(Protocol):
     """Learns of each change of the owned shards."""
 
     def shards_taken(self, shards: frozenset[int]) -> None:
-        """This instance serves these shards from now on."""
+        """Serve these shards from now on."""
 
     def shards_lost(self, shards: frozenset[int]) -> None:
         """Discard the state of these shards in memory: another instance owns them, or may take them."""

@@ -26,12 +26,12 @@ class Instance(NamedTuple):
 
 
 def stack_of(incarnation: str) -> str:
-    """What all processes with one cluster token have in common."""
+    """Return what all processes with one cluster token have in common."""
     return incarnation.partition("-")[0]
 
 
 class Shard(NamedTuple):
-    """Who owns a shard. `ends_in_s`: seconds until the lease ends; below 0 it has ended."""
+    """The owner of a shard. `ends_in_s`: seconds until the lease ends; below 0 it has ended."""
 
     shard: int
     owner: str | None
@@ -189,7 +189,7 @@ class ShardStore:
         )
 
     async def held(self, connection: Any, epochs: Mapping[int, int]) -> bool:
-        """Whether all these shards have these epochs. They keep them until the caller's transaction ends."""
+        """Return whether all these shards have these epochs. They keep them until the caller's transaction ends."""
         count: int = await connection.fetchval(self._held, list(epochs), list(epochs.values()))
         return count == len(epochs)
 

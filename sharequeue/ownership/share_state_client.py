@@ -57,14 +57,14 @@ class ShareStateClient(CoordinatorClient):
         super().__init__(urls, "share", cluster_token=cluster_token, deadline_s=deadline_s)
 
     def owner_url(self, key: SharePartitionKey) -> str:
-        """Where a share-partition's owner is; empty while that is not known."""
+        """Return where a share-partition's owner is; empty while that is not known."""
         if self._only_url is not None:
             return self._only_url
         owner = self.owner(share_key(key))
         return "" if owner is None else owner.url
 
     def owns_nothing(self, url: str) -> bool:
-        """Whether no share coordinator is known at `url`."""
+        """Return whether no share coordinator is known at `url`."""
         return url not in self._known_urls()
 
     async def check(self, url: str | None = None, *, deadline_s: float) -> None:

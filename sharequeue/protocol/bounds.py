@@ -40,7 +40,8 @@ def check_names(body: bytes) -> None:
 
 
 def acknowledgements_in_a_call(reasons: Iterable[str | None]) -> int:
-    """How many of these acknowledgements a client sends in one call, by their reasons; at least one if there are any.
+    """Return how many of these acknowledgements a client sends in one call, by their reasons; at least one if there are
+    any.
 
     It counts the most bytes that they may take as JSON, so a call is never refused for its size.
     """

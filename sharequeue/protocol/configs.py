@@ -566,7 +566,7 @@ def share_group_config(
 
 
 def hold_ms(values: Mapping[str, str]) -> int:
-    """How long a group with these settings in force holds the log after its last use; 0: never, -1: always."""
+    """Return how long a group with these settings in force holds the log after its last use; 0: never, -1: always."""
     if values.get("retention.hold") == "false":
         return 0
     idle_ms = int(values.get("retention.hold.idle.ms", GROUP_CONFIGS["retention.hold.idle.ms"].default))

@@ -40,7 +40,7 @@ class Given(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Note(Struct, array_like=True, frozen=True, gc=False):
-    """What a batch says beside state and count; the page of this module says for how long.
+    """The part of a batch beside state and count; the page of this module says for how long.
 
     `available_at_ms`: the end of a delay, 0 without one. `reason`: why the last delivery ended. `forgiven`: how many
     deliveries were never begun. `earlier`: the reasons of earlier deliveries, the oldest first. `transaction_id`: the
@@ -71,7 +71,7 @@ class StateBatch(Struct, array_like=True, frozen=True, gc=False):
         return StateBatch(first_offset, last_offset, self.delivery_state, self.delivery_count, self.note)
 
     def continues(self, before: "StateBatch") -> bool:
-        """Whether this and the batch in front of it can be one: they touch, and say the same."""
+        """Return whether this and the batch in front of it can be one: they touch, and say the same."""
         return (
             before.last_offset + 1 == self.first_offset
             and before.delivery_state == self.delivery_state

@@ -35,7 +35,8 @@ class OffsetRange(NamedTuple):
 
 
 class AcknowledgeType(IntEnum):
-    """How a consumer settles a record that it holds. The numbers are Kafka's; JSON has the names in lower case."""
+    """The ways in which a consumer settles a record that it holds. The numbers are Kafka's; JSON has the names in lower
+    case."""
 
     GAP = 0
     ACCEPT = 1
@@ -48,7 +49,7 @@ ACKNOWLEDGE_TYPES: Final = {acknowledge_type.name.lower(): acknowledge_type for 
 
 
 class SettledBatch(NamedTuple):
-    """What a transaction settles: one type for one delivery of first..last, which `member_id` held.
+    """A range that a transaction settles: one type for one delivery of first..last, which `member_id` held.
 
     The log stores it as a JSON array until it is applied. New fields come last and have defaults.
     """
@@ -79,7 +80,8 @@ class SharePartitionKey(NamedTuple):
 
 
 class Reason(Utf8Text):
-    """Why a client released or rejected records. A request may have one for each of thousands of ranges."""
+    """The cause for which a client released or rejected records. A request may have one for each of thousands of
+    ranges."""
 
     __slots__ = ()
     MOST_CHARACTERS = 1024

@@ -1,4 +1,4 @@
-"""What each of the three services needs to run: a server, signals, settings, health, metrics.
+"""The parts that each of the three services needs to run: a server, signals, settings, health, metrics.
 
 Decides: when a process is ready, when it ends and with which exit code. Holds no rule of the queue.
 Callers: `__main__` and the composition of each service.

@@ -1,4 +1,5 @@
-"""Where a service listens, under which name and URL the others know it, and which URLs of Redis a gateway can use."""
+"""Decides where a service listens, under which name and URL the others know it, and which URLs of Redis a gateway can
+use."""
 
 import ipaddress
 import socket
@@ -9,7 +10,7 @@ SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """Return whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""How this process's memory is allocated: large blocks go back to the system as soon as they are free.
+"""Decides how this process's memory is allocated: large blocks go back to the system as soon as they are free.
 
 glibc's malloc asks the system for blocks above a threshold one by one, which keeps nothing of them. By default the
 first such block that is freed raises the threshold to its size, up to 32 MiB. From then on blocks of that size share

@@ -1,4 +1,4 @@
-"""What each service says about itself: whether it runs, whether it can work, and its metrics.
+"""The calls by which each service describes itself: whether it runs, whether it can work, and its metrics.
 
 Where `operations_port` is set, a listener of its own says all of it to anybody who reaches it. The one that clients
 call has a bare `/readyz` then, but for other services, which show the cluster token.
@@ -36,7 +36,7 @@ _HELP: Final = re.compile("^# HELP .*$", re.MULTILINE)
 
 
 class Operations(NamedTuple):
-    """What a service has to say.
+    """The answers of a service about itself.
 
     `series`: parts of `/metrics` besides the registries of prometheus_client; they are written in slices. `guard`:
     asked who may read the metrics where clients call; None: everybody.

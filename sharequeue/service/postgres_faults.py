@@ -1,4 +1,4 @@
-"""What a failure of PostgreSQL means, for all services: one table, by SQLSTATE.
+"""The meaning of each failure of PostgreSQL, for all services: one table, by SQLSTATE.
 
 Callers receive the sentence of the table. PostgreSQL's own text names files, tables and values, so only the log has it.
 Source: PostgreSQL, appendix A, error codes.
@@ -26,7 +26,7 @@ FAULTS: Final = (*LOST, asyncpg.PostgresError)
 
 
 class Meaning(NamedTuple):
-    """What to conclude.
+    """The conclusion from a failure.
 
     `sentence`: what is wrong and what to do.
     `passes`: the same statement may succeed later; otherwise the statement itself is at fault.
@@ -75,7 +75,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
 
 
 def meaning_of(fault: BaseException) -> Meaning:
-    """What one of FAULTS means, or an exception of the driver for a value that it cannot encode."""
+    """Return what one of FAULTS means, or an exception of the driver for a value that it cannot encode."""
     if isinstance(fault, UnfitStore):
         return Meaning(str(fault))
     sqlstate = sqlstate_of(fault)
@@ -95,7 +95,8 @@ def meaning_of(fault: BaseException) -> Meaning:
 
 
 def lacks_partition(fault: BaseException) -> bool:
-    """Whether a table has no partition for a row: PostgreSQL's clock has passed the last period that was made."""
+    """Return whether a table has no partition for a row: PostgreSQL's clock has passed the last period that was
+    made."""
     return isinstance(fault, asyncpg.CheckViolationError) and fault.constraint_name is None
 
 

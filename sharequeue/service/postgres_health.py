@@ -1,4 +1,4 @@
-"""Whether a service's PostgreSQL answers and takes writes.
+"""Watches whether a service's PostgreSQL answers and takes writes.
 
 A failed write marks the database as unwritable at once; a test write finds out when it works again. The check has a
 connection of its own, so it never waits for another statement. The test write is 16 KiB, because a tiny one can succeed
@@ -121,7 +121,7 @@ class PostgresHealth:
             log.error(self.told()["durability"])
 
     def told(self) -> dict[str, str]:
-        """What `/readyz` says about a database that answers and takes writes, but may lose them."""
+        """Return what `/readyz` says about a database that answers and takes writes, but may lose them."""
         sentence = f"PostgreSQL runs with {self._unsafe}: a crash of its machine may lose records, or damage its data"
         return {"durability": sentence} if self._unsafe else {}
 

@@ -23,7 +23,7 @@ class Check:
         self._asking: asyncio.Task[str | None] | None = None
 
     async def fault(self) -> str | None:
-        """What is wrong, or None."""
+        """Return what is wrong, or None."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._fault())
         await asyncio.wait([self._asking], timeout=self._seconds)
@@ -38,6 +38,6 @@ class Check:
 
 
 async def faults(**checks: Check) -> dict[str, str]:
-    """What is wrong, by the names of the checks that found something."""
+    """Return what is wrong, by the names of the checks that found something."""
     found = await asyncio.gather(*(check.fault() for check in checks.values()))
     return {name: fault for name, fault in zip(checks, found, strict=True) if fault is not None}

@@ -48,7 +48,7 @@ OPERATIONS_CONNECTIONS: Final = 64
 
 
 class Service(NamedTuple):
-    """What runs as a service.
+    """A program that runs as a service.
 
     `url`: under which other services call it. `loops`: coroutine functions that run as long as the service does.
     `operations`: what it says about itself.

@@ -35,7 +35,7 @@ class SettingsError(Exception):
 
 
 class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
-    """What every service is told. Durations in milliseconds."""
+    """The settings of every service. Durations in milliseconds."""
 
     cluster_token: str
     """The secret that services show each other: the same for all, at least 16 characters. `python3 -c "import

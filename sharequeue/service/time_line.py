@@ -1,4 +1,4 @@
-"""Whether PostgreSQL is still the one that a service remembers.
+"""Decides whether PostgreSQL is still the one that a service remembers.
 
 A fail-over, a restore or a crash may put an older state in the place of the one that a service has read. Each of them
 starts a server. So each connection learns, before anything else uses it, which start of which server it reached:
@@ -128,7 +128,7 @@ class TimeLine:
 
     @property
     def told(self) -> str | None:
-        """What `/readyz` tells."""
+        """Return what `/readyz` tells."""
         return self._told[1] if self._told is not None and time.monotonic() < self._told[0] else None
 
     def check(self, number: int) -> None:

@@ -73,6 +73,6 @@ def place_of(url: str, usual_port: int, name: str, option: str) -> str:
 
 
 def reason_of(fault: BaseException) -> str:
-    """Why a store refused, in its words."""
+    """Return why a store refused, in its words."""
     cause = getattr(fault, "orig", None) or fault
     return str(cause) or type(cause).__name__

@@ -35,7 +35,7 @@ class Upgraded:
 
 
 def scripts() -> Path:
-    """Where the migrations are: beside the checkout's packages, or inside the installed one."""
+    """Return where the migrations are: beside the checkout's packages, or inside the installed one."""
     package = Path(__file__).parents[1]
     checkout = package.parent / "migrations"
     return checkout if checkout.is_dir() else package / "_migrations"

@@ -184,7 +184,7 @@ class Postgres(Process):
             raise EmbeddedError(f"{program} failed: {printed[-2000:]}{complaints}")
 
     def _accepts(self) -> bool:
-        """Whether its postmaster.pid says ready. Line 1 of that file is the process id, line 8 the state."""
+        """Return whether its postmaster.pid says ready. Line 1 of that file is the process id, line 8 the state."""
         try:
             lines = (self.home / "postmaster.pid").read_text().splitlines()
         except OSError:

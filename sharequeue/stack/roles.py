@@ -79,7 +79,8 @@ def _login(url: str, variable: str) -> tuple[str, str]:
 
 
 def scram_verifier(password: str, salt: bytes) -> str:
-    """What PostgreSQL stores of a password (RFC 5803). It is sent in place of the password, so no log has that."""
+    """Return what PostgreSQL stores of a password (RFC 5803). It is sent in place of the password, so no log has
+    that."""
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")

@@ -113,7 +113,7 @@ class ServiceProcess:
             self.kill()
 
     def ready(self) -> bool:
-        """Whether `/readyz` of each of its services is green."""
+        """Return whether `/readyz` of each of its services is green."""
         return all(map(_ready, self.urls.values()))
 
     def rotate_log(self) -> None:
@@ -134,19 +134,19 @@ def _ready(url: str) -> bool:
 
 
 class Fate:
-    """How often one part has died lately, and when it is started again (None: it was not seen dead)."""
+    """The deaths of one part lately, and the time of its next start (None: it was not seen dead)."""
 
     pause_s = 0.0
     _again_s: float | None = None
     _started_s = 0.0
 
     def lives(self, now_s: float) -> None:
-        """It runs. After a while its next death is a first one."""
+        """Note that it runs. After a while its next death is a first one."""
         if now_s > self._started_s + 2 * PART_DIED.most_s:
             self.pause_s = 0.0
 
     def died(self, now_s: float) -> bool:
-        """Whether that is new: it is started again after `pause_s`."""
+        """Return whether that is new: it is started again after `pause_s`."""
         if self._again_s is not None:
             return False
         self.pause_s = PART_DIED.after(self.pause_s)
@@ -154,7 +154,7 @@ class Fate:
         return True
 
     def starts(self, now_s: float) -> bool:
-        """Whether it is to be started now."""
+        """Return whether it is to be started now."""
         starts = self._again_s is not None and now_s >= self._again_s
         if starts:
             self._again_s, self._started_s = None, now_s

@@ -1,4 +1,4 @@
-"""When we are root: the user that the stores run as, and what is made for that user below /var/lib/sharequeue.
+"""For a process of root: the user that the stores run as, and what is made for that user below /var/lib/sharequeue.
 
 PostgreSQL refuses to run as root, so the stores run as the system user `sharequeue`. That user cannot enter a folder of
 mode 0700, such as the home of root. In that case programs and data lie below /var/lib/sharequeue,
@@ -139,7 +139,7 @@ class Shelter:
         return copy
 
     def data(self, link: Path, temporary: bool) -> Path:
-        """Where the data of `link` is: at `link`, or at its target.
+        """Return where the data of `link` is: at `link`, or at its target.
         A new folder below HOME if the user cannot reach `link`.
 
         `temporary`: the data is worthless once no process holds it.
@@ -194,7 +194,7 @@ def remove_leftovers() -> None:
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether a folder of HOME is a leftover. The caller holds the lock of HOME."""
+    """Return whether a folder of HOME is a leftover. The caller holds the lock of HOME."""
     if folder.suffix in UNFINISHED:
         return True
     try:
@@ -244,7 +244,7 @@ def _discard(folder: Path) -> None:
 
 
 def _can_enter(directory: Path, user: str) -> bool:
-    """Whether the modes of a directory and of its parents let a user in."""
+    """Return whether the modes of a directory and of its parents let a user in."""
     account = pwd.getpwnam(user)
     for place in (directory, *directory.parents):
         status = place.stat()
@@ -255,7 +255,7 @@ def _can_enter(directory: Path, user: str) -> bool:
 
 
 def _is_run(file: metadata.PackagePath) -> bool:
-    """Whether a program of the wheel may need this file: not Python, not a header, not added by pip."""
+    """Return whether a program of the wheel may need this file: not Python, not a header, not added by pip."""
     return file.suffix not in NOT_RUN and ".." not in file.parts and not file.parts[0].endswith(".dist-info")
 
 
@@ -270,7 +270,7 @@ def _copy(root: Path, files: Sequence[metadata.PackagePath], copy: Path) -> None
 
 
 def _fault_of(root: Path, programs: Sequence[str], user: str) -> str:
-    """Why a user cannot start programs below `root`; empty if all start."""
+    """Return why a user cannot start programs below `root`; empty if all start."""
     for program in programs:
         try:
             done = subprocess.run(

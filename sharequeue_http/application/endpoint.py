@@ -45,7 +45,7 @@ _UTF8_SLICE: Final = 1 << 16
 
 
 class Caller(Protocol):
-    """Who makes a call."""
+    """The caller of one call."""
 
     @property
     def principal(self) -> str: ...
@@ -69,7 +69,7 @@ class Guard(Protocol):
     """Knows callers, and decides what each of them may do. An endpoint without one serves everybody."""
 
     def caller(self, api: Api, exchange: Exchange, headers: Mapping[bytes, bytes]) -> Caller:
-        """Who makes this call, by its headers alone. Raises: ApiError: nobody who may make any."""
+        """Return who makes this call, by its headers alone. Raises: ApiError: nobody who may make any."""
 
     async def check(self, caller: Caller, api: Api, path: Mapping[str, str], request: Any) -> Mapping[str, ApiError]:
         """Check a decoded request. Returns: the names in it that are refused while the rest is served.

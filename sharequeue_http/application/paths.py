@@ -1,4 +1,4 @@
-"""Which endpoint answers a request: a tree of the paths of all calls."""
+"""Finds the endpoint that answers a request: a tree of the paths of all calls."""
 
 from functools import lru_cache
 from typing import Any, Final

@@ -93,7 +93,7 @@ class Repeats:
         return error.error.retriable and (self._definite or self._api.idempotent) and self.in_time()
 
     def in_time(self) -> bool:
-        """Whether the pause leaves time for another attempt."""
+        """Return whether the pause leaves time for another attempt."""
         return time.monotonic() + self.pause_s + SHORTEST_ATTEMPT_S < self._deadline
 
     async def pause(self) -> None:
@@ -210,7 +210,7 @@ class Client:
             self.base_url, self._connections = self._servers[0]
 
     def _has_another_token(self, error: ApiError, sent: Mapping[str, str]) -> bool:
-        """Whether the token was refused, and another is there by now."""
+        """Return whether the token was refused, and another is there by now."""
         if error.error is not AuthenticationFailed.error:
             return False
         with contextlib.suppress(CannotConnect):
@@ -240,7 +240,7 @@ def decoded(api: Api, body: bytes, url: str) -> Any:
 
 
 def _is_success(api: Api, status: int, headers: Mapping[str, str], accept: str) -> bool:
-    """Whether an answer has the status and the content type of the call."""
+    """Return whether an answer has the status and the content type of the call."""
     if status != api.status and status not in api.also:
         return False
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()

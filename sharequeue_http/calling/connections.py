@@ -44,7 +44,8 @@ def stamp_of(path: str) -> Stamp:
 
 
 def trust(ca: str | None) -> ssl.SSLContext:
-    """What decides whom a URL of https is trusted to be: the certificates in a file of PEM, or those of the system.
+    """Return what decides whom a URL of https is trusted to be: the certificates in a file of PEM, or those of the
+    system.
 
     A file that has changed is read again. One that cannot be used then is logged, and what it had before stays.
     Raises: ValueError: no such file, or no certificate in it.

@@ -1,4 +1,4 @@
-"""What a caller shows of itself: its token, and further headers for a proxy.
+"""The credentials that a caller shows: its token, and further headers for a proxy.
 
 No token and no value of a header is in an error or in the text of an object.
 """

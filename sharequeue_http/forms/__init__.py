@@ -1,1 +1,1 @@
-"""What both ends of HTTP know: the form of a call and of its bodies, and words for what is wrong with them. Pure."""
+"""Knowledge of both ends of HTTP: the form of a call and of its bodies, and words for what is wrong with them. Pure."""

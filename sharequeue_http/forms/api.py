@@ -68,12 +68,12 @@ class Api:
 
     @property
     def changes(self) -> bool:
-        """Whether this call changes something, so that pages of foreign origins may not make it."""
+        """Return whether this call changes something, so that pages of foreign origins may not make it."""
         return self.method != "GET" or self.unsafe
 
     @property
     def internal(self) -> bool:
-        """Whether only services make this call, with the cluster token."""
+        """Return whether only services make this call, with the cluster token."""
         return self.tag == "Internal"
 
 

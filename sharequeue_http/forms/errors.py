@@ -68,7 +68,7 @@ class ApiError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same call may succeed later."""
+        """Return whether the same call may succeed later."""
         return self.error.retriable
 
 
@@ -140,7 +140,7 @@ MEMBERS: Final = frozenset(
 
 
 class Known:
-    """What this process knows about errors: those of this module, and what `register` has added.
+    """The errors that this process knows: those of this module, and what `register` has added.
 
     `members`: what the problem documents of an error have besides the form of all. `problem`: the type of a document in
     `ApiError.problem`.

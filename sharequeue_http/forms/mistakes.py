@@ -137,7 +137,7 @@ def unescaped(step: str) -> str:
 
 
 def quoted(text: str, most: int = MOST_QUOTED) -> str:
-    """What a caller sent, for an error message or a log line: its first characters, without keys. Nothing else
+    """Return what a caller sent, for an error message or a log line: its first characters, without keys. Nothing else
     quotes."""
     text = SECRET.sub("sq_…", text)
     return text if len(text) <= most else f"{text[:most]}…"

@@ -37,7 +37,7 @@ def suspects(texts: Sequence[bytes], most: int, around: int = 0) -> list[int]:
 
 
 def deeper_than(value: bytes, most: int) -> bool:
-    """Whether arrays and objects of a JSON value nest deeper than `most` levels.
+    """Return whether arrays and objects of a JSON value nest deeper than `most` levels.
     Takes linear time and little memory."""
     if b"\\" in value:
         value = value.replace(b"\\\\", b"").replace(b'\\"', b"")

@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def begins(self) -> bool:
-        """Whether this connection has a part of a head and nothing else."""
+        """Return whether this connection has a part of a head and nothing else."""
         return self._in_head and not self._queue
 
     # Reading

@@ -30,7 +30,7 @@ class Connection(Protocol):
 
     @property
     def begins(self) -> bool:
-        """Whether this connection has a part of a head and nothing else."""
+        """Return whether this connection has a part of a head and nothing else."""
 
     def look(self, now: float) -> None:
         """Close this connection, or refuse its request, if its time is over. `now`: seconds of the loop's clock."""

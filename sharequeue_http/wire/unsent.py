@@ -11,7 +11,7 @@ from sharequeue_http.wire.edge import Edge
 
 
 class Unsent:
-    """What one client has still to take. See `sharequeue_http.wire.edge.Sender`."""
+    """The bytes that one client has still to take. See `sharequeue_http.wire.edge.Sender`."""
 
     __slots__ = ("_drop", "_edge", "_held", "_last", "_loop", "_transport", "taken_at", "untaken")
 

@@ -29,7 +29,7 @@ _FORGETS: Final = "delta.setTransactionRetentionDuration"
 
 
 class Progress(NamedTuple):
-    """What one commit says of a partition: offsets below `next_offset` are archived or gone."""
+    """The progress of a partition in one commit: offsets below `next_offset` are archived or gone."""
 
     partition: int
     next_offset: int
@@ -108,7 +108,7 @@ class TopicTable:
         return self._table.version()
 
     def next_offset(self, partition: int) -> int:
-        """Where the table goes on with a partition."""
+        """Return where the table goes on with a partition."""
         return self._table.transaction_version(self._transaction(partition)) or 0
 
     def gaps(self) -> dict[int, tuple[int, int]]:

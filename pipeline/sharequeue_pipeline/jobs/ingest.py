@@ -44,7 +44,8 @@ _DDL: Final = "key string, value string, partition int, timestamp timestamp, hea
 
 
 class ColumnNames(msgspec.Struct, frozen=True):
-    """Which columns of a file (fields of NDJSON) become which part of a record. `headers`: column by header."""
+    """The columns of a file (fields of NDJSON), by the part of a record that each becomes. `headers`: column by
+    header."""
 
     key: str | None
     value: str | None

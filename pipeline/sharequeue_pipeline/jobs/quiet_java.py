@@ -1,4 +1,4 @@
-"""What Java writes to stderr when a job starts Spark: the job shows it without Spark's own chatter.
+"""Filters what Java writes to stderr when a job starts Spark: the job shows it without Spark's own chatter.
 
 Java and the Python workers inherit stderr, so our warnings come this way too. Java's notes about modules, log4j's and
 Spark's log lines below ERROR are left out. Under spark-submit Java is there first, and its settings decide.
@@ -28,7 +28,7 @@ FLUSH_S: Final = 2.0
 
 @contextlib.contextmanager
 def quiet_java() -> Iterator[None]:
-    """If Java starts within the block, filter what it writes to stderr until it ends."""
+    """Filter what Java writes to stderr until it ends, if it starts within the block."""
     if "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None:
         yield
         return

@@ -28,7 +28,7 @@ class SchemaFolder:
             raise PipelineError(f"{self._where} cannot be read: {fault}") from None
 
     def schema(self, schema_id: int, missing: type[Exception] = Malformed) -> Any:
-        """What `parse` made of a schema. Raises: `missing`: there is none; PipelineError: it cannot be used."""
+        """Return what `parse` made of a schema. Raises: `missing`: there is none; PipelineError: it cannot be used."""
         if schema_id not in self._schemas:
             name = f"{schema_id}.{self._suffix}"
             if name not in self._names:

@@ -1,4 +1,4 @@
-"""How several attempts of a task write each row once, in any order of their rows.
+"""Lets several attempts of a task write each row once, in any order of their rows.
 
 The requests of a task are numbered, for each topic. A number is an idempotency key, so one attempt alone appends under
 it: the first. An attempt whose request has a number that another one has used gets 422. It reads what was appended
@@ -46,7 +46,7 @@ class Chunk(Protocol):
 
     @property
     def arrow(self) -> bool:
-        """Whether the body is an Arrow stream, and not JSON."""
+        """Return whether the body is an Arrow stream, and not JSON."""
 
     def digests(self) -> Iterator[bytes]:
         """The digest of each row, as `digest_of` makes it."""
@@ -112,7 +112,8 @@ class Attempt:
             topic.number += 1  # not after a fault: a number is passed only when its records are known
 
     def _was_there(self, answer: bytes) -> bool:
-        """Whether the records of a request were in the log before: a known key is answered with their old offsets."""
+        """Return whether the records of a request were in the log before: a known key is answered with their old
+        offsets."""
         first = _FIRST.match(answer)
         return first is not None and int(first[2]) < self._begun.get(int(first[1]), 0)
 

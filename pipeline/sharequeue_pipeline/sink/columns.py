@@ -21,7 +21,7 @@ _COLUMNS: Final = frozenset(("key", "value", "partition", "timestamp"))
 
 
 def fits(options: SinkOptions, schema: spark.StructType) -> bool:
-    """Whether rows of a schema are written as columns. Other rows become JSON one by one (`rows`)."""
+    """Return whether rows of a schema are written as columns. Other rows become JSON one by one (`rows`)."""
     value = schema["value"].dataType
     if not set(schema.names) <= _COLUMNS or options.topic is None:
         return False

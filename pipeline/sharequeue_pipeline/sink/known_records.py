@@ -26,12 +26,12 @@ class KnownRecords:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to leave out."""
+        """Return whether there is nothing to leave out."""
         return not self._others and not self._earlier
 
     @property
     def left(self) -> int:
-        """How many records were not among the rows, or could not be read."""
+        """Return how many records were not among the rows, or could not be read."""
         return self._unread + self._others.total() + self._earlier.total()
 
     def learn(self, found: Sequence[bytes], appended: int, *, before: bool) -> None:

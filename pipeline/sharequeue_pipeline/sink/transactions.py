@@ -71,7 +71,7 @@ def begin(options: SinkOptions, name: str | None) -> WriteTransaction:
 
 
 def is_committed(transaction: WriteTransaction, label: str | None) -> bool:
-    """Whether the batch that is to be written was committed before.
+    """Return whether the batch that is to be written was committed before.
 
     Raises: PipelineError: a later batch of the same query was.
     """

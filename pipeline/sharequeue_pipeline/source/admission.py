@@ -1,4 +1,4 @@
-"""When a micro-batch begins, and what keeps it small. Pure.
+"""Decides when a micro-batch begins, and what keeps it small. Pure.
 
 It begins as soon as enough records wait, or the last one was long enough ago, as with Kafka's minOffsetsPerTrigger and
 maxTriggerDelay; the time counts from the start of the query at first. A group's limit of locks in a partition may end
@@ -18,11 +18,11 @@ class Admission:
 
     @property
     def waits(self) -> bool:
-        """Whether a micro-batch may have to wait at all."""
+        """Return whether a micro-batch may have to wait at all."""
         return self._min_records > 1
 
     def admits(self, waiting: int, now_ms: float) -> bool:
-        """Whether a micro-batch begins now. `waiting`: how many records it could read."""
+        """Return whether a micro-batch begins now. `waiting`: how many records it could read."""
         if self._since_ms is None:
             self._since_ms = now_ms
         if waiting and (waiting >= self._min_records or now_ms - self._since_ms >= self._max_delay_ms):

@@ -85,7 +85,7 @@ class BoundedRead:
 
     @property
     def most(self) -> int | None:
-        """How many records a fetch from `left` needs at most; None: as many as it can get."""
+        """Return how many records a fetch from `left` needs at most; None: as many as it can get."""
         return sum(self._missing.values()) if self._open and self._open == self._missing.keys() else None
 
     @property

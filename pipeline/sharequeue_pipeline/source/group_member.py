@@ -150,7 +150,7 @@ class GroupMember:
 
     @property
     def isolating(self) -> int:
-        """How many records are still to be read in pieces."""
+        """Return how many records are still to be read in pieces."""
         return 0 if self._isolation is None else self._isolation.left
 
     def acquire(self, batch: int, max_records: int, bounded: BoundedRead | None) -> list[Range]:
@@ -301,7 +301,7 @@ class GroupMember:
         return self._lags
 
     def take_lost(self) -> int:
-        """How many ranges were lost since the last call."""
+        """Return how many ranges were lost since the last call."""
         lost, self._lost = self._lost, 0
         return lost
 

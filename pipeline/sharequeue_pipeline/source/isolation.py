@@ -18,7 +18,7 @@ from sharequeue_pipeline.ranges import Range, divided
 
 
 class Piece(NamedTuple):
-    """What the next micro-batch may take: at most so many records of one partition."""
+    """The part that the next micro-batch may take: at most so many records of one partition."""
 
     topic: str
     partition: int
@@ -41,7 +41,7 @@ class Isolation:
 
     @property
     def left(self) -> int:
-        """How many such records have not been read again."""
+        """Return how many such records have not been read again."""
         return sum(entry.size for entry in self._left)
 
     @property
@@ -86,7 +86,7 @@ class Isolation:
 
 
 def piece_size(records: int, delivery: int, limit: int) -> int:
-    """How many of so many records to read at once at this delivery, of `limit` deliveries in all."""
+    """Return how many of so many records to read at once at this delivery, of `limit` deliveries in all."""
     later = limit - delivery
     if later <= 0:
         return 1

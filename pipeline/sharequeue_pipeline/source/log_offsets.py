@@ -95,7 +95,8 @@ def ends_of(
 
 
 def named(given: Offsets, bounds: Bounds, option: str) -> dict[Place, int]:
-    """What an option gives to every partition that is read. Raises: PipelineError: it names others, or not all."""
+    """Return what an option gives to every partition that is read. Raises: PipelineError: it names others, or not
+    all."""
     found = {(topic, partition): offset for topic, of_topic in given.items() for partition, offset in of_topic.items()}
     for place in found:
         if place not in bounds:
@@ -122,7 +123,7 @@ def _shown(place: Place) -> str:
 
 
 def deleted(begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place, int]) -> list[Deleted]:
-    """What left the log before it was read. Raises: PipelineError: the log ends before an offset that was read.
+    """Return what left the log before it was read. Raises: PipelineError: the log ends before an offset that was read.
 
     `begun`: the next offsets to read. A partition that they lack was made since, so it is read from offset 0 on.
     """

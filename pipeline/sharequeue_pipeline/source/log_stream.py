@@ -133,7 +133,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {place: offset for place, offset in places.items() if place[0] in there}
 
     def _lost(self, begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place, int]) -> list[Deleted]:
-        """What left the log before it was read. Raises: PipelineError: it must not (failOnDataLoss)."""
+        """Return what left the log before it was read. Raises: PipelineError: it must not (failOnDataLoss)."""
         lost = log_offsets.deleted(begun, bounds, log_ends)
         if lost and self._options.fail_on_data_loss:
             raise data_loss(*lost[0])

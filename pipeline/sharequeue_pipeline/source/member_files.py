@@ -1,4 +1,4 @@
-"""What the processes of a driver leave for each other: files in a directory that only this user may read.
+"""Messages that the processes of a driver leave for each other: files in a directory that only this user may read.
 
 A streaming query acquires in a planning process of its own. The driver program settles for it when the query has ended,
 and while a batch runs (`settle`). So the planning process writes how to reach the gateway, and the driver program
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class MemberReport(NamedTuple):
-    """How to settle for a member."""
+    """The way to settle for a member."""
 
     gateway: GatewayOptions
     group: str
@@ -57,7 +57,8 @@ def note_settled(directory: str, member_id: str, batch: int, settled: Sequence[R
 
 
 def settled_by_job(directory: str, member_id: str, batch: int) -> list[Range]:
-    """What a job settled of a batch. The batch is over: what was noted for it and for earlier ones is removed."""
+    """Return what a job settled of a batch. The batch is over: what was noted for it and for earlier ones is
+    removed."""
     file = _settled(directory, member_id)
     try:
         lines = file.read_text().splitlines()

@@ -134,7 +134,7 @@ class QueryEndListener(StreamingQueryListener):
                 log.warning("the records of member %s are delivered again when their locks end: %s", member_id, fault)
 
     def _has_begun(self, run: _Run) -> bool:
-        """Whether Spark may have begun a job of the batch behind the run's last finished one.
+        """Return whether Spark may have begun a job of the batch behind the run's last finished one.
 
         Jobs of a run have its id as their group, and the number of their batch in their description. A job without
         them may be one of the program's own, begun in `foreachBatch`.

@@ -1,4 +1,4 @@
-"""What a task does: read its ranges from the log, and hand their records to Spark as record batches."""
+"""The work of a task: it reads its ranges from the log, and hands their records to Spark as record batches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Where the partitions of a read's topics begin and end now, and where the read begins."""
+"""Finds where the partitions of a read's topics begin and end now, and where the read begins."""
 
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
@@ -40,7 +40,7 @@ def bounds_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = F
 
 
 def starts_of(gateway: GatewayClient, options: SourceOptions, bounds: Bounds) -> dict[Place, int]:
-    """Where a read begins, by offsets or by time."""
+    """Return where a read begins, by offsets or by time."""
     starting = options.starting
     if options.starting_at is not None:
         fail = options.starting_strategy == "error"

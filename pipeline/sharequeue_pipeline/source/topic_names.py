@@ -30,7 +30,7 @@ class TopicNames:
 
     @property
     def of_pattern(self) -> bool:
-        """Whether topics may come and go."""
+        """Return whether topics may come and go."""
         return self._pattern is not None
 
     def names(self, gateway: GatewayClient, *, first_try: bool = False) -> Sequence[str]:

@@ -101,11 +101,11 @@ class Database:
             self._ended.set()
 
     def owns(self, group_id: str) -> bool:
-        """Whether this instance owns a group's shard."""
+        """Return whether this instance owns a group's shard."""
         return shard_of(group_id, self._ownership.count) in self._ownership.owned
 
     def leads(self) -> bool:
-        """Whether this instance owns the cluster's shard."""
+        """Return whether this instance owns the cluster's shard."""
         return shard_of(CLUSTER, self._ownership.count) in self._ownership.owned
 
     async def drain(self, shards: frozenset[int]) -> None:

@@ -1,4 +1,4 @@
-"""How many partitions topics have, as the group coordinator says.
+"""The numbers of partitions of topics, as the group coordinator says.
 A state request may only name partitions that exist."""
 
 import time

@@ -28,7 +28,7 @@ async def connect_to(url: str) -> Any:
 
 
 class ShardChanges:
-    """What a change of the owned shards means here. See ShardEvents."""
+    """The effects of a change of the owned shards. See ShardEvents."""
 
     def __init__(self, coordinator: ShareCoordinator, partition_counts: PartitionCounts) -> None:
         self._coordinator = coordinator

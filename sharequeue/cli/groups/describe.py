@@ -134,7 +134,7 @@ async def _describe_fetching(url: str, group_id: str) -> None:
 
 
 async def _held(url: str, group_id: str) -> str:
-    """Which members hold records all the same, in words: their locks may last for hours without a call."""
+    """Return which members hold records all the same, in words: their locks may last for hours without a call."""
     held: Counter[str] = Counter()
     async for page in pages(url, apis.LIST_IN_FLIGHT_RECORDS, InFlightQuery(), group=group_id):
         for batch in (batch for entry in page.partitions for batch in entry.batches if batch.member_id is not None):

@@ -1,4 +1,5 @@
-"""What a consumer holds: acquired ranges, their records, and the outcome that was chosen for each. No IO.
+"""The deliveries that a consumer holds: acquired ranges, their records, and the outcome that was chosen for each. No
+IO.
 
 Times are seconds of the monotonic clock. One acknowledgement covers a run of offsets with one outcome, not one record.
 """
@@ -97,7 +98,7 @@ class Record:
 
     @property
     def delivery_count(self) -> int:
-        """How often the group got this record, this delivery included."""
+        """Return how often the group got this record, this delivery included."""
         return self.delivery.delivery_count
 
     @property
@@ -192,7 +193,7 @@ class Delivery:
 
     @property
     def settled(self) -> bool:
-        """Whether every offset has its result."""
+        """Return whether every offset has its result."""
         return not (self.undecided or self.chosen or self.in_flight or self.in_transactions)
 
     def choose(self, offset: int, outcome: Outcome) -> None:
@@ -258,7 +259,7 @@ class Delivery:
 
 
 def never_begun(held: dict[Delivery, None]) -> Iterator[tuple[Delivery, int]]:
-    """What lies behind the last record that the program began, from the last one on: as (delivery, offset)."""
+    """Yield what lies behind the last record that the program began, from the last one on: as (delivery, offset)."""
     for delivery in reversed(held):
         for offset in sorted(delivery.undecided, reverse=True):
             if offset > delivery.begun_to:
@@ -295,7 +296,7 @@ def releases(held: dict[Delivery, None]) -> list["OutcomeRun"]:
 
 
 class Acquired(Protocol):
-    """What an acknowledgement says of the delivery that it is about; `topic_id`: "" if it is not known."""
+    """The delivery that an acknowledgement is about; `topic_id`: "" if it is not known."""
 
     @property
     def topic(self) -> str: ...
@@ -343,13 +344,14 @@ class Sent:
 
     @property
     def finished_before(self) -> bool:
-        """Whether `ignored` means success: an earlier answer was lost. Otherwise somebody else finished the records."""
+        """Return whether `ignored` means success: an earlier answer was lost. Otherwise somebody else finished the
+        records."""
         return self.outcome.type == "gap" or (self.in_doubt and self.outcome.type != "renew")
 
     @property
     def released_before(self) -> bool:
-        """Whether INVALID_RECORD_STATE means success: a release whose first answer was lost. Either the service applied
-        it then, or the lock ended. In both cases other members may get the records, as a release asks."""
+        """Return whether INVALID_RECORD_STATE means success: a release whose first answer was lost. Either the service
+        applied it then, or the lock ended. In both cases other members may get the records, as a release asks."""
         return self.in_doubt and self.outcome.type == "release" and not self.outcome.delay_ms
 
 

@@ -124,7 +124,7 @@ class Fetching:
 
     @property
     def opening(self) -> bool:
-        """Whether the next fetch opens a session; such a fetch cannot carry acknowledgements."""
+        """Return whether the next fetch opens a session; such a fetch cannot carry acknowledgements."""
         return self._epoch == OPEN and self._following is None
 
     def reopen(self) -> None:

@@ -37,7 +37,7 @@ class FollowingClient(Client):
 
     @property
     def url(self) -> str:
-        """Where calls go now."""
+        """Return where calls go now."""
         return self.base_url if self._followed is None else self._followed.base_url
 
     async def close(self) -> None:

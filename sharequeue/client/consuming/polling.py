@@ -45,7 +45,7 @@ class Polling:
 
     @property
     def failing(self) -> bool:
-        """Whether the service did not answer the last time."""
+        """Return whether the service did not answer the last time."""
         return self._failing_since is not None
 
     async def fetch(self, deadline: float, *, renews: bool) -> None:

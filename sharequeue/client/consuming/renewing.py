@@ -122,8 +122,8 @@ class Renewing:
             log.warning("cannot give records back: %s", error.detail)
 
     async def _may_renew(self, left_s: float) -> bool:
-        """Whether the group allows renewing; the client asks once. Without an answer in half of the time that the locks
-        have left it tries: the group coordinator may be away."""
+        """Return whether the group allows renewing; the client asks once. Without an answer in half of the time that
+        the locks have left it tries: the group coordinator may be away."""
         if self._allowed is None:
             try:
                 calls = self._acknowledging

@@ -1,4 +1,4 @@
-"""What a consumer holds, and how it is settled: by commits, by acknowledgements that fetches carry, and at the end.
+"""Settles the deliveries that a consumer holds: by commits, by acknowledgements that fetches carry, and at the end.
 
 Only this module adds and removes held deliveries. It sends acknowledgements in calls of their own and hands the others
 to `polling.py`, whose fetches carry them.
@@ -56,7 +56,7 @@ class Settling:
 
     @property
     def must_send(self) -> bool:
-        """Whether there are more acknowledgements than a fetch may carry, with those of an unanswered one."""
+        """Return whether there are more acknowledgements than a fetch may carry, with those of an unanswered one."""
         waiting = self._fetching.unanswered_acknowledgements + self._unsent
         return in_one_call(waiting) < len(waiting)
 

@@ -1,4 +1,4 @@
-"""Who may do what: keys of callers, rights of principals, and what each call needs.
+"""Decides who may do what: keys of callers, rights of principals, and what each call needs.
 
     keys      the form of a key: how one is made, read, and compared with what is stored
     rights    the rights of all principals, and whether one of them covers a resource

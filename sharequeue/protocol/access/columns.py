@@ -40,7 +40,7 @@ class Shown(NamedTuple):
 
 
 class Access(NamedTuple):
-    """What a call needs and shows.
+    """The rights that a call needs, and the resources that it shows.
 
     `creates`: the topics that the call creates if they are missing; that needs CREATE.
     `goes_on`: whether a request is served under the last known keys and rights, however old they are: it ends work that

@@ -24,11 +24,11 @@ class Key(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """What is stored of it: 32 bytes. The secret has 256 random bits, so no slow hash is needed."""
+        """Return what is stored of it: 32 bytes. The secret has 256 random bits, so no slow hash is needed."""
         return hashlib.sha256(self.text.encode()).digest()
 
     def is_of(self, digest: bytes) -> bool:
-        """Whether this key is the stored one, compared in constant time."""
+        """Return whether this key is the stored one, compared in constant time."""
         return hmac.compare_digest(self.digest, digest)
 
 

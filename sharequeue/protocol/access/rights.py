@@ -90,7 +90,7 @@ class Rights:
         return [right[3] for right in self._literal if right[:3] == of], self._prefixes.get(of, ())
 
     def allows(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether a right covers this, or the principal is a super user."""
+        """Return whether a right covers this, or the principal is a super user."""
         asked = principal, operation, resource_type, name
         answer = self._answers.get(asked)
         if answer is None:
@@ -110,11 +110,11 @@ class Rights:
         )
 
     def allows_all(self, principal: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether a right covers every name of a type, or the principal is a super user."""
+        """Return whether a right covers every name of a type, or the principal is a super user."""
         return principal in self.super_users or "" in self._prefixes.get((principal, operation, resource_type), ())
 
     def _through_another(self, principal: str, operation: Operation, topic: str) -> bool:
-        """Whether a right on the cluster or a group covers a topic."""
+        """Return whether a right on the cluster or a group covers a topic."""
         if operation is Operation.CREATE:
             return self.allows(principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
         if operation not in (Operation.READ, Operation.DESCRIBE):

@@ -47,7 +47,7 @@ def _fetched(request: FetchRequest) -> Iterable[str]:
 
 
 def _acknowledges(request: FetchRequest) -> bool:
-    """Whether a fetch ends work. From then on it acquires nothing."""
+    """Return whether a fetch ends work. From then on it acquires nothing."""
     if request.acknowledgements:
         request.max_records = 0
     return bool(request.acknowledgements)

@@ -201,6 +201,6 @@ class AccessResponse(Response):
 
 
 class KeyUsesRequest(Request):
-    """When keys were used last, by id, in milliseconds. A gateway reports them every ten minutes."""
+    """The times at which keys were used last, by id, in milliseconds. A gateway reports them every ten minutes."""
 
     used_at_ms: dict[str, int]

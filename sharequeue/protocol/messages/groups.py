@@ -282,8 +282,8 @@ class Holding(Response):
 
 
 class GroupPartitionOffset(Response):
-    """How far a group is in one partition. −1: unknown, because the share-partition was never loaded or its state could not
-    be read."""  # noqa: W505
+    """The place that a group has reached in one partition. −1: unknown, because the share-partition was never loaded or
+    its state could not be read."""
 
     partition: PartitionIndex
     """The number of the partition, from 0."""
@@ -321,7 +321,7 @@ class GroupTopicOffsets(Response):
 
 
 class ShareGroupOffsets(Response):
-    """How far a group is in each of its topics."""
+    """The place that a group has reached in each of its topics."""
 
     topics: list[GroupTopicOffsets]
     """The topics that the group has offsets in, by name."""
@@ -339,7 +339,8 @@ class ResetTopic(Request):
 
 
 class ResetShareGroupOffsetsRequest(Request):
-    """Where the group begins next. Without `topics`: in all topics in which it has offsets; then it must exist.
+    """The place where the group begins next. Without `topics`: in all topics in which it has offsets; then it must
+    exist.
 
     `offset` belongs to `to: offset` and is clamped to the log. `datetime` belongs to `to: datetime`: ISO 8601, UTC if it
     names no zone; the group starts at the first record at or after it, or at the log end. `current`: the present start.
@@ -396,7 +397,7 @@ class ResetOffsetsResult(Response):
 
 
 class RedriveFilter(Request):
-    """Which dead letters to send back: those that fit all fields."""
+    """The dead letters to send back: those that fit all fields."""
 
     message: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
     """Text that the cause of the dead letter or the client's `reason` contains, at most 1,024 characters."""
@@ -407,7 +408,7 @@ class RedriveFilter(Request):
 
 
 class RedriveDeadLettersRequest(Request):
-    """Which dead letters to send back, and where to.
+    """The dead letters to send back, and their target.
 
     `to`: `retry` sends records back for this group alone; `source` appends them as new records for every group of the
     topic. `page_token`: continue behind the answer with this `next_page_token`.
@@ -428,7 +429,7 @@ class RedriveDeadLettersRequest(Request):
 
 
 class RedriveResult(Response):
-    """How many dead letters were sent back, or would be, and how many could not."""
+    """The number of dead letters that were sent back, or would be, and of those that could not."""
 
     matched: AnyInt64
     """How many dead letters fit the filter and were not redriven before."""

@@ -101,7 +101,7 @@ class HeldOffsets(Struct, kw_only=True):
 
 
 class HeldRequest(Request):
-    """What does the member hold of these ranges? With `max_wait_ms`, the answer waits until it is less than all."""
+    """The ranges of which a member may hold records. With `max_wait_ms`, the answer waits until it is less than all."""
 
     member_id: str
     ranges: list[HeldOffsets]
@@ -152,7 +152,7 @@ class HoldRequest(Request):
 
 
 class HeldForTransaction(Struct, kw_only=True):
-    """What waits in one share-partition, and the epochs under which it does."""
+    """The records that wait in one share-partition, and the epochs under which they do."""
 
     topic_id: str
     partition: int
@@ -162,7 +162,7 @@ class HeldForTransaction(Struct, kw_only=True):
 
 
 class HoldResponse(Response):
-    """Whether each acknowledgement waits (`applied`), in order; and all that waits."""
+    """The acknowledgements that wait (`applied`), in order; and all that waits."""
 
     results: list[AcknowledgementResult]
     held: list[HeldForTransaction]
@@ -225,8 +225,8 @@ class GroupTopicsRequest(Request):
 
 
 class GroupUsageResponse(Response):
-    """How a group uses a gateway. `held_records`: those with a live acquisition lock. `unused_ms`: for how long no
-    gateway was used by it, at least; below 0: it may be in use."""
+    """The use that a group makes of a gateway. `held_records`: those with a live acquisition lock. `unused_ms`: for how
+    long no gateway was used by it, at least; below 0: it may be in use."""
 
     share_sessions: int
     waiting_fetches: int
@@ -235,7 +235,7 @@ class GroupUsageResponse(Response):
 
 
 class ReleaseMemberResponse(Response):
-    """Whether the member had a share session at this gateway, and how many records it held."""
+    """The share session that the member had at this gateway, if any, and the number of records that it held."""
 
     share_session: bool
     released_records: int

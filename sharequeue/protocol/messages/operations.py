@@ -19,7 +19,7 @@ class Empty(Response):
 
 
 class ReadinessQuery(Request):
-    """How `/readyz` judges."""
+    """The strictness of `/readyz`."""
 
     strict: bool = False
     """`true`: a gateway without the record log or a share coordinator is `unavailable`, even if all others are too.
@@ -27,7 +27,7 @@ class ReadinessQuery(Request):
 
 
 class Readiness(Response):
-    """Whether a service works, and each of its dependencies."""
+    """The health of a service, and of each of its dependencies."""
 
     status: ReadinessStatus
     """`unavailable` comes with the status 503, the others with 200."""

@@ -54,7 +54,7 @@ TransactionReason = Annotated[
 
 
 class AcknowledgementResult(Response):
-    """What became of one acknowledgement."""
+    """The result of one acknowledgement."""
 
     status: AcknowledgementStatus
     """What became of it. Only `unknown` needs a repeat."""

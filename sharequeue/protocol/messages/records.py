@@ -175,7 +175,7 @@ Acknowledgements = Annotated[list[Acknowledgement], Meta(max_length=MAX_ACKNOWLE
 
 
 class FetchRequest(Request):
-    """What to acquire. It needs `topics`, `topic_partitions`, `share_session_epoch` or `acknowledgements`."""
+    """The records to acquire. It needs `topics`, `topic_partitions`, `share_session_epoch` or `acknowledgements`."""
 
     topics: TopicNames | None = None
     """Names of topics, at most 1,000. The fetch takes all partitions of each."""
@@ -308,7 +308,7 @@ class ProduceTo(Request):
 
 
 class ProducedTo(Response):
-    """Where the records of one topic are."""
+    """The place of the records of one topic."""
 
     topic: str
     """The name of the topic, as the request has it."""
@@ -317,7 +317,7 @@ class ProducedTo(Response):
 
 
 class AcknowledgeRequest(Request):
-    """What a member does with records that it holds."""
+    """The acknowledgements of records that a member holds."""
 
     member_id: MemberId
     """The member that holds the records: `member_id` of the answer of the fetch."""
@@ -376,7 +376,7 @@ class RecordPage(Response):
 
 
 class StreamQuery(Request):
-    """What a stream sends, and to whom."""
+    """The stream that a member opens."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=8000)]
     """The name of the topic; several names are separated by commas. Each must exist."""

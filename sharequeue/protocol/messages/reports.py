@@ -111,7 +111,7 @@ class ActivityEntry(Response):
 
 
 class ActivityReport(Response):
-    """What went through the queue, an entry for each hour and share-partition."""
+    """The records that went through the queue, an entry for each hour and share-partition."""
 
     activity: Annotated[list[ActivityEntry], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` entries, by hour, topic and partition."""

@@ -99,7 +99,7 @@ class TopicDescription(Response):
 
 
 class UpdateTopicRequest(Request):
-    """What changes about a topic. `null` for a setting, or its name in `reset`, goes back to the default."""
+    """The changes of a topic. `null` for a setting, or its name in `reset`, goes back to the default."""
 
     partitions: Partitions | None = None
     """How many partitions the topic has from now on. Fewer than it has are refused (INVALID_PARTITIONS)."""

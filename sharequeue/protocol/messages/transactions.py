@@ -64,7 +64,7 @@ class BegunTransaction(Response):
 
 
 class MemberAcknowledgements(Request):
-    """What a member of a group does with records that it holds, as in acknowledgeRecords."""
+    """The acknowledgements of a member of a group, as in acknowledgeRecords."""
 
     group_id: GroupId
     """The group that the records were fetched for."""
@@ -89,7 +89,7 @@ class CommitTransactionRequest(Request):
 
 
 class EndTransactionRequest(Request):
-    """It has no fields: send `{}`."""
+    """Has no fields: send `{}`."""
 
 
 class EndedTransaction(Response):
@@ -148,7 +148,7 @@ class BlockedSharePartition(Response):
 
 
 class TransactionDescription(Response):
-    """What is known of a transaction, open or ended."""
+    """A transaction, open or ended."""
 
     transaction_id: Uuid
     """The id in the path."""

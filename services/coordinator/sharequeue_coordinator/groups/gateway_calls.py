@@ -34,7 +34,7 @@ class GatewayCalls:
         self._cluster_token = cluster_token
 
     async def usage(self, group_id: str, request: GroupTopicsRequest) -> list[GroupUsageResponse]:
-        """How each gateway uses a group. Raises: as `_ask_all`."""
+        """Return how each gateway uses a group. Raises: as `_ask_all`."""
         return await self._ask_all(apis.GROUP_USAGE, group_id, request)
 
     async def unload(self, group_id: str, request: UnloadGroupRequest) -> None:

@@ -127,7 +127,7 @@ class GroupRegistry:
                 group.settings = self._settings(group_id, config)
 
     def is_current(self, group: OwnedGroup) -> bool:
-        """Whether this object is still the group's; if not, the group was dropped, or its shard was lost."""
+        """Return whether this object is still the group's; if not, the group was dropped, or its shard was lost."""
         return self._groups.get(group.group_id) is group
 
     def drop(self, group: OwnedGroup) -> None:
@@ -209,7 +209,7 @@ class GroupRegistry:
             return changes
 
     def _allowed(self, group: OwnedGroup, event: Callable[[ShareGroup], Changes]) -> Changes:
-        """What the machine decides. Raises: as the event; Throttled: too many groups or share-partitions."""
+        """Return what the machine decides. Raises: as the event; Throttled: too many groups or share-partitions."""
         changes = event(group.machine)
         begun = sum(len(each.partitions) for each in changes.initializations) if changes.topics else 0
         if begun or (changes.epochs is not None and not group.machine.exists):

@@ -291,7 +291,8 @@ async def note_use(connection: Connection, fence: Fence, group_id: str, unused_m
 
 
 async def counts(connection: Connection) -> tuple[int, int, int, int]:
-    """How many groups there are, how many have members, and their share-partitions: at first, and initialised now."""
+    """Return how many groups there are, how many have members, and their share-partitions: at first, and initialised
+    now."""
     row = await connection.fetchrow(
         """SELECT (SELECT count(*) FROM groups.share_groups WHERE NOT deleted),
              (SELECT count(DISTINCT group_id) FROM groups.share_group_members),

@@ -1,4 +1,4 @@
-"""How many groups and share-partitions all group coordinators have together, and how many they may have."""
+"""Counts the groups and share-partitions of all group coordinators together, and bounds them."""
 
 from sharequeue_coordinator.metadata.topic_admin import ROOM_S
 from sharequeue_http.forms.errors import Throttled

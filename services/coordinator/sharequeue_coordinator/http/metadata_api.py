@@ -52,7 +52,7 @@ class MetadataApi:
         return DescribeTopicsResponse(topics=await self._metadata.describe_topics(request.names, request.topic_ids))
 
     async def metadata_changes(self, call: Call) -> MetadataChangesResponse:
-        """What changed after a version. Waits if nothing did."""
+        """Return what changed after a version. Waits if nothing did."""
         query: MetadataChangesQuery = call.request
         feed = self._metadata.feed
         await self._metadata.lead()

@@ -1,4 +1,4 @@
-"""Which gateways lead share-partitions: a set under a number, the generation.
+"""The gateways that lead share-partitions: a set under a number, the generation.
 Each change of the set makes the next one.
 
 A lease shows that a gateway is dead; it does not stop one. Leader epochs do that: the share coordinator and Redis

@@ -153,7 +153,7 @@ class Metadata:
         return found
 
     def has_partition(self, topic_id: str, partition: int) -> bool:
-        """Whether this instance knows such a partition."""
+        """Return whether this instance knows such a partition."""
         topic = self.by_id.get(topic_id)
         return topic is not None and 0 <= partition < topic.partitions
 

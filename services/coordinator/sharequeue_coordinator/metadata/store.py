@@ -18,7 +18,7 @@ EPOCHS_SKIPPED: Final = 50_000
 
 
 class MetadataChange(NamedTuple):
-    """What changed: a topic, the settings of a group, or, with neither id, the gateways, or keys and rights."""
+    """One change: a topic, the settings of a group, or, with neither id, the gateways, or keys and rights."""
 
     version: int
     topic_id: str | None

@@ -1,4 +1,4 @@
-"""What a topic may be: its name, partitions and settings. Pure."""
+"""Checks what a topic may be: its name, partitions and settings. Pure."""
 
 from collections.abc import Mapping
 

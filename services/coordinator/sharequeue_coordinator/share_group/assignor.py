@@ -1,4 +1,5 @@
-"""Which member of a group gets which partitions: balanced first, then sticky. Pure. Source: KIP-932, "simple" assignor.
+"""Assigns the partitions of a group to its members: balanced first, then sticky. Pure. Source: KIP-932, "simple"
+assignor.
 
 With M members and N partitions, each partition is shared by ceil(M / N) members, and the numbers of partitions of any
 two members differ by at most one. If all members subscribe to the same topics, this holds over all partitions of these
@@ -183,7 +184,7 @@ def _own(held: list[frozenset[int] | set[int]], member: int) -> set[int]:
 
 
 def desired_counts(slots: int, counts: Sequence[int]) -> list[int]:
-    """How many partitions each member shall have: `slots` in all, and no two members differ by more than one.
+    """Return how many partitions each member shall have: `slots` in all, and no two members differ by more than one.
 
     Args:
         counts: how many each member holds. One that holds the larger number keeps it; the others that get the larger

@@ -35,7 +35,7 @@ TopicsByName = Mapping[str, ExistingTopic]
 
 
 def partition_counts(topics: Iterable[ExistingTopic]) -> dict[str, int]:
-    """How many partitions each topic has, by topic id."""
+    """Return how many partitions each topic has, by topic id."""
     return {topic.topic_id: topic.partitions for topic in topics}
 
 
@@ -102,6 +102,6 @@ class Changes:
 
     @property
     def durable(self) -> bool:
-        """Whether there is anything to persist. A heartbeat that changes nothing has nothing."""
+        """Return whether there is anything to persist. A heartbeat that changes nothing has nothing."""
         things = self.epochs, self.deleting
         return bool(self.members or self.target or self.topics or self.deleted) or things != (None, None)

@@ -1,4 +1,5 @@
-"""Which share-partitions of a group must be initialised, and how. Pure. Source: KIP-932, initialising share-partitions.
+"""Decides which share-partitions of a group must be initialised, and how. Pure. Source: KIP-932, initialising
+share-partitions.
 
     not initialised ─begin─▶ initializing ─succeed─▶ initialized
                                   └─fail──▶ not initialised
@@ -53,7 +54,7 @@ def by_topic(initializations: Iterable[Initialization]) -> dict[str, frozenset[i
 def missing(
     known: Mapping[str, GroupTopic], asked: Mapping[str, Iterable[int]], state_epoch: int
 ) -> list[Initialization]:
-    """Those of the share-partitions asked for that are not initialised yet.
+    """Return the given share-partitions that are not initialised yet.
 
     Args:
         state_epoch: of those that are not being initialised either.

@@ -94,7 +94,7 @@ class ShareGroup:
         return {topic_id: sorted(topic.initialized) for topic_id, topic in self.topics.items() if topic.initialized}
 
     def next_deadline_ms(self) -> int | None:
-        """When the next session ends; None without members. The cost grows with the members."""
+        """Return when the next session ends; None without members. The cost grows with the members."""
         return min(self._deadlines.values(), default=None)
 
     # Events of members
@@ -192,7 +192,7 @@ class ShareGroup:
     # Events of share-partitions
 
     def topics_with_state(self, topic_ids: Iterable[str]) -> frozenset[str]:
-        """Those of these topics in which the group has initialised share-partitions, or is deleting them."""
+        """Return the given topics in which the group has initialised share-partitions, or is deleting them."""
         return frozenset(
             id_ for id_ in topic_ids if id_ in self.deleting or self.topics.get(id_, GroupTopic()).initialized
         )
@@ -348,12 +348,13 @@ class ShareGroup:
         return self._assigned_to_anybody
 
     def _may_assign(self, settings: GroupSettings, now_ms: int) -> bool:
-        """Whether the interval since the last assignment is over. A clock that was set back does not prolong it."""
+        """Return whether the interval since the last assignment is over. A clock that was set back does not prolong
+        it."""
         assigned_at_ms = self.epochs.assigned_at_ms
         return not (assigned_at_ms and 0 <= now_ms - assigned_at_ms < settings.assignment_interval_ms)
 
     def _still_initializing(self, initializations: Iterable[Initialization]) -> dict[str, frozenset[int]]:
-        """Those partitions of them that are still being initialised, by topic id."""
+        """Return the given partitions that are still being initialised, by topic id."""
         asked = initialization.by_topic(initializations)
         left = {
             topic_id: partitions.intersection(self.topics.get(topic_id, GroupTopic()).initializing)

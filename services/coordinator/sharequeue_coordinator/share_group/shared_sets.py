@@ -52,7 +52,7 @@ def numbered(partitions: Sequence[int], numbers: Sequence[int]) -> Mapping[int, 
 
 
 def with_all(numbers: Mapping[int, int], partitions: frozenset[int], number: int) -> Mapping[int, int]:
-    """These numbers, with this one for all of the partitions."""
+    """Return these numbers, with this one for all of the partitions."""
     if partitions.issuperset(numbers):
         return OneForAll(partitions, number)
     return {**numbers, **dict.fromkeys(partitions, number)}

@@ -27,7 +27,7 @@ def look(names: Collection[str], topics: TopicsByName, known: Mapping[str, Group
 
 
 def partition_count(names: Iterable[str], topics: TopicsByName) -> int:
-    """How many partitions the topics of these names have together."""
+    """Return how many partitions the topics of these names have together."""
     return sum(topics[name].partitions for name in names if name in topics)
 
 
@@ -45,7 +45,7 @@ def all_initialized(view: View) -> bool:
 
 
 def all_assigned(view: View, assigned: Mapping[str, Collection[int]]) -> bool:
-    """Whether the partitions that members have are exactly the initialised ones, topic by topic."""
+    """Return whether the partitions that members have are exactly the initialised ones, topic by topic."""
     return all(topic is None or assigned.get(topic.topic_id, NONE) == initialized for _, topic, initialized in view)
 
 

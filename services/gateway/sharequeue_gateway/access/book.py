@@ -81,7 +81,7 @@ class AccessBook:
         return known is not None and known.holds(now_ms)
 
     def principal_holds(self, principal: str, now_ms: int) -> bool:
-        """Whether a principal has a key that holds."""
+        """Return whether a principal has a key that holds."""
         return any(known.holds(now_ms) for known in self._of_principal.get(principal, ()))
 
     async def hear(self, revision: int) -> None:

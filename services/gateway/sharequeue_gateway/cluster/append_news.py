@@ -41,7 +41,7 @@ class AppendNews:
         self._wake = asyncio.Event()
 
     def gather(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        """This gateway appended records: the next message reports them. Calls may come in any order."""
+        """Note that this gateway appended records: the next message reports them. Calls may come in any order."""
         place = (topic_id, partition)
         self._gathered[place] = max(log_end_offset, self._gathered.get(place, 0))
         self._wake.set()

@@ -104,7 +104,7 @@ class Cluster:
         return self.generation.home_of(group_id, member_id)
 
     def sweeps(self, topic_id: str, partition: int) -> bool:
-        """Whether this gateway applies retention to a partition."""
+        """Return whether this gateway applies retention to a partition."""
         return self.generation.sweeper_of(topic_id, partition) == self.me
 
     def others(self) -> list[Node]:
@@ -139,20 +139,22 @@ class Cluster:
         return None if former.url == self.me.url or former in self._silent else former
 
     def changed_lately(self) -> bool:
-        """Whether the generation changed less than FORMER_LEADS_S ago: other gateways may not know it yet."""
+        """Return whether the generation changed less than FORMER_LEADS_S ago: other gateways may not know it yet."""
         return time.monotonic() <= self._former_until_s
 
     def lease_holds(self) -> bool:
-        """Whether the lease holds by the clock of this gateway: until it ends, no other gateway takes its place."""
+        """Return whether the lease holds by the clock of this gateway: until it ends, no other gateway takes its
+        place."""
         return time.monotonic() < self._lease_ends_s
 
     def lost_lease(self) -> bool:
-        """Whether the lease ended LOST_LEASES lengths ago or earlier, because no group coordinator renewed it."""
+        """Return whether the lease ended LOST_LEASES lengths ago or earlier, because no group coordinator renewed
+        it."""
         return time.monotonic() > self._lease_ends_s + (LOST_LEASES - 1) * self._lease_s
 
     @property
     def leaving(self) -> bool:
-        """Whether this gateway stops."""
+        """Return whether this gateway stops."""
         return self._leaving
 
     def client(self, node: Node) -> Client:

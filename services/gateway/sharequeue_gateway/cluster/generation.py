@@ -1,4 +1,4 @@
-"""Which gateway leads a share-partition: rendezvous hashing over the gateways of a generation. Pure.
+"""Decides which gateway leads a share-partition: rendezvous hashing over the gateways of a generation. Pure.
 
 A generation is a set of live gateways under a number. The number is above every leader epoch given before it, so a
 gateway that becomes leader with the generation can use it as its leader epoch.

@@ -155,7 +155,7 @@ class Metadata:
         return None if topic is None else topic.name
 
     def knows(self, name: str, partition: int, topic_id: str | None = None) -> bool:
-        """Whether a topic is known with a partition, and with this id if one is given."""
+        """Return whether a topic is known with a partition, and with this id if one is given."""
         topic = self._by_name.get(name)
         return topic is not None and partition < topic.partitions and topic_id in (None, topic.topic_id)
 
@@ -219,7 +219,8 @@ class Metadata:
         return await self.create(name, {})
 
     async def would_create(self, name: str) -> bool:
-        """Whether a produce to this name would create a topic. Raises: ApiError: the group coordinator is away."""
+        """Return whether a produce to this name would create a topic. Raises: ApiError: the group coordinator is
+        away."""
         if not self._auto_create_topics:
             return False
         try:
@@ -260,7 +261,7 @@ class Metadata:
             await self._ask(DescribeTopicsRequest(topic_ids=unknown))
 
     async def exist(self, topic_ids: Collection[str]) -> bool:
-        """Whether topics that were known exist, also if PostgreSQL went back."""
+        """Return whether topics that were known exist, also if PostgreSQL went back."""
         unsure = [topic_id for topic_id in topic_ids if not self._is_sure(self._by_id.get(topic_id))]
         return not unsure or len(await self._ask(DescribeTopicsRequest(topic_ids=unsure))) == len(unsure)
 
@@ -328,7 +329,7 @@ class Metadata:
         return self._configs.get(group_id)
 
     def lock_duration_ms(self, group_id: str) -> int:
-        """How long new locks of a group last. While its settings are not known, the default."""
+        """Return how long new locks of a group last. While its settings are not known, the default."""
         config = self._configs.get(group_id)
         return self._default_lock_ms if config is None else config.record_lock_duration_ms
 
@@ -354,7 +355,7 @@ class Metadata:
         return response
 
     def _use_service(self, service: Mapping[str, int]) -> None:
-        """These service-wide settings are in force: defaults of the groups, and bounds of what they and fetches say."""
+        """Put service-wide settings in force: defaults of the groups, and bounds of what they and fetches say."""
         self._group_configs = group_configs({**service_config({}, self.kafka_defaults), **service})
         lock = self._group_configs[LOCK_DURATION]
         self.lock_bounds = lock.minimum, lock.maximum
@@ -393,7 +394,7 @@ class Metadata:
     # Changes
 
     def reachable(self) -> bool:
-        """Whether the group coordinator has answered the change feed recently."""
+        """Return whether the group coordinator has answered the change feed recently."""
         return time.monotonic() - self._heard_at < FEED_WAIT_MS / 1000 + 10
 
     async def _call(

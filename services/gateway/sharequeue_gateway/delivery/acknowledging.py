@@ -72,7 +72,7 @@ def type_names(acknowledgement: Acknowledgement) -> Sequence[str] | None:
 
 
 def count_of(acknowledgements: Iterable[Acknowledgement]) -> int:
-    """How many acknowledgements a call carries: each of `types` counts."""
+    """Return how many acknowledgements a call carries: each of `types` counts."""
     return sum(1 if each.types is msgspec.UNSET else bytes(each.types).count(b",") + 1 for each in acknowledgements)
 
 
@@ -167,7 +167,7 @@ def failed(error: ApiError) -> AcknowledgementResult:
 
 
 def failed_of(results: Iterable[AcknowledgementResult]) -> int:
-    """How many of the results are `failed` or `unknown`."""
+    """Return how many of the results are `failed` or `unknown`."""
     return sum(result.status in ("failed", "unknown") for result in results)
 
 

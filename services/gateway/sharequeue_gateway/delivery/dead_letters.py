@@ -58,7 +58,7 @@ _source_records: Final = msgspec.json.Decoder(list[SourceRecord])
 
 
 class RefusedTopic(NamedTuple):
-    """Why no topic can take the dead letters of a group with the present settings."""
+    """The reason why no topic can take the dead letters of a group with the present settings."""
 
     reason: str
 
@@ -278,7 +278,7 @@ class DeadLetterWriter:
     async def _sources(
         self, led: LedSharePartition, first_offset: int, last_offset: int
     ) -> AsyncIterator[tuple[int, SourceRecord | None]]:
-        """Each offset with its source record.
+        """Yield each offset with its source record.
 
         None if it is purged, the group does not copy records, or the group is read_committed and does not know the
         transaction to be committed.

@@ -213,11 +213,11 @@ class _DelayedFetch:
                     led.remove_waiter(self._waiting)
 
     def _is_over(self) -> bool:
-        """Whether this was the last look: the deadline has passed, or an event ended the fetch."""
+        """Return whether this was the last look: the deadline has passed, or an event ended the fetch."""
         return self._last_look or self._waiting.life is not Life.OPEN
 
     def _fails(self, known_faults: int) -> bool:
-        """Whether a partition could not be read, none could be loaded, or one has another leader."""
+        """Return whether a partition could not be read, none could be loaded, or one has another leader."""
         faults = self._faults
         if len(faults) > known_faults or (faults and not self._leds):
             return True

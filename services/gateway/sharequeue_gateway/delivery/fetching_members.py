@@ -1,5 +1,5 @@
-"""Which members fetched or acknowledged at this gateway lately, or read a stream: a pool of workers is seen, whether it
-joined its group or not. A long job is seen by its renewals, which are acknowledgements.
+"""The members that fetched or acknowledged at this gateway lately, or read a stream: a pool of workers is seen, whether
+it joined its group or not. A long job is seen by its renewals, which are acknowledgements.
 
 Noting a call costs one entry of a dictionary, under a time that is at most a second old. A member without a name is
 not noted: each of its fetches has another one.

@@ -1,4 +1,4 @@
-"""What a member holds of some records: a stream asks, waits until it is less, and reads the records again.
+"""Finds what a member holds of some records: a stream asks, waits until it is less, and reads the records again.
 
 look ──▶ the ranges that the member holds; of `with_records`, without those whose settling is under way
 wait ──▶ settled or released, and durable ──╮
@@ -43,7 +43,7 @@ class HeldRecords:
     async def look(
         self, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], *, with_records: bool = False
     ) -> tuple[list[AcquiredRecords], list[PartitionFault]]:
-        """What the member holds of `ranges`, by partition; and the partitions that cannot tell."""
+        """Return what the member holds of `ranges`, by partition; and the partitions that cannot tell."""
         held: list[AcquiredRecords] = []
         by_led, faults = await self._loaded(group_id, ranges)
         for led, wanted in by_led:

@@ -32,7 +32,7 @@ AT_ONCE: Final = 100
 
 
 class HeldHere(NamedTuple):
-    """What is held in one share-partition, and the epochs under which it is."""
+    """The records held in one share-partition, and the epochs under which they are."""
 
     key: SharePartitionKey
     state_epoch: int

@@ -156,12 +156,12 @@ class WaitingFetch:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more may be acquired."""
+        """Return whether nothing more may be acquired."""
         return self.life >= Life.STOPPING
 
     @property
     def unanswered(self) -> bool:
-        """Whether no client gets its records."""
+        """Return whether no client gets its records."""
         return self.life >= Life.REPLACED
 
     def on(self, event: Event) -> None:
@@ -175,7 +175,7 @@ class WaitingFetch:
             self.life = Life.OPEN
 
     def gone(self) -> bool:
-        """Whether the client has hung up, or lost its access. Then the fetch is over."""
+        """Return whether the client has hung up, or lost its access. Then the fetch is over."""
         if self._client.gone:
             self.on(Event.CLIENT_HANGS_UP)
         return self._client.gone or self.refusal is not None
@@ -276,7 +276,7 @@ class WaitingFetches:
 
     @property
     def count(self) -> int:
-        """How many fetches wait for records."""
+        """Return how many fetches wait for records."""
         return len(self.waiting)
 
     def by_group(self, group_id: str) -> list[WaitingFetch]:

@@ -58,7 +58,8 @@ class GatewayApis(NamedTuple):
     access: AccessApi
 
     def calls(self) -> tuple[tuple[Api, Handler], ...]:
-        """Each call that clients and other services make, and its handler. The audits of the pipeline are beside it."""
+        """Return each call that clients and other services make, and its handler. The audits of the pipeline are beside
+        it."""
         return (
             (apis.FETCH_RECORDS, self.fetch.fetch_records),
             (apis.STREAM_RECORDS, self.stream.stream),

@@ -110,7 +110,7 @@ class ReadinessCheck:
         return [name for name, since_s in self._missing_since.items() if now_s - since_s >= LASTING_S]
 
     async def _lacking(self) -> dict[str, str]:
-        """What is wrong, by dependency."""
+        """Return what is wrong, by dependency."""
         lacking = await faults(**{POSTGRESQL: self._postgres_check, SHARE_COORDINATOR: self._share_check})
         if self._lock_timers.degraded:
             lacking[REDIS] = (
@@ -137,7 +137,7 @@ class ReadinessCheck:
         return self._postgres.told() | {name: fact for name, fact in told.items() if fact is not None}
 
     async def _others_do_better(self, missing: Sequence[str]) -> bool:
-        """Whether another gateway has a dependency that is missing here."""
+        """Return whether another gateway has a dependency that is missing here."""
         others = self._cluster.others()
         if not others:
             return False
@@ -150,7 +150,7 @@ class ReadinessCheck:
         return any(answer.dependencies.get(name, "ok") == "ok" for answer in heard for name in missing)
 
     async def _ask(self, node: Node) -> Readiness | None:
-        """What another gateway says; None if it does not answer."""
+        """Return what another gateway says; None if it does not answer."""
         try:
             answer: Readiness = await self._cluster.client(node).call(
                 apis.READYZ, ReadinessQuery(strict=True), deadline_s=ASK_S, retry=False

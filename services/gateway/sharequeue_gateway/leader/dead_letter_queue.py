@@ -54,7 +54,7 @@ class DeadLetterQueue:
         return sum(pending.records for pending in self._pending)
 
     def stuck(self) -> bool:
-        """Whether the last attempt to write some dead letter failed."""
+        """Return whether the last attempt to write some dead letter failed."""
         return any(pending.attempts for pending in self._pending)
 
     def failed_of(self, led: LedSharePartition) -> Iterable[PendingLetters]:

@@ -44,7 +44,7 @@ class KeptLocks:
             self._kept[led.key] = Kept(led, ends_at_ms, asyncio.Event())
 
     def holds(self, led: LedSharePartition) -> bool:
-        """Whether the next load restores the locks of this share-partition."""
+        """Return whether the next load restores the locks of this share-partition."""
         kept = self._kept.get(led.key)
         return kept is not None and kept.led is led
 

@@ -77,8 +77,8 @@ class LedIndex:
             metrics.PENDING_LOADED.inc(len(led.machine.holds))
 
     def note_left(self, led: LedSharePartition) -> None:
-        """It is unloaded: keep how far its group has finished it, for the next raise of floors. What is ahead of the
-        floor is for the next leader to say."""
+        """Note that it is unloaded: keep how far its group has finished it, for the next raise of floors. What is ahead
+        of the floor is for the next leader to say."""
         if led.stored_start > led.floor:
             self.left[led.key] = Floor(led.key, led.machine.state_epoch, led.stored_start, KEPT, KEPT)
 

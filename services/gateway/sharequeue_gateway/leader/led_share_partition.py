@@ -80,7 +80,8 @@ class LedSharePartition(WakeUps):
         return self.machine.config
 
     def has_unstored_voids(self) -> bool:
-        """Whether memory has finished offsets without a record that the share coordinator still counts as lag."""
+        """Return whether memory has finished offsets without a record that the share coordinator still counts as
+        lag."""
         machine = self.machine
         if machine.start_offset != self.stored_start:
             return machine.start_offset > self.stored_start

@@ -43,7 +43,7 @@ class Recorded(Enum):
 
 
 class Register(Protocol):
-    """What is led here, and its unloading: see `load_registry.Loads`.
+    """The share-partitions led here, and their unloading: see `load_registry.Loads`.
     Loading uses this module, so it is not imported."""
 
     @property
@@ -113,8 +113,8 @@ class LockRecorder:
         return Recorded.RECORDED
 
     async def still_leads(self, led: LedSharePartition) -> bool:
-        """Whether no other gateway has taken over, asked of Redis. Call it before memory alone is the reason for a
-        refusal."""
+        """Return whether no other gateway has taken over, asked of Redis. Call it before memory alone is the reason for
+        a refusal."""
         epoch = await self._lock_timers.leader_epoch(led.key)
         if led.fenced:
             return False

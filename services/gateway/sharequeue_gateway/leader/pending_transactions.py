@@ -84,7 +84,7 @@ class PendingTransactions:
         """Age of the oldest settlement of the whole service that the last sweep has found."""
 
     def records(self) -> int:
-        """How many records are pending."""
+        """Return how many records are pending."""
         return sum(led.machine.pending_count for led in list(self._led.pending))
 
     def oldest_s(self) -> float:
@@ -240,7 +240,8 @@ class PendingTransactions:
             after = rows[-1].settled_at
 
     async def _useless(self, row: Unapplied) -> bool:
-        """Whether a settlement has nothing to settle: it was applied, or its state is gone. Loads the share-partition.
+        """Return whether a settlement has nothing to settle: it was applied, or its state is gone. Loads the
+        share-partition.
 
         Only a leader that loaded after the records became pending, or the one that held them, can tell: an earlier one
         does not know of them.

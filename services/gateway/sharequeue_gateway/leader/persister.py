@@ -160,7 +160,7 @@ class Persister:
         return pending.outcome
 
     def cause_of_failing(self, key: SharePartitionKey) -> str | None:
-        """Why the records of a share-partition cannot be settled now; None if they can."""
+        """Return why the records of a share-partition cannot be settled now; None if they can."""
         return self.failing.get(self._share_coordinator.owner_url(key)) if self.failing else None
 
     async def run(self, events: WriteEvents) -> None:

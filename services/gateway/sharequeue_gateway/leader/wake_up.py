@@ -156,7 +156,7 @@ class WakeUps:
 
 
 def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:
-    """Whether a fetch would find records, judged from memory alone: True if memory cannot tell.
+    """Return whether a fetch would find records, judged from memory alone: True if memory cannot tell.
 
     If limits are in the way, or records cannot be settled now, the waiting fetches count as turned away. If there are
     no records, that is noted. The log is asked about records in the window too if the group is read_committed: before

@@ -1,4 +1,5 @@
-"""Whether Redis may evict locks to make room. After a crash of a gateway their records are delivered again at once."""
+"""Watches whether Redis may evict locks to make room. After a crash of a gateway their records are delivered again at
+once."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What a write of locks is, and the calls to Redis that it becomes. Pure."""
+"""A write of locks, and the calls to Redis that it becomes. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple

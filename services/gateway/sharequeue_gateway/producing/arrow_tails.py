@@ -98,7 +98,7 @@ def _joined(columns: Columns, timestamp_ms: int) -> list[bytes] | None:
 
 
 def _plain(pa: Any, pc: Any, column: Any) -> bool:
-    """Whether the texts of a column are their own JSON, without its quotes."""
+    """Return whether the texts of a column are their own JSON, without its quotes."""
     texts = column.buffers()[2]
     if texts is None or not texts.size:
         return True

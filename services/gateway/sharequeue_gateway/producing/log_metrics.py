@@ -70,8 +70,8 @@ def series(record_log: PostgresRecordLog) -> Iterator[str]:
 
 
 def told(now: OpenNow, *, names: bool) -> str | None:
-    """What `/readyz` says about the open transactions; None: nothing worth knowing. `names`: whether it names one: it
-    answers everybody, and who knows the id of a transaction may be able to use it."""
+    """Return what `/readyz` says about the open transactions; None: nothing worth knowing. `names`: whether it names
+    one: it answers everybody, and who knows the id of a transaction may be able to use it."""
     if now.oldest is None or now.age_ms <= TOLD_FROM_MS:
         return None
     owner = "" if now.transactional_id is None else f" of {now.transactional_id!r}"

@@ -348,7 +348,7 @@ def fingerprint_of(body: bytes, raw_value: bytes | None, transaction_id: str | N
 
 
 def lasting(name: str | None, retention: str | None) -> bool:
-    """Whether an idempotency key must be known for more than a day.
+    """Return whether an idempotency key must be known for more than a day.
 
     Raises: InvalidRequest: the key has a wrong length, or its retention is not a number of ms in bounds; a retention
         without a key.

@@ -24,7 +24,7 @@ _PART: Final = re.compile(
 
 
 def is_null(text: msgspec.Raw) -> bool:
-    """Whether a key or base64 is `null`, which stands for none."""
+    """Return whether a key or base64 is `null`, which stands for none."""
     return len(memoryview(text)) == len(_NULL) and bytes(text) == _NULL
 
 

@@ -18,7 +18,7 @@ MOST_OF_SIZE: Final = 0.9
 
 
 class Compression:
-    """How many bytes of batches a record log has appended: `appended_bytes` before compression, then `stored_bytes`."""
+    """The bytes of batches that a record log has appended: `appended_bytes` before compression, then `stored_bytes`."""
 
     __slots__ = ("appended_bytes", "stored_bytes")
 

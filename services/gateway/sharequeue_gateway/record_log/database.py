@@ -109,7 +109,7 @@ class LogDatabase:
 
     @property
     def ever_skipped(self) -> bool:
-        """Whether the log has offsets that were skipped because it went back."""
+        """Return whether the log has offsets that were skipped because it went back."""
         return bool(self._skips)
 
     async def look_back(self) -> None:

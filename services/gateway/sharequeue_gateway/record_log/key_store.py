@@ -31,7 +31,8 @@ class KeyTable(NamedTuple):
 
     @property
     def ahead(self) -> int:
-        """How many periods the partitions are made ahead: a day, so that a long stop of the makers is not noticed."""
+        """Return how many periods the partitions are made ahead: a day, so that a long stop of the makers is not
+        noticed."""
         return max(1, 86_400 // self.seconds)
 
     @property

@@ -57,7 +57,7 @@ class Within(Protocol):
 
     @property
     def gathers(self) -> bool:
-        """Whether the append may take the fast path."""
+        """Return whether the append may take the fast path."""
 
     @property
     def owner(self) -> str:
@@ -78,7 +78,7 @@ class Within(Protocol):
         """The append has committed, after this time."""
 
     async def find_end(self, past: bool, look_up: "LookUp") -> "AppendResult | ApiError":
-        """It is not open. `look_up`: finds an earlier try. Returns: the answer of the append."""
+        """Find the answer if it is not open. `look_up`: finds an earlier try. Returns: the answer of the append."""
 
 
 LookUp = Callable[[], Awaitable[AppendResult | None]]

@@ -141,7 +141,7 @@ class DeadLetterRow(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """How many dead letters are parked, and the cause of the last one."""
+    """The number of dead letters that are parked, and the cause of the last one."""
 
     records: int
     cause: str

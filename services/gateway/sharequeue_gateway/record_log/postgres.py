@@ -368,7 +368,7 @@ class PostgresRecordLog:
 
 
 def _ahead(max_bytes: int) -> int:
-    """How many bytes one query reads."""
+    """Return how many bytes one query reads."""
     return max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
 
 

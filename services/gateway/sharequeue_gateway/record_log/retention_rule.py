@@ -28,12 +28,12 @@ class RetentionRule(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is ever removed."""
+        """Return whether nothing is ever removed."""
         return self.retention_ms < 0 and self.retention_bytes < 0 and self.max_bytes < 0 and not self.cleanup
 
     @property
     def by_readers(self) -> bool:
-        """Whether the log's readers decide with the limits."""
+        """Return whether the log's readers decide with the limits."""
         return self.keep or self.cleanup
 
 

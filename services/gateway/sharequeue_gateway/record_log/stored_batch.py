@@ -25,7 +25,7 @@ class StoredBatch:
 
     @property
     def decided(self) -> bool:
-        """Whether a read_committed reader can tell that it receives these records, or that it does not."""
+        """Return whether a read_committed reader can tell that it receives these records, or that it does not."""
         return self.transaction_id is None or self.control or self.aborted is not None
 
     def size_of(self, first_offset: int, last_offset: int) -> int:

@@ -81,7 +81,7 @@ def older(known: Ends, found: Mapping[TopicIdPartition, store.Bounds]) -> str | 
 
 
 async def with_records(connection: Any, place: TopicIdPartition, ranges: Sequence[tuple[int, int]]) -> list[int]:
-    """Which of these ranges of offsets of a partition have a record."""
+    """Return which of these ranges of offsets of a partition have a record."""
     rows = await connection.fetch(
         """SELECT t.n - 1 FROM unnest($3::bigint[], $4::bigint[]) WITH ORDINALITY AS t(first_offset, last_offset, n)
            CROSS JOIN LATERAL (SELECT b.last_offset FROM log.record_batches b

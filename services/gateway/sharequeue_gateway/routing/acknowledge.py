@@ -188,7 +188,7 @@ def _try_again(acknowledgement: Acknowledgement, result: AcknowledgementResult) 
 
 
 def _renews(acknowledgement: Acknowledgement) -> bool:
-    """Whether it has a renewal. False if its types are invalid: its leader refuses them."""
+    """Return whether it has a renewal. False if its types are invalid: its leader refuses them."""
     try:
         return acknowledgement.type == "renew" or "renew" in (type_names(acknowledgement) or ())
     except InvalidRequest:

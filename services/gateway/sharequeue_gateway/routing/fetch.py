@@ -205,7 +205,7 @@ class RoutedFetch:
     async def passes_on(
         self, asked: Asked, partitions: Partitions, acknowledgements: Sequence[Acknowledgement]
     ) -> bool:
-        """Whether one other gateway leads everything, so that one call to it can acknowledge and fetch."""
+        """Return whether one other gateway leads everything, so that one call to it can acknowledge and fetch."""
         if self._routing.cluster.alone:
             return False
         await ask_for_topics(self._metadata, acknowledgements)

@@ -45,18 +45,18 @@ class Fetched(msgspec.Struct, frozen=True):
 
     @property
     def moved(self) -> bool:
-        """Whether a partition has a new leader, or will soon have one."""
+        """Return whether a partition has a new leader, or will soon have one."""
         return any(KAFKA_CODES[fault.error.error] in MOVED for fault in self.faults)
 
     def opened(self) -> "Fetched":
         return self
 
     def without_moved(self) -> "Fetched":
-        """This result without the faults of partitions that moved."""
+        """Return this result without the faults of partitions that moved."""
         return structs.replace(self, faults=[fault for fault in self.faults if not fault.led_elsewhere])
 
     def with_answer(self, node: Node, answer: LeaderFetchResponse) -> "Fetched":
-        """This result, joined with the answer of another leader."""
+        """Return this result, joined with the answer of another leader."""
         faults = [
             PartitionFault(fault.topic, fault.partition, ApiError(fault.detail, error=BY_CODE[fault.code]))
             for fault in answer.errors
@@ -71,12 +71,12 @@ class Fetched(msgspec.Struct, frozen=True):
         )
 
     def records(self) -> int:
-        """How many offsets were acquired."""
+        """Return how many offsets were acquired."""
         own = sum(last - first + 1 for item in self.acquired for first, last, *_ in item.ranges)
         return own + sum(entry.last_offset - entry.first_offset + 1 for entry in self.entries())
 
     def size(self) -> int:
-        """How many bytes of records were acquired."""
+        """Return how many bytes of records were acquired."""
         own = sum(
             batch.size_of(max(first, batch.base_offset), min(last, batch.last_offset))
             for item in self.acquired

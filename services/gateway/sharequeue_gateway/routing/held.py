@@ -1,4 +1,4 @@
-"""What a member holds, asked of all leaders: see `delivery/held_records.py`."""
+"""Asks all leaders what a member holds: see `delivery/held_records.py`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class RoutedHeld:
     async def look(
         self, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], *, with_records: bool = False
     ) -> Fetched:
-        """What the member holds of `ranges`. A partition whose leader does not answer is a fault."""
+        """Return what the member holds of `ranges`. A partition whose leader does not answer is a fault."""
         mine, others = self._split(group_id, ranges)
         acquired, faults = await self._local.look(group_id, member_id, mine, with_records=with_records)
         found = Fetched(acquired, faults)

@@ -62,7 +62,7 @@ class Refused(Exception):
         return next(result for result in self.results if result.code != LET_GO.code)
 
     def extra(self) -> dict[str, Any]:
-        """What the problem says about it."""
+        """Return what the problem says about it."""
         return {"results": self.results, "failed_count": failed_of(self.results)}
 
 

@@ -82,7 +82,7 @@ StreamEvent = Opened | Records | Failing | Closed | Replaced
 
 
 class Shared(NamedTuple):
-    """What all streams use."""
+    """The objects that all streams use."""
 
     fetch: RoutedFetch
     held: RoutedHeld
@@ -207,7 +207,7 @@ class Stream:
         self._lacking = self._lacking[1:]
 
     def _serves(self, waiting: WaitingFetch) -> bool:
-        """Whether this connection is the stream's, and nothing has ended it."""
+        """Return whether this connection is the stream's, and nothing has ended it."""
         return self.waiting is waiting and not waiting.over
 
     def _end(self, waiting: WaitingFetch) -> StreamEvent | None:
@@ -288,7 +288,7 @@ class Stream:
                 self.window.acquired(_ranges_of(held))
 
     async def _remembered(self, position: int) -> list[OffsetsAt]:
-        """What the fetch of a position acquired, as Redis remembers it."""
+        """Return what the fetch of a position acquired, as Redis remembers it."""
         ranges = await self._shared.repeated.remembered(self.group_id, self.member_id, self._fetch_id(position))
         return [OffsetsAt(*place) for place in ranges]
 

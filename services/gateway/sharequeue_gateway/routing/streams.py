@@ -43,7 +43,7 @@ LATE_S: Final = 1.0
 
 
 class Opening(NamedTuple):
-    """What a member asks for when it opens its stream. `last`: the last event that it has."""
+    """The wishes of a member that opens its stream. `last`: the last event that it has."""
 
     group_id: str
     member_id: str
@@ -83,7 +83,7 @@ class Streams:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def count(self) -> int:
-        """How many streams are connected."""
+        """Return how many streams are connected."""
         return sum(stream.waiting is not None for stream in self._streams.values())
 
     def open(self, client: Client, pulse: Callable[[], None], opening: Opening) -> AsyncGenerator[bytes, None]:
@@ -256,7 +256,7 @@ class Streams:
                 self._forget(stream)
 
     def finish(self) -> None:
-        """This gateway stops: end every stream."""
+        """End every stream, because this gateway stops."""
         for stream in list(self._streams.values()):
             if stream.waiting is not None:
                 stream.waiting.on(Event.GATEWAY_STOPS)

@@ -83,7 +83,8 @@ class Acquisition:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more may be acquired: the limits are used up, or throttled redelivery ends the call."""
+        """Return whether nothing more may be acquired: the limits are used up, or throttled redelivery ends the
+        call."""
         return self.left <= 0 or self._alone
 
     def acquire(
@@ -155,11 +156,13 @@ class Acquisition:
             self._take(run, begin, end)
 
     def _failures(self, run: Run) -> int:
-        """How many attempts throttle a run: 0 if a living worker released it and the group spares such records."""
+        """Return how many attempts throttle a run: 0 if a living worker released it and the group spares such
+        records."""
         return 0 if self._spares_released and run.released else run.attempt
 
     def _most_of_a_batch(self) -> int:
-        """How many records to take of a batch: all of them in batch_optimized, up to the limit in record_limit."""
+        """Return how many records to take of a batch: all of them in batch_optimized, up to the limit in
+        record_limit."""
         return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64
 
     def _redeliver_throttled(self, acquirable: Sequence[Run], first: int, last: int, threshold: int) -> None:
@@ -302,7 +305,7 @@ class Acquisition:
 
 
 def can_acquire(window: Window) -> bool:
-    """Whether a fetch may acquire: the limits leave room, or there are records to deliver again."""
+    """Return whether a fetch may acquire: the limits leave room, or there are records to deliver again."""
     left, new = room(window, window.end_offset + 1)
     if new > 0:
         return True
@@ -314,7 +317,7 @@ def can_acquire(window: Window) -> bool:
 
 
 def room(window: Window, fetch_offset: int) -> tuple[int, int]:
-    """How many more records the limits allow, and how many of them may be new: from behind the end.
+    """Return how many more records the limits allow, and how many of them may be new: from behind the end.
 
     The lock limit counts what is held, but for records that the log has lost. What waits has a bound of its own, which
     stops new records alone: every record that was taken may be released. `bounds.limited_by` names the limit that is in

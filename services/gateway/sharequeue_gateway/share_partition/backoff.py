@@ -1,4 +1,4 @@
-"""How long a record waits before it is delivered again, by the settings of its group. Pure.
+"""Decides how long a record waits before it is delivered again, by the settings of its group. Pure.
 
     share.retry.backoff.ms   1000,5000,30000
     delivery of the record   1st ends ── 1 s ─▶ 2nd ends ── 5 s ─▶ 3rd ends ── 30 s ─▶ 4th ends ── 30 s ─▶ …

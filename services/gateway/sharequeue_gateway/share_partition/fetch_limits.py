@@ -57,7 +57,8 @@ def fitting(
 
 
 def records_within(batches: Sequence[SizedBatch], fetch_offset: int, max_bytes: int, max_records: int) -> int:
-    """How many offsets from `fetch_offset` on fit in `max_bytes`; at least one, so that a large record still comes."""
+    """Return how many offsets from `fetch_offset` on fit in `max_bytes`; at least one, so that a large record still
+    comes."""
     left = max_bytes
     count = 0
     for batch in batches:

@@ -200,7 +200,7 @@ class SharePartition(PendingRecords):
         return now_ms + batch.delay_ms if batch.delay_ms else 0
 
     def _forgiving(self, acknowledge_type: AcknowledgeType, run: Run, seen: bool) -> int:
-        """Whether an acknowledgement of records that were never begun forgives their delivery.
+        """Return whether an acknowledgement of records that were never begun forgives their delivery.
 
         A client may have as many deliveries of a record forgiven as the group's limit allows attempts, so that a record
         that nobody ever begins ends too. What no client saw is always forgiven.
@@ -427,7 +427,7 @@ class SharePartition(PendingRecords):
         ]
 
     def needs_lock(self, first_offset: int, last_offset: int) -> bool:
-        """Whether the next leader must restore a lock of any record of a range."""
+        """Return whether the next leader must restore a lock of any record of a range."""
         return any(run.delivery_count and not run.durable for run in self.overlapping(first_offset, last_offset))
 
     def held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:

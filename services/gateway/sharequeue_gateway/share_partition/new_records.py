@@ -1,4 +1,4 @@
-"""Which fetches begin at new records although others wait to be delivered again. Pure.
+"""Decides which fetches begin at new records although others wait to be delivered again. Pure.
 
 In Kafka each fetch begins at the lowest offset that can be acquired. New records would then wait without end behind
 many records that always fail. Here `share.redelivery.percent` of the fetches that find both begin at the lowest offset,

@@ -30,8 +30,8 @@ class AcknowledgementBatch(msgspec.Struct, frozen=True, gc=False):
     """For renewals: the length of the lock from now on; None: it keeps its own."""
 
     def continued_by(self, other: "AcknowledgementBatch") -> bool:
-        """Whether one acknowledgement of both ranges does the same as the two, if all records are one run. Releases
-        differ: the backoff of each may end at another time."""
+        """Return whether one acknowledgement of both ranges does the same as the two, if all records are one run.
+        Releases differ: the backoff of each may end at another time."""
         return (
             other.first_offset == self.last_offset + 1
             and len(self.types) == 1

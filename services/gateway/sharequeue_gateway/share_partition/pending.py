@@ -182,13 +182,13 @@ class PendingRecords(Transitions):
 
     @property
     def pending_count(self) -> int:
-        """How many records are pending."""
+        """Return how many records are pending."""
         holds = (hold for holds in (self.holds or {}).values() for hold in holds)
         return sum(last - first + 1 for hold in holds for first, last in hold.ranges)
 
     @property
     def pending_since_ms(self) -> int | None:
-        """When this leader has first seen the oldest pending records; None: nothing is pending."""
+        """Return when this leader has first seen the oldest pending records; None: nothing is pending."""
         return min((hold.at_ms for holds in (self.holds or {}).values() for hold in holds), default=None)
 
     # `SharePartition` implements these: how a record is settled is the same with and without a transaction

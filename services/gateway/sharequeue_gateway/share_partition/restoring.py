@@ -114,7 +114,7 @@ class Restoring:
             self._delay(run, lock.deadline_ms)
 
     def _note(self, run: Run, note: Note, delivery_count: int) -> None:
-        """What is noted about the records of a run beside their persisted state and count.
+        """Apply what is noted about the records of a run beside their persisted state and count.
 
         The lasting fields hold for an unfinished run. The others belong to one delivery, by its count: if a later one
         is in flight, or ended in memory alone, the reason is an earlier one.

@@ -182,7 +182,7 @@ class Run(Struct, gc=False, eq=False):
 
     @property
     def attempt(self) -> int:
-        """How many of its deliveries count: for the limit, for throttled redelivery and for the backoff."""
+        """Return how many of its deliveries count: for the limit, for throttled redelivery and for the backoff."""
         return self.delivery_count - self.forgiven
 
     @property
@@ -191,12 +191,12 @@ class Run(Struct, gc=False, eq=False):
 
     @property
     def finished(self) -> bool:
-        """Whether its state is terminal and durable."""
+        """Return whether its state is terminal and durable."""
         return self.state in TERMINAL and self.write is None
 
     @property
     def held(self) -> bool:
-        """Whether its records count against the limit of record locks."""
+        """Return whether its records count against the limit of record locks."""
         return self.state in (ACQUIRED, ARCHIVING) or self.write is not None
 
     def become(self, state: DeliveryState) -> None:

@@ -117,7 +117,7 @@ class StreamWindow:
 
     @property
     def room(self) -> int:
-        """How many records the next fetch may acquire at most."""
+        """Return how many records the next fetch may acquire at most."""
         return max(0, self.size - self.held)
 
     @property
@@ -126,7 +126,7 @@ class StreamWindow:
         return next(iter(self._events), self.position + 1)
 
     def looks(self) -> bool:
-        """Whether to learn what was settled before the next fetch:
+        """Return whether to learn what was settled before the next fetch:
         half of the room that there was last time is used."""
         return self.held > self._learned_at and 2 * self.room <= self.size - self._learned_at
 
@@ -136,7 +136,7 @@ class StreamWindow:
         return () if event is None else event.ranges
 
     def all_ranges(self) -> list[SentRange]:
-        """What is held, ascending; neighbours are one range, with any delivery counts."""
+        """Return what is held, ascending; neighbours are one range, with any delivery counts."""
         merged: list[SentRange] = []
         for part in sorted(part for event in self._events.values() for part in event.ranges):
             last = merged[-1] if merged else None
@@ -212,7 +212,7 @@ class StreamWindow:
             del self._events[position]
 
     def _forget(self, ranges: Iterable[SentRange]) -> None:
-        """These were delivered again: their earlier deliveries have ended."""
+        """Forget ranges that were delivered again: their earlier deliveries have ended."""
         again = _by_place(ranges)
         for position, event in list(self._events.items()):
             kept = [
@@ -230,7 +230,7 @@ def _by_place(ranges: Iterable[SentRange]) -> dict[Place, list[SentRange]]:
 
 
 def _span(parts: Sequence[SentRange], wanted: SentRange | OffsetsAt) -> slice:
-    """Where those of `parts` (of one partition, ascending and disjoint) are that have an offset of `wanted`."""
+    """Return where those of `parts` (of one partition, ascending and disjoint) are that have an offset of `wanted`."""
     begin = bisect_right(parts, wanted.first_offset, key=lambda part: part.first_offset)
     if begin and parts[begin - 1].last_offset >= wanted.first_offset:
         begin -= 1
@@ -242,7 +242,7 @@ def _overlapping(parts: Sequence[SentRange], wanted: SentRange) -> Sequence[Sent
 
 
 def _without(part: SentRange, gone: Iterable[SentRange | OffsetsAt]) -> Iterator[SentRange]:
-    """What is left of `part` beside `gone`: ascending, disjoint ranges that overlap it."""
+    """Yield what is left of `part` beside `gone`: ascending, disjoint ranges that overlap it."""
     first = part.first_offset
     for other in gone:
         if other.first_offset > first:

@@ -296,7 +296,7 @@ class Window:
     # Changes that need no write
 
     def is_last_attempt(self, run: Run) -> bool:
-        """Whether the delivery limit, as it is now, allows no delivery after the last one of these records."""
+        """Return whether the delivery limit, as it is now, allows no delivery after the last one of these records."""
         return run.attempt >= self.config.delivery_count_limit
 
     def retry_at_ms(self, run: Run, ended_at_ms: int, now_ms: int) -> int:
@@ -338,7 +338,8 @@ class Window:
                 self.delayed_count += records
 
     def lost_held_count(self) -> int:
-        """How many held records lie below the start offset: the log has lost them, and their locks have not ended."""
+        """Return how many held records lie below the start offset: the log has lost them, and their locks have not
+        ended."""
         lost = 0
         for run in self.runs:
             if run.first >= self.start_offset:

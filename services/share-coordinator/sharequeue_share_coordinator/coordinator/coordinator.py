@@ -69,7 +69,7 @@ class ShareCoordinator:
     # Requests
 
     def refusal(self, operations: Iterable[Operation]) -> ApiError | None:
-        """Why this instance can serve none of these share-partitions; None if it can serve one of them."""
+        """Return why this instance can serve none of these share-partitions; None if it can serve one of them."""
         refusal = None
         for operation in operations:
             try:

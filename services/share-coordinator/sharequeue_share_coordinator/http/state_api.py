@@ -41,7 +41,7 @@ class DecideRequest(Protocol):
 
 
 class Rule(NamedTuple):
-    """How a call is decided. The flags: which epochs it must have, and whether it may make a key."""
+    """The way in which a call is decided. The flags: which epochs it must have, and whether it may make a key."""
 
     decide: DecideRequest
     leader_epoch: bool = False

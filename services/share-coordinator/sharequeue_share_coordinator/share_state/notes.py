@@ -1,4 +1,4 @@
-"""What becomes of the notes of a state when a write comes, and which texts a state keeps. Pure.
+"""Decides what becomes of the notes of a state when a write comes, and which texts a state keeps. Pure.
 
 The page of `sharequeue/protocol/state.py` has the fields, and says how long each of them lives.
 """

@@ -99,7 +99,7 @@ def decode_row(record: bytes) -> Row:
 
 
 def snapshot_due(state: KeyState, updates_per_snapshot: int) -> bool:
-    """Whether the next row of a state should be a snapshot.
+    """Return whether the next row of a state should be a snapshot.
 
     It is due after a number of updates, and not before these have the bytes of the last snapshot, so snapshots at most
     double what is written; but after MOST_UPDATES in any case.

@@ -270,7 +270,7 @@ def version_of(snapshot_epoch: int, updates: int) -> int:
 
 
 def _has_version(state: KeyState, version: int) -> bool:
-    """Whether a state still has what a leader stored. A later snapshot of it hides that: then it has not."""
+    """Return whether a state still has what a leader stored. A later snapshot of it hides that: then it has not."""
     return version_of(state.snapshot_epoch, 0) <= version <= version_of(state.snapshot_epoch, state.updates)
 
 

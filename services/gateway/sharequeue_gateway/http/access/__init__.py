@@ -1,4 +1,4 @@
-"""Who calls, and what the caller may do: asked at the edge, from the columns of the table of calls.
+"""Decides who calls, and what the caller may do: asked at the edge, from the columns of the table of calls.
 
     guard     the key of a request, the needs of its call, and the age of what the gateway knows
     refused   names that fail alone, beside others that are served

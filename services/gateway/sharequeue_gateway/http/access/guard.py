@@ -198,11 +198,11 @@ class AccessGuard:
     # What /readyz says
 
     def stale(self) -> bool:
-        """Whether the feed has been silent for too long."""
+        """Return whether the feed has been silent for too long."""
         return time.monotonic() - self._book.heard_s > self._stale_s
 
     def fault(self) -> str | None:
-        """Why calls with a key are refused, or None."""
+        """Return why calls with a key are refused, or None."""
         if self._book.revision == UNKNOWN:
             return "are not known yet: no call with a key is served"
         return "are too old: only acknowledgements and ends of transactions are served" if self.stale() else None

@@ -1,4 +1,4 @@
-"""Which transactions belong to a caller: its own, and those whose transactional id it has a right to.
+"""The transactions that belong to a caller: its own, and those whose transactional id it has a right to.
 
 The record log decides nothing about rights: it gets an `Owner`, a principal and patterns. A caller without a key has no
 principal there. So what it began goes on when it sends a key, and with `authentication=off` everything is everybody's.

@@ -87,7 +87,7 @@ class KeyWatch:
                 self._end(watched, unauthenticated())
 
     def _may_return(self, principal: str) -> bool:
-        """Whether a principal may open a stream again. One without a key needed none."""
+        """Return whether a principal may open a stream again. One without a key needed none."""
         return principal == ANONYMOUS or self._book.principal_holds(principal, self._clock.now_ms())
 
     async def _look_at_rights(self, some: Iterable[Watched]) -> None:

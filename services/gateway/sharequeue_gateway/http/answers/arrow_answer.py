@@ -14,7 +14,7 @@ CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
 
 
 def arrow_wanted(accept: str | None) -> bool:
-    """Whether the header Accept asks for Arrow: it names the type, and prefers it to JSON if it names that too.
+    """Return whether the header Accept asks for Arrow: it names the type, and prefers it to JSON if it names that too.
 
     Generated clients name every type that they know with the same weight, and can read JSON alone.
     """

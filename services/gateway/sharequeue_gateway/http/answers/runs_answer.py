@@ -17,7 +17,7 @@ LARGE_BYTES: Final = 64 * 1024
 
 
 def runs_wanted(accept: str | None) -> bool:
-    """Whether the header Accept names the type, and gives every other form that it names less weight."""
+    """Return whether the header Accept names the type, and gives every other form that it names less weight."""
     if accept is None or RECORD_RUNS not in accept.lower():
         return False
     weights = media_types.qualities(accept)

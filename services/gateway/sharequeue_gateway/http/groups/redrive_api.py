@@ -78,7 +78,7 @@ class Letter(msgspec.Struct):
 
     @property
     def empty(self) -> bool:
-        """Whether it has neither key nor value: the dead letter has no copy of its record."""
+        """Return whether it has neither key nor value: the dead letter has no copy of its record."""
         return not self.key_base64 and not self.value_base64 and bytes(self.key) in NULL and bytes(self.value) in NULL
 
 

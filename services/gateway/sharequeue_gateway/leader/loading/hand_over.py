@@ -95,7 +95,7 @@ class HandOver:
         await self._lock_timers.hand_over(due)
 
     async def finish(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
-        """This gateway stops. The next leaders read the locks from Redis; while Redis is away, they ask this
+        """Stop this gateway. The next leaders read the locks from Redis; while Redis is away, they ask this
         gateway."""
         if self._lock_timers.degraded:
             await self._kept_locks.until_given(have_loaded)

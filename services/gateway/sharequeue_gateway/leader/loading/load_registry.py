@@ -1,5 +1,5 @@
-"""What this gateway leads, loads and has unloaded. A share-partition is loaded once for all callers, after its earlier
-writes have ended.
+"""The share-partitions that this gateway leads, loads and has unloaded. A share-partition is loaded once for all
+callers, after its earlier writes have ended.
 
 Source: KIP-932, the leader of a share-partition loads it with its first fetch.
 """
@@ -258,7 +258,7 @@ class Loads:
             self._epochs.fence()
 
     def _may_be_applied(self, led: LedSharePartition) -> bool:
-        """Whether a late write of it would still be applied after a new load."""
+        """Return whether a late write of it would still be applied after a new load."""
         return led.machine.leader_epoch >= self._epochs.current
 
     async def _until_earlier_writes_ended(self, keys: Sequence[SharePartitionKey]) -> None:

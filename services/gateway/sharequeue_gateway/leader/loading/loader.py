@@ -279,7 +279,7 @@ def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
 def _beyond_log(
     machines: Mapping[SharePartitionKey, Loaded | ApiError], begun: Mapping[SharePartitionKey, Begun | ApiError]
 ) -> dict[TopicIdPartition, int]:
-    """Where the states end that name records behind the log's end: the log is older than they are."""
+    """Return where the states end that name records behind the log's end: the log is older than they are."""
     beyond = {}
     for key, loaded in machines.items():
         found = begun[key]

@@ -1,4 +1,4 @@
-"""Where a group begins to read a partition, decided once and durable before any delivery.
+"""Decides where a group begins to read a partition: once, and durable before any delivery.
 
 A load gives the group its row among the readers of the log (`record_log/removing/readers.py`), so that retention knows
 it. If the share-partition has no start offset yet, the group's reset strategy chooses one. First the row is durable,

@@ -1,4 +1,4 @@
-"""What is counted about the led share-partitions: for reports, and for metrics.
+"""Counts about the led share-partitions: for reports, and for metrics.
 
     activity      deliveries, outcomes and dead letters by hour; written to the log's database from time to time
     led_metrics   gauges of what is led now

@@ -159,7 +159,7 @@ class DeadLetterLog:
         return len(wanted)
 
     async def written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
-        """Those of the keys whose dead letters were appended before."""
+        """Return the keys whose dead letters were appended before."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """SELECT k.group_id, k.topic_id, k.partition, k.state_epoch, k.record_offset, k.delivery_count
@@ -205,7 +205,7 @@ class DeadLetterLog:
             await open_dead_letters.add(connection, source, len(new))
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
-        """How many dead letters of a group are parked, by the partition of their records."""
+        """Return how many dead letters of a group are parked, by the partition of their records."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """SELECT topic_id, partition, count(*),
@@ -234,6 +234,7 @@ class DeadLetterLog:
         ]
 
     async def open_counts(self, group_id: str) -> Mapping[TopicIdPartition, int]:
-        """How many dead letters of a group were neither redriven nor removed, by the partition of their records."""
+        """Return how many dead letters of a group were neither redriven nor removed, by the partition of their
+        records."""
         async with self._database.connection() as connection:
             return await open_dead_letters.counts_of(connection, group_id)

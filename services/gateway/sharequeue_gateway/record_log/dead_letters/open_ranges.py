@@ -19,7 +19,7 @@ class OpenRange(NamedTuple):
 
 
 def without(opened: OpenRange, closed: Iterable[OffsetRange]) -> list[OpenRange]:
-    """What is left of a range. `closed`: ascending and disjoint."""
+    """Return what is left of a range. `closed`: ascending and disjoint."""
     left = []
     position = opened.first_offset
     for first_offset, last_offset in closed:

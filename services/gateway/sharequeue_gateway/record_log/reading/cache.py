@@ -61,12 +61,12 @@ class CachedPartition:
 
     @property
     def settled(self) -> bool:
-        """Whether `stable_offset` is the last stable offset of the whole known log."""
+        """Return whether `stable_offset` is the last stable offset of the whole known log."""
         return self.judged_offset >= self.log_end_offset >= 0
 
     @property
     def stable_end(self) -> int:
-        """Where a read_committed read may end: more can become stable only after the log end has moved."""
+        """Return where a read_committed read may end: more can become stable only after the log end has moved."""
         return self.stable_offset if self.settled else self.log_end_offset
 
     def judge(self, batch: RecordBatch) -> bool:

@@ -31,7 +31,7 @@ class CommittedReads:
     async def cut(
         self, place: TopicIdPartition, offset: int, read: ReadResult[Batch], ahead: Sequence[Batch]
     ) -> ReadResult[Batch]:
-        """What a read_committed reader may see of a read from `offset` on.
+        """Return what a read_committed reader may see of a read from `offset` on.
 
         If memory knows of only a part of the batches that they are stable, the log is asked: the next read would have
         to ask, and a page would be short for no reason that its reader sees.

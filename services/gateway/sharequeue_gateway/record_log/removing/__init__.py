@@ -1,4 +1,4 @@
-"""What leaves the log, and what must stay: log starts, deleted topics, compaction.
+"""Decides what leaves the log, and what must stay: log starts, deleted topics, compaction.
 
     readers ──▶ readers_store        the floor of each group: all records below it are finished for the group
     retaining, trimming ──▶ the log start moves, under the lock of its partition     purging ──▶ rows go, later

@@ -48,7 +48,7 @@ class Reader(NamedTuple):
 
 
 class GroupHold(NamedTuple):
-    """What a group holds of a partition. `expires_at_ms`: None: its hold never ends, or it has none (`holds`)."""
+    """The hold of a group on a partition. `expires_at_ms`: None: its hold never ends, or it has none (`holds`)."""
 
     holds: bool
     expires_at_ms: int | None

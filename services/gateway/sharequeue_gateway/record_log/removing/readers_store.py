@@ -15,8 +15,8 @@ KEPT: Final = -1
 
 
 class Floor(NamedTuple):
-    """How far a group has durably finished a partition, as its state with this `state_epoch` says. `ready`, `delayed`:
-    see `Window.ahead`; only `raise_floors` stores them."""
+    """The offset up to which a group has durably finished a partition, as its state with this `state_epoch` says.
+    `ready`, `delayed`: see `Window.ahead`; only `raise_floors` stores them."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -125,7 +125,7 @@ async def lowest_floors(connection: Connection, topic_id: str) -> dict[int, int]
 
 
 async def partitions_without_a_group(connection: Connection, topic_id: str, partitions: Sequence[int]) -> set[int]:
-    """Those of the partitions where some group has no row, although it holds another partition of the topic.
+    """Return the given partitions where some group has no row, although it holds another partition of the topic.
 
     The topic has grown, or the group has not fetched from them yet. For this group nothing of them is finished.
     """

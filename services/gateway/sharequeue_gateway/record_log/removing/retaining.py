@@ -84,7 +84,7 @@ class Retaining:
     async def _asked(
         self, topic_id: str, partition: int, rule: RetentionRule, start: int, end: int, floor: int | None, now_ms: int
     ) -> AskedStarts:
-        """What the limits ask for. Where the floor allows no more than the log start, they are not looked at."""
+        """Return what the limits ask for. Where the floor allows no more than the log start, they are not looked at."""
         limits = ceiling = 0
         most = end if floor is None or not rule.keep else floor
         if most > start:

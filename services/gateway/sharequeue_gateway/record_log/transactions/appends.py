@@ -1,4 +1,4 @@
-"""What an append does besides, that takes part in a transaction: one to an open transaction, and one that commits it.
+"""The further steps of an append that takes part in a transaction: one to an open transaction, and one that commits it.
 
 `locked_append` asks these at each step. The fast path of appends, `store.append`, asks the transaction's row itself.
 """
@@ -41,7 +41,7 @@ class KnownEnds:
         self.count = ending.count
 
     def __contains__(self, asked: tuple[str, str]) -> bool:
-        """Whether an append to this transaction by this owner was refused."""
+        """Return whether an append to this transaction by this owner was refused."""
         return asked in self._not_open
 
     async def refusal(
@@ -92,7 +92,7 @@ class InTransaction:
             )
 
     def count(self, seconds: float) -> None:
-        """It goes on: only its end is counted."""
+        """Count nothing, as it goes on: only its end is counted."""
 
     async def find_end(self, past: bool, look_up: LookUp) -> ApiError:
         return (await self._ends.refusal(self._transaction_id, self.owner, past, look_up))[0]

@@ -127,7 +127,7 @@ async def begin(
 
 
 async def open_of_principal(connection: Connection, principal: str) -> int:
-    """How many transactions of a principal are open."""
+    """Return how many transactions of a principal are open."""
     count: int = await connection.fetchval(
         "SELECT count(*) FROM log.transactions WHERE state = 0 AND principal = $1", principal
     )

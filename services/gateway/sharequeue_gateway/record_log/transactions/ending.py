@@ -66,7 +66,7 @@ AGAIN: Final = (*LOST, asyncpg.SerializationError, asyncpg.DeadlockDetectedError
 
 
 class End(NamedTuple):
-    """How to end a transaction.
+    """The end that a call wants for a transaction.
 
     `note`: kept with the producer if this commits. `parts`: those to commit with it. `owner`: patterns of the
     transactions that the caller may end. `skip_locked`: leave a transaction that another one uses. `settling`: what it
@@ -82,7 +82,7 @@ class End(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What became of a transaction, and the markers that this call has written. `here`: this call has ended it.
+    """The outcome of a transaction, and the markers that this call has written. `here`: this call has ended it.
 
     `timestamp_ms`: of the markers.
     `has_parts`: it has or had parts; those that were not committed with it may still be open.

@@ -30,7 +30,7 @@ async def groups_behind(connection: Connection, transaction_id: str, most: int) 
 async def share_partitions_behind(
     connection: Connection, transaction_id: str, groups: Sequence[str], most: int
 ) -> list[SharePartitionKey]:
-    """Where the transaction holds back the last stable offset of these groups."""
+    """Return where the transaction holds back the last stable offset of these groups."""
     rows = await connection.fetch(
         f"""SELECT r.group_id, r.topic_id, r.partition FROM {BLOCKED} AND r.group_id = ANY($2::text[])
             ORDER BY 1, 2, 3 LIMIT $3""",
@@ -42,7 +42,7 @@ async def share_partitions_behind(
 
 
 class OpenNow(NamedTuple):
-    """How many transactions are open; the oldest of them, its age in ms, and to how many partitions it wrote."""
+    """The number of open transactions; the oldest of them, its age in ms, and to how many partitions it wrote."""
 
     transactions: int
     oldest: str | None = None

@@ -1,4 +1,4 @@
-"""What transactions settled: rows that their commits write, and that the leaders of the share-partitions apply.
+"""The settlements of transactions: rows that their commits write, and that the leaders of the share-partitions apply.
 
     commit of T ──▶ a row for each share-partition, in the one database transaction that decides T
     leader      ──▶ asks what became of T ──▶ writes the state ──durable──▶ removes the row
@@ -25,7 +25,7 @@ settled_of: Final = msgspec.json.Decoder(list[SettledBatch]).decode
 
 
 class Settlement(NamedTuple):
-    """What a transaction settles in one share-partition.
+    """The ranges that a transaction settles in one share-partition.
 
     `state_epoch`, `leader_epoch`: those under which the records became pending. `batches`: for the leader alone, a
     list of SettledBatch as JSON.
@@ -52,7 +52,7 @@ class Pending(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What became of a transaction, as a share-partition sees it. `settlement`: None if nothing of it was settled."""
+    """The outcome of a transaction, as a share-partition sees it. `settlement`: None if nothing of it was settled."""
 
     open: bool
     settlement: Settlement | None
@@ -195,8 +195,8 @@ async def lock_alone(
 
 
 class CommittedAlone(NamedTuple):
-    """When a transaction that wrote nothing itself ended, and the bounds of the partitions of an append; one without
-    any append is left out."""
+    """The time at which a transaction that wrote nothing itself ended, and the bounds of the partitions of an append;
+    one without any append is left out."""
 
     ended_at_ms: int
     bounds: dict[TopicIdPartition, Bounds]

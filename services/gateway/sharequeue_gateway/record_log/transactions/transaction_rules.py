@@ -1,4 +1,4 @@
-"""What a call on a transaction is answered, by what became of the transaction. Pure.
+"""Decides the answer to a call on a transaction, by its outcome. Pure.
 
     absent ──begin──▶ open ──commit──────────────────────────▶ committed ──25 h──▶ forgotten
                         └───abort, time-out, fence, terminate─▶ aborted ────25 h──▶ forgotten
@@ -41,7 +41,7 @@ class State(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a transaction ended, as in the column `reason`."""
+    """The cause of the end of a transaction, as in the column `reason`."""
 
     CLIENT = 0
     TIMED_OUT = 1
@@ -51,7 +51,7 @@ class Reason(IntEnum):
 
 
 class Wish(NamedTuple):
-    """How to end a transaction."""
+    """The end that a call wants for a transaction."""
 
     state: State
     reason: Reason
@@ -74,7 +74,7 @@ _WHY: Final = {
 
 
 class Transaction(NamedTuple):
-    """What is known of a transaction. Times are of PostgreSQL's clock, in ms.
+    """A transaction, as far as it is known. Times are of PostgreSQL's clock, in ms.
 
     `partitions`: those that it wrote to; of an open one it is not known here. `timeout_ms` and `part_of`, the
     transaction that it is a part of, are not kept with an outcome. `settled`: the digest of the acknowledgements that
@@ -95,7 +95,7 @@ class Transaction(NamedTuple):
     settled: bytes | None = None
 
     def known(self) -> dict[str, Any]:
-        """What an error says about it."""
+        """Return what an error says about it."""
         said: dict[str, Any] = {"transaction_id": self.transaction_id, "state": self.state.name.lower()}
         if self.state != State.OPEN:
             said["reason"] = self.reason.name.lower()
@@ -142,7 +142,7 @@ def check_transaction_id(transaction_id: str) -> None:
 
 
 def check_commit(found: Transaction, parts: Collection[str], open_parts: Collection[str], places: int) -> None:
-    """Whether an open transaction may commit with parts. `places`: the partitions that they all wrote to.
+    """Check whether an open transaction may commit with parts. `places`: the partitions that they all wrote to.
 
     Raises: InvalidTxnState: it is a part itself, or one of the parts is not open; InvalidRequest: too many partitions.
         The transaction stays open.
@@ -167,7 +167,7 @@ def check_commit(found: Transaction, parts: Collection[str], open_parts: Collect
 
 
 def check_whole(transaction_id: str, whole: Transaction | None, past: bool) -> None:
-    """Whether a part of a transaction may begin. `past`: its time has passed.
+    """Check whether a part of a transaction may begin. `past`: its time has passed.
 
     Raises: TransactionalIdNotFound, InvalidTxnState, ProducerFenced.
     """
@@ -182,7 +182,7 @@ def check_whole(transaction_id: str, whole: Transaction | None, past: bool) -> N
 
 
 def check_epoch(transactional_id: str, current: int | None, given: int) -> None:
-    """Whether a producer with this epoch may begin. `current`: None: no producer has begun with this id.
+    """Check whether a producer with this epoch may begin. `current`: None: no producer has begun with this id.
 
     Raises: TransactionalIdNotFound, ProducerFenced, InvalidProducerEpoch.
     """

@@ -1,4 +1,4 @@
-"""How many bytes of each transaction this gateway took. Pure, and bounded.
+"""Counts the bytes of each transaction that this gateway took. Pure, and bounded.
 
 Another gateway that takes appends of the same transaction counts them by itself, so a transaction may have the bound
 at each. So may each caller of a transaction that several may use: a refusal tells nobody what others did.

@@ -265,7 +265,7 @@ async def lock_places(connection: Connection, places: Sequence[TopicIdPartition]
 
 
 class Verdict(NamedTuple):
-    """How a transaction ends that wrote records.
+    """The end of a transaction that wrote records.
 
     `transaction_ids`: its own, and those of the parts that are committed with it. `timestamp_ms`: of the markers.
     `settled`: as in Transaction.
@@ -323,7 +323,7 @@ async def end_with_records(
 async def outcome(
     connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
 ) -> Transaction | None:
-    """What became of a transaction that wrote, in the partitions that may have it. Look for its row first."""
+    """Return what became of a transaction that wrote, in the partitions that may have it. Look for its row first."""
     row = await connection.fetchrow(
         f"""SELECT transactional_id, producer_epoch, principal, committed, reason, {MS.format("began_at")},
               {MS.format("ended_at")}, partitions, settled
@@ -361,7 +361,7 @@ async def places_of(connection: Connection, transaction_id: str) -> list[tuple[s
 async def find(
     connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
 ) -> Transaction | None:
-    """What is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
+    """Return what is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
     row = await connection.fetchrow(
         f"SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE}", transaction_id, owner
     )

@@ -270,7 +270,7 @@ class PostgresTransactions:
         return end_answer(wish, transaction_id, found, None if settling is None else settling.digest)
 
     async def find(self, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
-        """What is known of a transaction that these patterns fit."""
+        """Return what is known of a transaction that these patterns fit."""
         return await self._database.query(  # type: ignore[no-any-return]
             transaction_store.find, self._database.outcomes, transaction_id, owner
         )
