@@ -240,12 +240,13 @@ class Transaction(OnThread[client.Transaction]):
 
     @property
     def outcome(self) -> EndedTransaction | None:
-        """What became of it: when it was committed or aborted. None while it is open, or if that is not known."""
+        """Return what became of it: when it was committed or aborted. None while it is open, or if that is not
+        known."""
         return self._inner.outcome
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it may have been committed, or not: the answer to its commit was lost."""
+        """Return whether it may have been committed, or not: the answer to its commit was lost."""
         return self._inner.in_doubt
 
     def acknowledge(
