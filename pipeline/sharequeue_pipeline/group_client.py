@@ -5,11 +5,11 @@ Every call can be repeated after its answer was lost: a fetch has a fetch id, an
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Results
 from sharequeue.client.consuming.deliveries import Sent
+from sharequeue.client.consuming.fetching import REPEATABLE
 from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
@@ -20,8 +20,6 @@ from sharequeue_http.forms.errors import ApiError
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range, divided
-
-FETCH: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 
 
 class NotHeld(NamedTuple):
@@ -138,7 +136,7 @@ class GroupClient(GatewayClient):
         `topics_may_go`: a topic that is gone gives no records; otherwise it is a fault.
         """
         wait_s = (request.max_wait_ms or 0) / 1000
-        response: FetchResponse = self.ask(FETCH, request, wait_s=wait_s, group=group)
+        response: FetchResponse = self.ask(REPEATABLE, request, wait_s=wait_s, group=group)
         for fault in response.errors:
             gone = topics_may_go and fault.code == "UNKNOWN_TOPIC_OR_PARTITION"
             if not gone and not BY_CODE[fault.code].retriable:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from sharequeue.client.consuming.outcomes import RENEW
+from sharequeue.client.consuming.outcomes import RENEW, RENEWED_AT
+from sharequeue.repeats import HEARTBEAT
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
@@ -22,7 +23,7 @@ SHORTEST_RENEWAL_S: Final = 0.2
 
 
 class LockRenewal:
-    """Renews the locks of the held ranges in its own thread, each time a third of their duration has passed.
+    """Renews the locks of the held ranges in its own thread, each time half of their duration has passed.
 
     The caller must call `close`, which ends the thread: Spark's worker processes outlive their tasks. `enabled` False:
     nothing is renewed, and there is no thread.
@@ -45,7 +46,7 @@ class LockRenewal:
     def hold(self, batch: int, held: Sequence[Range], lock_ms: int) -> None:
         """Renew these ranges from now on. Adding ranges to a batch does not postpone the renewal of the others."""
         with self._changed:
-            self._every_s = max(SHORTEST_RENEWAL_S, lock_ms / 3000)
+            self._every_s = max(SHORTEST_RENEWAL_S, lock_ms / 1000 * RENEWED_AT)
             if not self._held or self._batch != batch:
                 self._due = time.monotonic() + self._every_s
             self._batch, self._held = batch, ranges.joined(held)
@@ -85,6 +86,7 @@ class LockRenewal:
                     lost, finished = gateway.acknowledge_held(self._group, self._member_id, held, RENEW)
                 except PipelineError as fault:
                     log.warning("the locks of batch %s were not renewed: %s", batch, fault)
+                    self._due = min(self._due, time.monotonic() + HEARTBEAT.pause_s)
                     continue
                 with self._changed:
                     if self._batch != batch:

@@ -39,8 +39,8 @@ ANSWER_SLACK_S: Final = 5.0
 
 SESSION_LOST: Final = (ShareSessionNotFound.error, InvalidShareSessionEpoch.error)
 MISSING_TOPIC: Final = frozenset({UnknownTopicOrPartition.error, UnknownTopicId.error})
-CLOSE_SESSION: Final = replace(apis.FETCH_RECORDS, idempotent=True)
-REPEAT: Final = replace(apis.FETCH_RECORDS, idempotent=True)
+REPEATABLE: Final = replace(apis.FETCH_RECORDS, idempotent=True)
+"""A fetch with a fetch id, or one that ends a session: `Client` repeats it when its answer was lost."""
 
 
 class FetchLimits(NamedTuple):
@@ -236,7 +236,7 @@ class Fetching:
             with_records=False,
             fetch_id=unanswered.fetch_id,
         )
-        response: FetchResponse = await self._client.call(REPEAT, request, path=self._path, deadline_s=deadline_s)
+        response: FetchResponse = await self._client.call(REPEATABLE, request, path=self._path, deadline_s=deadline_s)
         self._unanswered = None
         return response
 
@@ -270,7 +270,7 @@ class Fetching:
             return
         request = FetchRequest(member_id=self._member_id, share_session_epoch=CLOSE, max_wait_ms=0)
         try:
-            await self._client.call(CLOSE_SESSION, request, path=self._path, deadline_s=deadline_s)
+            await self._client.call(REPEATABLE, request, path=self._path, deadline_s=deadline_s)
         except ApiError as error:
             if error.error not in SESSION_LOST:
                 raise

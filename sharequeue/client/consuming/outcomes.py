@@ -44,6 +44,8 @@ PLAIN: Final = {name: Outcome(name) for name in ACKNOWLEDGE_TYPES}
 ACCEPT: Final = PLAIN["accept"]
 GAP: Final = PLAIN["gap"]
 RENEW: Final = PLAIN["renew"]
+RENEWED_AT: Final = 1 / 2
+"""The part of its time after which a lock is renewed. After a failure it is tried again as HEARTBEAT says."""
 RELEASE: Final = PLAIN["release"]
 GIVEN_BACK: Final = Outcome("release", delay_ms=0)
 """The release of a consumer that closes: the record did not fail, so it waits for nothing."""

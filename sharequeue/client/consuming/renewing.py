@@ -12,7 +12,7 @@ from typing import Final
 
 from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowledging, Results
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, never_begun_runs
-from sharequeue.client.consuming.outcomes import RENEW
+from sharequeue.client.consuming.outcomes import RENEW, RENEWED_AT
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
@@ -66,7 +66,7 @@ class Renewing:
     def held(self, delivery: Delivery, received_at: float, *, urgent: bool) -> None:
         """A delivery was acquired. `urgent`: an earlier, lost answer acquired it, so its lock is renewed at once."""
         delivery.deadline = received_at + delivery.lock_duration_s
-        delivery.renew_at = received_at if urgent else received_at + delivery.lock_duration_s / 2
+        delivery.renew_at = received_at if urgent else received_at + delivery.lock_duration_s * RENEWED_AT
         self._arm(delivery.renew_at)
 
     async def close(self) -> None:
@@ -161,7 +161,7 @@ class Renewing:
         for delivery in due:
             if delivery not in again_at:
                 delivery.deadline = asked_at + delivery.lock_duration_s
-                delivery.renew_at = asked_at + delivery.lock_duration_s / 2
+                delivery.renew_at = asked_at + delivery.lock_duration_s * RENEWED_AT
             elif delivery.held_runs():
                 delivery.renew_at = again_at.get(delivery, time.monotonic() + HEARTBEAT.pause_s)
 
