@@ -35,12 +35,13 @@ SLICE = tests/pipeline/test_smoke.py::test_available_now_reads_and_accepts_every
 	tests/system/test_readme.py tests/system/test_up.py::test_data_and_locks_survive_every_kind_of_end \
 	tests/cluster/test_any_gateway.py::test_each_record_goes_to_one_of_the_clients_of_all_gateways \
 	tests/cluster/test_hand_over.py::test_holders_settle_their_records_when_their_leader_is_gone
-TEST = $(SLICE) tests/http tests/storage tests/shell tests/core tests/shown $(slow:%=--ignore=%)
+TEST = $(SLICE) tests/http tests/storage tests/shell tests/core tests/shown tests/sharequeue_http $(slow:%=--ignore=%) $(edge:%=--ignore=%)
 # Shards of `make test-all`: each runs alone. `slow`: the modules of the quick folders that take longest.
 pipeline = tests/pipeline
 processes = tests/system tests/packages tests/traces
 cluster = tests/cluster tests/chaos
-hostile = tests/hostile
+hostile = tests/hostile $(edge)
+edge = $(addprefix tests/sharequeue_http/test_,connection_limits.py framing.py tls.py untidy_clients.py workers.py)
 scenarios = $(addprefix tests/system/test_,readiness.py switch_over.py unloaded_while_writing.py)
 slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py key_partitions.py large_ends.py large_snapshots.py last_stable_offset.py \
 	many_begins.py many_locks.py migrations.py open_dead_letters.py ownership.py paged_reads.py query_plans.py \

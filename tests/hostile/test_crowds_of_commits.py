@@ -18,9 +18,9 @@ from sharequeue_gateway.record_log.transactions.ending import AT_ONCE, MOST_UNDE
 
 from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
 from sharequeue.stack.stack import Stack
-from tests.hostile.raw import Answered, Raw, head
 from tests.http.calls import Gateway, acknowledge_range, good, wait_until
 from tests.outages import paused
+from tests.sharequeue_http.raw import Answered, Raw, head
 
 MIB = 1 << 20
 CROWD = 2000

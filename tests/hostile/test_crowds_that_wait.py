@@ -14,8 +14,8 @@ import pytest
 
 from bench.hostile import Probes
 from sharequeue.stack.stack import Stack
-from tests.hostile.raw import Raw, connections_of, head
 from tests.http.calls import Gateway, wait_until
+from tests.sharequeue_http.raw import Raw, connections_of, head
 
 pytestmark = pytest.mark.soak
 

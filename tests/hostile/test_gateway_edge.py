@@ -11,8 +11,8 @@ import pytest
 from sharequeue.protocol import apis
 from sharequeue.stack.stack import Stack
 from sharequeue_http.forms.api import Api
-from tests.hostile.raw import Raw
 from tests.http.calls import Gateway, problem, wait_until
+from tests.sharequeue_http.raw import Raw
 
 
 def test_a_gateway_that_runs_out_of_files_logs_it_and_keeps_running(

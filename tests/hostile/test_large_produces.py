@@ -10,10 +10,10 @@ import pytest
 from bench.processes import peak_resident_bytes, reset_peak
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.stack.stack import Stack
-from tests.hostile.raw import Raw, head
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.database import locked
 from tests.http.test_produce_arrow import body as arrow
+from tests.sharequeue_http.raw import Raw, head
 
 MIB = 1 << 20
 ROOM = 16 * MIB

@@ -12,8 +12,8 @@ import pytest
 
 from bench.processes import peak_resident_bytes, reset_peak, resident_bytes
 from sharequeue.stack.stack import Stack
-from tests.hostile.raw import Raw, connections_of, head
 from tests.http.calls import Gateway, good, wait_until
+from tests.sharequeue_http.raw import Raw, connections_of, head
 
 KIB = 1 << 10
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from sharequeue_http.calling.caller import SERVED_HERE, Client
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 from sharequeue_http.log import REQUEST, SERVICE, RequestContext
-from tests.hostile.edge_server import edge_server
+from tests.sharequeue_http.edge_server import edge_server
 
 TOKEN = "a token of the services"
 NOWHERE = "http://127.0.0.1:9"

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from sharequeue.cli import main
 from sharequeue.cli.groups.redrive import AT_ONCE, pages
 from sharequeue.protocol.messages.groups import RedriveResult
-from tests.shell.test_http_client import Server, run
+from tests.sharequeue_http.test_client import Server, run
 
 
 class Letters:

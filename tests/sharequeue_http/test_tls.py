@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.hostile.edge_server import MAX_REQUEST_BYTES, edge_server
+from tests.sharequeue_http.edge_server import MAX_REQUEST_BYTES, edge_server
 
 HERE = Path(__file__).parent
 CERTIFICATE = HERE / "localhost.pem"

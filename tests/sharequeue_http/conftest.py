@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from sharequeue_http.limits import HttpLimits
-from tests.hostile.edge_server import EdgeServer, edge_server
+from tests.sharequeue_http.edge_server import EdgeServer, edge_server
 
 STRICT = HttpLimits(
     max_head_bytes=8192,

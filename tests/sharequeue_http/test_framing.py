@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.hostile.edge_server import EdgeServer, edge_server
-from tests.hostile.raw import Raw, chunked, head
+from tests.sharequeue_http.edge_server import EdgeServer, edge_server
+from tests.sharequeue_http.raw import Raw, chunked, head
 
 JSON = b'{"topic":"a name","partitions":[1]}'
 SMUGGLED = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\nsmuggled"

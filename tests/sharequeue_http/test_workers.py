@@ -16,9 +16,9 @@ from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.api import Api
 from sharequeue_http.log import REQUEST
 from sharequeue_http.wire.protocol import MOST_IDLE
-from tests.hostile.edge_server import PLAIN, AsgiApplication, EdgeServer, edge_server
-from tests.hostile.raw import Raw
 from tests.http.calls import wait_until
+from tests.sharequeue_http.edge_server import PLAIN, AsgiApplication, EdgeServer, edge_server
+from tests.sharequeue_http.raw import Raw
 
 LEFT: contextvars.ContextVar[str] = contextvars.ContextVar("left", default="")
 

@@ -12,9 +12,9 @@ import pytest
 from sharequeue_http.exchange import Exchange
 from sharequeue_http.limits import HttpLimits
 from sharequeue_http.wire.protocol import HttpProtocol
-from tests.hostile.edge_server import EdgeServer, edge_server
-from tests.hostile.raw import Raw, chunked, head
 from tests.http.calls import wait_until
+from tests.sharequeue_http.edge_server import EdgeServer, edge_server
+from tests.sharequeue_http.raw import Raw, chunked, head
 
 
 def post(body: bytes, path: str = "/echo", *headers: str) -> bytes:

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from sharequeue_http.limits import HttpLimits
-from tests.hostile.edge_server import LARGE_BYTES, MAX_REQUEST_BYTES, EdgeServer, edge_server
-from tests.hostile.raw import Raw, head
 from tests.http.calls import wait_until
+from tests.sharequeue_http.edge_server import LARGE_BYTES, MAX_REQUEST_BYTES, EdgeServer, edge_server
+from tests.sharequeue_http.raw import Raw, head
 
 PIECE = 4096
 
