@@ -191,6 +191,12 @@ def traces(traced: Traced) -> dict[str, Trace]:
     }
 
 
+def test_an_append_without_a_transaction_does_not_cross_their_room(traces: dict[str, Trace]) -> None:
+    places = {place for place, *_ in traces["produce"].calls}
+    assert "sharequeue_gateway/record_log/appending.py" in places
+    assert not [place for place in places if "record_log/transactions" in place]
+
+
 @pytest.mark.parametrize(
     ("request_name", "functions", "depth", "files"),
     [("produce", 50, 8, 16), ("fetch", 80, 13, 20), ("acknowledge", 85, 11, 20), ("state write", 55, 7, 18)],
