@@ -1,5 +1,7 @@
 """Keys and rights: calls of a gateway, which passes them on to the group coordinator."""
 
+from functools import partial
+
 from sharequeue.protocol.access.columns import Access, cluster
 from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.messages.access import (
@@ -23,7 +25,8 @@ from sharequeue_http.forms.api import Api
 _DESCRIBE = Access((cluster(Operation.DESCRIBE),), keyed=True)
 _ALTER = Access((cluster(Operation.ALTER),), keyed=True, audited=True)
 
-CREATE_KEY = Api(
+_call = partial(Api, tag="Access")
+CREATE_KEY = _call(
     "createKey",
     "POST",
     "/v1/keys",
@@ -33,10 +36,9 @@ CREATE_KEY = Api(
     request=CreateKeyRequest,
     response=CreatedKey,
     status=201,
-    tag="Access",
     access=_ALTER,
 )
-LIST_KEYS = Api(
+LIST_KEYS = _call(
     "listKeys",
     "GET",
     "/v1/keys",
@@ -44,11 +46,10 @@ LIST_KEYS = Api(
     description="Keys that have ended or were revoked are among them for 30 days.",
     request=ListKeysQuery,
     response=KeyList,
-    tag="Access",
     idempotent=True,
     access=_DESCRIBE,
 )
-ROTATE_KEY = Api(
+ROTATE_KEY = _call(
     "rotateKey",
     "POST",
     "/v1/keys/{key_id}/rotate",
@@ -58,23 +59,21 @@ ROTATE_KEY = Api(
     request=RotateKeyRequest,
     response=CreatedKey,
     status=201,
-    tag="Access",
     errors=("RESOURCE_NOT_FOUND",),
     access=_ALTER,
 )
-REVOKE_KEY = Api(
+REVOKE_KEY = _call(
     "revokeKey",
     "DELETE",
     "/v1/keys/{key_id}",
     "Revoke a key: within 5 seconds no gateway takes it any more.",
     description="Its waiting fetches end. Records that were answered to it stay locked until their locks end.",
     response=KeyDescription,
-    tag="Access",
     errors=("RESOURCE_NOT_FOUND",),
     idempotent=True,
     access=_ALTER,
 )
-REVOKE_KEYS = Api(
+REVOKE_KEYS = _call(
     "revokeKeys",
     "DELETE",
     "/v1/keys",
@@ -83,11 +82,10 @@ REVOKE_KEYS = Api(
     "restore, and make new ones in the database itself (`--database-url`).",
     request=RevokeKeysRequest,
     response=RevokedKeys,
-    tag="Access",
     idempotent=True,
     access=_ALTER,
 )
-ADD_ACLS = Api(
+ADD_ACLS = _call(
     "addAcls",
     "POST",
     "/v1/acls",
@@ -96,11 +94,10 @@ ADD_ACLS = Api(
     request=AddAclsRequest,
     response=AclList,
     status=201,
-    tag="Access",
     idempotent=True,
     access=_ALTER,
 )
-LIST_ACLS = Api(
+LIST_ACLS = _call(
     "listAcls",
     "GET",
     "/v1/acls",
@@ -108,11 +105,10 @@ LIST_ACLS = Api(
     description="There are at most 10,000.",
     request=ListAclsQuery,
     response=AclList,
-    tag="Access",
     idempotent=True,
     access=_DESCRIBE,
 )
-REMOVE_ACLS = Api(
+REMOVE_ACLS = _call(
     "removeAcls",
     "DELETE",
     "/v1/acls",
@@ -120,7 +116,6 @@ REMOVE_ACLS = Api(
     description="At least one member is needed. Gateways refuse what the rights covered within 5 seconds.",
     request=ListAclsQuery,
     response=AclList,
-    tag="Access",
     idempotent=True,
     access=_ALTER,
 )

@@ -1,6 +1,7 @@
 """Share groups: calls of a gateway, which forwards most of them to the group coordinator."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from sharequeue.protocol import bounds
 from sharequeue.protocol.access.columns import Access, Need, Shown, always, group, listed, topic, topics
@@ -38,19 +39,19 @@ def _changes_dead_letter_topic(_: Mapping[str, str], request: UpdateShareGroupCo
 
 _DEAD_LETTER_TOPIC = Need(Operation.ALTER, ResourceType.CLUSTER, _changes_dead_letter_topic)
 
-GET_SHARE_GROUP_CONFIG = Api(
+_call = partial(Api, tag="Groups")
+GET_SHARE_GROUP_CONFIG = _call(
     "getShareGroupConfig",
     "GET",
     "/v1/share-groups/{group}/config",
     "Get the settings of a group in force.",
     description="A setting that was never changed has its default. A group that does not exist has settings too.",
     response=ShareGroupConfigResponse,
-    tag="Groups",
     errors=GROUP_ERRORS,
     idempotent=True,
     access=_DESCRIBE,
 )
-UPDATE_SHARE_GROUP_CONFIG = Api(
+UPDATE_SHARE_GROUP_CONFIG = _call(
     "updateShareGroupConfig",
     "PATCH",
     "/v1/share-groups/{group}/config",
@@ -59,24 +60,22 @@ UPDATE_SHARE_GROUP_CONFIG = Api(
     "follows within a second.",
     request=UpdateShareGroupConfigRequest,
     response=ShareGroupConfigResponse,
-    tag="Groups",
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
     idempotent=True,
     access=Access((group(Operation.ALTER), _DEAD_LETTER_TOPIC), audited=True),
 )
-GET_SHARE_GROUP_SERVICE_CONFIG = Api(
+GET_SHARE_GROUP_SERVICE_CONFIG = _call(
     "getShareGroupServiceConfig",
     "GET",
     "/v1/share-groups/{group}/config/service",
     "Get the service-wide settings of groups, and which of a group's own they clamp.",
     description="The operator sets them at the group coordinators. getShareGroupConfig has what is in force.",
     response=ShareGroupServiceConfig,
-    tag="Groups",
     errors=GROUP_ERRORS,
     idempotent=True,
     access=_DESCRIBE,
 )
-LIST_SHARE_GROUP_OFFSETS = Api(
+LIST_SHARE_GROUP_OFFSETS = _call(
     "listShareGroupOffsets",
     "GET",
     "/v1/share-groups/{group}/offsets",
@@ -84,12 +83,11 @@ LIST_SHARE_GROUP_OFFSETS = Api(
     description="They are the stored offsets. `lag` counts from the log start if that is higher. After compaction, or a "
     "redrive for another group, it is too high until about ten seconds after the group's next fetch.",
     response=ShareGroupOffsets,
-    tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
     idempotent=True,
     access=Access((group(Operation.DESCRIBE),), (Shown("topics", ResourceType.TOPIC, "topic"),)),
 )
-LIST_IN_FLIGHT_RECORDS = Api(
+LIST_IN_FLIGHT_RECORDS = _call(
     "listInFlightRecords",
     "GET",
     "/v1/share-groups/{group}/in-flight",
@@ -97,7 +95,6 @@ LIST_IN_FLIGHT_RECORDS = Api(
     description="Each page shows the state at the time of its own call. A page holds whole partitions.",
     request=InFlightQuery,
     response=ListInFlightResponse,
-    tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"),
     idempotent=True,
     access=Access(
@@ -105,7 +102,7 @@ LIST_IN_FLIGHT_RECORDS = Api(
         tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("partitions", "errors")),
     ),
 )
-LIST_FETCHING_MEMBERS = Api(
+LIST_FETCHING_MEMBERS = _call(
     "listFetchingMembers",
     "GET",
     "/v1/share-groups/{group}/fetching-members",
@@ -113,12 +110,11 @@ LIST_FETCHING_MEMBERS = Api(
     description="Fetching needs no membership, so describeShareGroup may show no member of a busy group. Every gateway is "
     "asked; a gateway that does not answer within two seconds is left out.",
     response=FetchingMembers,
-    tag="Groups",
     errors=GROUP_ERRORS,
     idempotent=True,
     access=_DESCRIBE,
 )
-SHARE_GROUP_HEARTBEAT = Api(
+SHARE_GROUP_HEARTBEAT = _call(
     "shareGroupHeartbeat",
     "POST",
     "/v1/share-groups/{group}/heartbeat",
@@ -128,7 +124,6 @@ SHARE_GROUP_HEARTBEAT = Api(
     "evicted. A new group's first assignment comes with the second heartbeat.",
     request=ShareGroupHeartbeatRequest,
     response=HeartbeatResult,
-    tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_MAX_SIZE_REACHED"),
     headers=(("Client-Id", "the name of this client in describeShareGroup; User-Agent is used without it"),),
     check_body=bounds.check_names,
@@ -141,19 +136,18 @@ SHARE_GROUP_HEARTBEAT = Api(
         tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("assignment.topic_partitions", "leaders")),
     ),
 )
-LEAVE_SHARE_GROUP = Api(
+LEAVE_SHARE_GROUP = _call(
     "leaveShareGroup",
     "DELETE",
     "/v1/share-groups/{group}/members/{member_id}",
     "Leave a group: the member's waiting fetches end, its share session is closed, and its records are released.",
     description="It is the same as a heartbeat with `member_epoch` −1, and works for members that only fetch, too.",
     status=204,
-    tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID"),
     idempotent=True,
     access=Access((group(Operation.READ),), goes_on=always),
 )
-LIST_SHARE_GROUPS = Api(
+LIST_SHARE_GROUPS = _call(
     "listShareGroups",
     "GET",
     "/v1/share-groups",
@@ -161,11 +155,10 @@ LIST_SHARE_GROUPS = Api(
     description="The first fetch or heartbeat of a group creates it.",
     request=ListShareGroupsQuery,
     response=ShareGroupList,
-    tag="Groups",
     idempotent=True,
     access=Access((listed(ResourceType.GROUP),), (Shown("groups", ResourceType.GROUP, "group_id"),)),
 )
-DESCRIBE_SHARE_GROUP = Api(
+DESCRIBE_SHARE_GROUP = _call(
     "describeShareGroup",
     "GET",
     "/v1/share-groups/{group}",
@@ -174,7 +167,6 @@ DESCRIBE_SHARE_GROUP = Api(
     "of records.",
     request=DescribeShareGroupQuery,
     response=ShareGroupDescription,
-    tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
     idempotent=True,
     access=Access(
@@ -185,7 +177,7 @@ DESCRIBE_SHARE_GROUP = Api(
         ),
     ),
 )
-DELETE_SHARE_GROUP = Api(
+DELETE_SHARE_GROUP = _call(
     "deleteShareGroup",
     "DELETE",
     "/v1/share-groups/{group}",
@@ -194,11 +186,10 @@ DELETE_SHARE_GROUP = Api(
     "name. A group in use is refused unless `force` is true.",
     request=InUseQuery,
     status=204,
-    tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP"),
     access=Access((group(Operation.DELETE),), audited=True),
 )
-RESET_SHARE_GROUP_OFFSETS = Api(
+RESET_SHARE_GROUP_OFFSETS = _call(
     "resetShareGroupOffsets",
     "POST",
     "/v1/share-groups/{group}/offsets/reset",
@@ -207,7 +198,6 @@ RESET_SHARE_GROUP_OFFSETS = Api(
     "delivery count of 0. After the answer no gateway serves the old state.",
     request=ResetShareGroupOffsetsRequest,
     response=ResetOffsetsResult,
-    tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
     access=Access(
         (
@@ -217,7 +207,7 @@ RESET_SHARE_GROUP_OFFSETS = Api(
         audited=True,
     ),
 )
-DELETE_SHARE_GROUP_OFFSETS = Api(
+DELETE_SHARE_GROUP_OFFSETS = _call(
     "deleteShareGroupOffsets",
     "DELETE",
     "/v1/share-groups/{group}/offsets/{topic}",
@@ -226,11 +216,10 @@ DELETE_SHARE_GROUP_OFFSETS = Api(
     "`force` is true.",
     request=InUseQuery,
     status=204,
-    tag="Groups",
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
     access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=True),
 )
-REDRIVE_DEAD_LETTERS = Api(
+REDRIVE_DEAD_LETTERS = _call(
     "redriveDeadLetters",
     "POST",
     "/v1/share-groups/{group}/dead-letters/redrive",
@@ -239,7 +228,6 @@ REDRIVE_DEAD_LETTERS = Api(
     "made again. Dead letters stay in `dlq.<group>`.",
     request=RedriveDeadLettersRequest,
     response=RedriveResult,
-    tag="Groups",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     idempotent=True,
     access=Access(

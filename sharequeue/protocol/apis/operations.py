@@ -1,5 +1,7 @@
 """For operators: reports, audits (with the cluster token), and what every service answers about itself."""
 
+from functools import partial
+
 from sharequeue.protocol.access.columns import OPEN, Access, Shown, cluster
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.messages.audit import AuditLogQuery, AuditStateResponse, ExportStateQuery, LogAudit
@@ -7,6 +9,7 @@ from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQ
 from sharequeue.protocol.messages.reports import ActivityReport, ListActivityQuery
 from sharequeue_http.forms.api import Api
 
+_call = partial(Api, tag="Operations")
 LIST_ACTIVITY = Api(
     "listActivity",
     "GET",
@@ -53,18 +56,17 @@ AUDIT_LOG = Api(
     errors=("SASL_AUTHENTICATION_FAILED",),
     idempotent=True,
 )
-LIVEZ = Api(
+LIVEZ = _call(
     "livez",
     "GET",
     "/livez",
     "Whether the process runs.",
     description="It asks no dependency: restart a process that does not answer.",
     response=Empty,
-    tag="Operations",
     idempotent=True,
     access=OPEN,
 )
-READYZ = Api(
+READYZ = _call(
     "readyz",
     "GET",
     "/readyz",
@@ -75,17 +77,15 @@ READYZ = Api(
     request=ReadinessQuery,
     response=Readiness,
     also=(503,),
-    tag="Operations",
     idempotent=True,
     access=OPEN,
 )
-METRICS = Api(
+METRICS = _call(
     "metrics",
     "GET",
     "/metrics",
     "Metrics in Prometheus text form.",
     description="A family writes at most 5,000 series. docs/metrics.md names all of them.",
-    tag="Operations",
     idempotent=True,
     access=Access((cluster(Operation.DESCRIBE),)),
 )

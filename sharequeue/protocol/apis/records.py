@@ -1,6 +1,7 @@
 """Produce, fetch and acknowledge records, and read them by offset: calls of a gateway."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from sharequeue.protocol import bounds
@@ -95,7 +96,8 @@ ACKNOWLEDGE_ACCESS: Final = Access(
 
 _TRANSACTION_ERRORS = ("INVALID_TXN_STATE", "PRODUCER_FENCED", "TRANSACTIONAL_ID_NOT_FOUND")
 
-PRODUCE_RECORDS = Api(
+_call = partial(Api, tag="Records")
+PRODUCE_RECORDS = _call(
     "produceRecords",
     "POST",
     "/v1/topics/{topic}/records",
@@ -105,14 +107,13 @@ PRODUCE_RECORDS = Api(
     "once. One request appends to at most 1,000 partitions.",
     request=ProduceRequest,
     response=ProduceResponse,
-    tag="Records",
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     check_body=bounds.check_records,
     large=True,
     access=_PRODUCE,
 )
-PRODUCE_ARROW = Api(
+PRODUCE_ARROW = _call(
     "produceArrow",
     "POST",
     "/v1/topics/{topic}/records/arrow",
@@ -123,7 +124,6 @@ PRODUCE_ARROW = Api(
     "`key` or `value` of a JSON record, and a binary `key_base64` or `value_base64`. One request has 1 to 10,000 rows. "
     "Its buffers may be compressed with LZ4, and after decompression have at most `max_request_bytes`.",
     response=ProducedBatches,
-    tag="Records",
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     raw_body=True,
@@ -131,7 +131,7 @@ PRODUCE_ARROW = Api(
     media_type=ARROW_STREAM,
     access=_PRODUCE,
 )
-PRODUCE_RAW_RECORD = Api(
+PRODUCE_RAW_RECORD = _call(
     "produceRawRecord",
     "POST",
     "/v1/topics/{topic}/records/raw",
@@ -139,7 +139,6 @@ PRODUCE_RAW_RECORD = Api(
     description="The header `Content-Type` becomes the record's header `content-type`, and each header "
     "`Record-Header-<name>` the record's header `<name>`, in lower case. No body is an empty value.",
     response=ProduceResponse,
-    tag="Records",
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(
         _IDEMPOTENCY_KEY,
@@ -152,7 +151,7 @@ PRODUCE_RAW_RECORD = Api(
     large=True,
     access=_PRODUCE,
 )
-FETCH_RECORDS = Api(
+FETCH_RECORDS = _call(
     "fetchRecords",
     "POST",
     "/v1/share-groups/{group}/fetch",
@@ -162,11 +161,10 @@ FETCH_RECORDS = Api(
     "disconnects while it waits acquires nothing. Set the time-out of the client above `max_wait_ms`.",
     request=FetchRequest,
     response=FetchResponse,
-    tag="Records",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS, *_SESSION_ERRORS, "SHARE_SESSION_LIMIT_REACHED"),
     access=FETCH_ACCESS,
 )
-STREAM_RECORDS = Api(
+STREAM_RECORDS = _call(
     "streamRecords",
     "GET",
     "/v1/share-groups/{group}/stream",
@@ -179,14 +177,13 @@ STREAM_RECORDS = Api(
     "first two are a Problem. docs/streams.md has the details.",
     request=StreamQuery,
     response=FetchResponse,
-    tag="Records",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     headers=(("Last-Event-ID", "the `id` of the last event that the client has, to continue its stream"),),
     unsafe=True,
     streams=True,
     access=Access((group(Operation.READ), topics(Operation.READ, _streamed))),
 )
-ACKNOWLEDGE_RECORDS = Api(
+ACKNOWLEDGE_RECORDS = _call(
     "acknowledgeRecords",
     "POST",
     "/v1/share-groups/{group}/acknowledge",
@@ -196,7 +193,6 @@ ACKNOWLEDGE_RECORDS = Api(
     "repeat is recognised.",
     request=AcknowledgeRequest,
     response=AcknowledgeResponse,
-    tag="Records",
     errors=(
         *GROUP_ERRORS,
         *_SESSION_ERRORS,
@@ -212,7 +208,7 @@ ACKNOWLEDGE_RECORDS = Api(
     large=True,
     access=ACKNOWLEDGE_ACCESS,
 )
-READ_RECORDS = Api(
+READ_RECORDS = _call(
     "readRecords",
     "GET",
     "/v1/topics/{topic}/partitions/{partition}/records",
@@ -222,7 +218,6 @@ READ_RECORDS = Api(
     "the records as stored (docs/api.md).",
     request=ReadRecordsQuery,
     response=RecordPage,
-    tag="Records",
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
     access=Access((topic(Operation.READ),)),

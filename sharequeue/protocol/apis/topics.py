@@ -1,6 +1,8 @@
 """Topics and their partitions: calls of a gateway, which forwards those about a topic itself to the group
 coordinator."""
 
+from functools import partial
+
 from sharequeue.protocol.access.columns import Access, Shown, listed, topic, topics
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
@@ -24,7 +26,8 @@ from sharequeue_http.forms.api import Api
 
 _DELETE = Access((topic(Operation.DELETE),), audited=True)
 
-CREATE_TOPIC = Api(
+_call = partial(Api, tag="Topics")
+CREATE_TOPIC = _call(
     "createTopic",
     "POST",
     "/v1/topics",
@@ -33,11 +36,10 @@ CREATE_TOPIC = Api(
     request=CreateTopicRequest,
     response=Topic,
     status=201,
-    tag="Topics",
     errors=("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
     access=Access((topics(Operation.CREATE, lambda request: (request.name,)),), audited=True),
 )
-LIST_TOPICS = Api(
+LIST_TOPICS = _call(
     "listTopics",
     "GET",
     "/v1/topics",
@@ -45,23 +47,21 @@ LIST_TOPICS = Api(
     description="Dead-letter topics (`dlq.<group>`) are among them.",
     request=ListTopicsQuery,
     response=TopicList,
-    tag="Topics",
     idempotent=True,
     access=Access((listed(ResourceType.TOPIC),), (Shown("topics", ResourceType.TOPIC, "name"),)),
 )
-DESCRIBE_TOPIC = Api(
+DESCRIBE_TOPIC = _call(
     "describeTopic",
     "GET",
     "/v1/topics/{topic}",
     "Describe a topic: settings and the offsets of its partitions.",
     description="The offsets are those at the time of the call, whichever gateway answers.",
     response=TopicDescription,
-    tag="Topics",
     errors=TOPIC_ERRORS,
     idempotent=True,
     access=Access((topic(Operation.DESCRIBE),)),
 )
-UPDATE_TOPIC = Api(
+UPDATE_TOPIC = _call(
     "updateTopic",
     "PATCH",
     "/v1/topics/{topic}",
@@ -70,12 +70,11 @@ UPDATE_TOPIC = Api(
     "key is broken once.",
     request=UpdateTopicRequest,
     response=Topic,
-    tag="Topics",
     errors=(*TOPIC_ERRORS, "INVALID_PARTITIONS", "INVALID_CONFIG"),
     idempotent=True,
     access=Access((topic(Operation.ALTER),), audited=True),
 )
-DELETE_TOPIC = Api(
+DELETE_TOPIC = _call(
     "deleteTopic",
     "DELETE",
     "/v1/topics/{topic}",
@@ -83,11 +82,10 @@ DELETE_TOPIC = Api(
     description="The records and the groups' state go soon after the answer. A topic that is created again under the name "
     "has another id and begins at offset 0.",
     status=204,
-    tag="Topics",
     errors=TOPIC_ERRORS,
     access=_DELETE,
 )
-DELETE_RECORDS = Api(
+DELETE_RECORDS = _call(
     "deleteRecords",
     "POST",
     "/v1/topics/{topic}/delete-records",
@@ -96,12 +94,11 @@ DELETE_RECORDS = Api(
     "are purged.",
     request=DeleteRecordsRequest,
     response=DeletedRecords,
-    tag="Topics",
     errors=(*TOPIC_ERRORS, "UNKNOWN_TOPIC_ID", "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
     access=_DELETE,
 )
-LIST_RECORD_BATCHES = Api(
+LIST_RECORD_BATCHES = _call(
     "listRecordBatches",
     "GET",
     "/v1/topics/{topic}/partitions/{partition}/batches",
@@ -109,12 +106,11 @@ LIST_RECORD_BATCHES = Api(
     description="For compaction: it reads no records. A batch that compaction emptied is listed with `record_count` 0.",
     request=ListRecordBatchesQuery,
     response=RecordBatchList,
-    tag="Topics",
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
     access=Access((topic(Operation.READ),)),
 )
-REPLACE_RECORD_BATCHES = Api(
+REPLACE_RECORD_BATCHES = _call(
     "replaceRecordBatches",
     "POST",
     "/v1/topics/{topic}/partitions/{partition}/replace-batches",
@@ -123,7 +119,6 @@ REPLACE_RECORD_BATCHES = Api(
     "the newest batch. A repeat of a finished request is answered like the first.",
     request=ReplaceRecordBatchesRequest,
     response=ReplacedBatches,
-    tag="Topics",
     errors=(*TOPIC_ERRORS, "UNKNOWN_TOPIC_ID", "OFFSET_OUT_OF_RANGE", "INVALID_UPDATE_VERSION", "MESSAGE_TOO_LARGE"),
     idempotent=True,
     access=_DELETE,

@@ -1,6 +1,7 @@
 """Transactions: calls of a gateway. Any gateway takes any of them."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from sharequeue.protocol import bounds
 from sharequeue.protocol.access.columns import Access, Need, Shown, always, cluster, topics
@@ -42,7 +43,8 @@ _END_ERRORS = (
     "REQUEST_TIMED_OUT",
 )
 
-BEGIN_TRANSACTION = Api(
+_call = partial(Api, tag="Transactions")
+BEGIN_TRANSACTION = _call(
     "beginTransaction",
     "POST",
     "/v1/transactions",
@@ -53,7 +55,6 @@ BEGIN_TRANSACTION = Api(
     request=BeginTransactionRequest,
     response=BegunTransaction,
     status=201,
-    tag="Transactions",
     errors=(
         "INVALID_PRODUCER_EPOCH",
         "INVALID_TXN_STATE",
@@ -65,7 +66,7 @@ BEGIN_TRANSACTION = Api(
     ),
     access=Access((_NAMED,)),
 )
-COMMIT_TRANSACTION = Api(
+COMMIT_TRANSACTION = _call(
     "commitTransaction",
     "POST",
     "/v1/transactions/{transaction}/commit",
@@ -74,14 +75,13 @@ COMMIT_TRANSACTION = Api(
     "Problem that says by whom. After an answer with `definite` false, or none, repeat the request to get the outcome.",
     request=CommitTransactionRequest,
     response=EndedTransaction,
-    tag="Transactions",
     errors=_END_ERRORS,
     idempotent=True,
     check_body=bounds.check_values,
     large=True,
     access=Access((_GROUPS_SETTLED, topics(Operation.READ, _topics_settled)), goes_on=always),
 )
-ABORT_TRANSACTION = Api(
+ABORT_TRANSACTION = _call(
     "abortTransaction",
     "POST",
     "/v1/transactions/{transaction}/abort",
@@ -89,12 +89,11 @@ ABORT_TRANSACTION = Api(
     description="A repeat is answered the same for at least 25 hours.",
     request=EndTransactionRequest,
     response=EndedTransaction,
-    tag="Transactions",
     errors=_END_ERRORS,
     idempotent=True,
     access=Access(goes_on=always),
 )
-TERMINATE_TRANSACTION = Api(
+TERMINATE_TRANSACTION = _call(
     "terminateTransaction",
     "POST",
     "/v1/transactions/{transaction}/terminate",
@@ -102,12 +101,11 @@ TERMINATE_TRANSACTION = Api(
     description="The next call of its client is refused. Kafka has `kafka-transactions.sh abort` for this.",
     request=EndTransactionRequest,
     response=EndedTransaction,
-    tag="Transactions",
     errors=_END_ERRORS,
     idempotent=True,
     access=Access((cluster(Operation.ALTER),), audited=True),
 )
-LIST_TRANSACTIONS = Api(
+LIST_TRANSACTIONS = _call(
     "listTransactions",
     "GET",
     "/v1/transactions",
@@ -115,18 +113,16 @@ LIST_TRANSACTIONS = Api(
     description="Kafka has `kafka-transactions.sh list` and `find-hanging` for this. The open ones come the oldest first, the ended ones the last one first. One that wrote nothing is not listed once it has ended.",
     request=ListTransactionsQuery,
     response=TransactionList,
-    tag="Transactions",
     idempotent=True,
     access=Access(),
 )
-DESCRIBE_TRANSACTION = Api(
+DESCRIBE_TRANSACTION = _call(
     "describeTransaction",
     "GET",
     "/v1/transactions/{transaction}",
     "Describe a transaction: its state, and the partitions that it wrote to.",
     description="What became of a transaction that wrote records is known for at least 25 hours.",
     response=TransactionDescription,
-    tag="Transactions",
     errors=("TRANSACTIONAL_ID_NOT_FOUND",),
     idempotent=True,
     access=Access(
