@@ -62,20 +62,6 @@ def test_every_kind_of_record_is_in_an_arrow_answer(gateway: Gateway, name: str)
     assert columns["headers"] == [[("h", "x"), ("i", "")], *([[]] * 6)]
 
 
-def test_ranges_and_offsets_are_those_of_the_json_answer(gateway: Gateway, name: str) -> None:
-    for first in range(0, 60, 20):
-        produce(gateway, name, [{"value": first + index} for index in range(20)])
-    for query in ({}, {"offset": 5, "max_records": 30}, {"offset": 60}, {"offset": 3, "max_bytes": 200}):
-        as_json = good(read(gateway, name, None, **query))
-        answer = table(read(gateway, name, **query))
-        assert answer["offset"].to_pylist() == [record["offset"] for record in as_json["records"]]
-        assert [json.loads(value) for value in answer["value"].to_pylist()] == [
-            record["value"] for record in as_json["records"]
-        ]
-        offsets = {name.decode(): int(value) for name, value in answer.schema.metadata.items()}
-        assert offsets == {field: value for field, value in as_json.items() if field != "records"}
-
-
 def test_problems_are_json_with_arrow_accepted(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     problem(read(gateway, name, offset=1), 422, "OFFSET_OUT_OF_RANGE", 1)

@@ -68,15 +68,6 @@ def test_fa_009_a_fetch_answers_the_groups_lock_duration(gateway: Gateway, name:
     assert settled == {"results": [{"status": "applied"}], "failed_count": 0, "acquisition_lock_timeout_ms": 15_000}
 
 
-def test_fa_015_max_records_is_soft_for_batches_and_hard_for_records(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 10)
-    soft = gateway.fetch(f"{name}-1", name, max_records=5, **BATCH_OPTIMIZED)
-    hard = gateway.fetch(f"{name}-2", name, max_records=5, **RECORD_LIMIT)
-    unsaid = gateway.fetch(f"{name}-3", name, max_records=5)
-    assert [ranges(answer) for answer in (soft, hard, unsaid)] == [["0-9×1"], ["0-4×1"], ["0-4×1"]]
-    assert [len(offsets(answer)) for answer in (soft, hard, unsaid)] == [10, 5, 5]
-
-
 def test_fa_019_a_range_has_only_its_own_records(gateway: Gateway, name: str) -> None:
     """Kafka sends whole batches and the client drops what it did not acquire; over HTTP there is nothing to drop."""
     gateway.produce_batches(name, 5, 10)

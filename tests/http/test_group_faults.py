@@ -48,19 +48,6 @@ def back(stack: Stack, service: str) -> None:
     until_it_settles(stack)
 
 
-def test_hb_009_hb_011_a_full_group_refuses_new_members(own_gateway: Gateway, name: str) -> None:
-    members = [Member(own_gateway, name, f"m{number}", name) for number in range(3)]
-    for member in members[:2]:
-        member.beat()
-    refused = members[2].try_beat()
-    assert problem(refused, 429, "GROUP_MAX_SIZE_REACHED", 81)["limit"] == 2
-    assert refused.headers["retry-after"]
-    problem(members[2].try_beat(member_epoch=5), 429, "GROUP_MAX_SIZE_REACHED", 81)
-    assert members[0].beat()["member_epoch"] in (2, 3), "its members keep working"
-    good(members[1].try_beat(member_epoch=-1))
-    members[2].beat()
-
-
 @pytest.mark.parametrize("service", ["group coordinator", "share coordinator", "gateway"])
 def test_members_do_not_notice_a_restart(
     stack: Stack, own_gateway: Gateway, restart: Callable[[str], None], name: str, service: str

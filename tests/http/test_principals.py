@@ -142,24 +142,6 @@ def test_one_principal_has_half_of_the_open_transactions(access: Access, admin: 
         good(mine.http.post(f"/v1/transactions/{transaction_id}/abort", json={}))
 
 
-def test_a_newcomer_finds_room_among_the_open_transactions(access: Access, admin: Gateway, by: As, team: str) -> None:
-    def begin(gateway: Gateway) -> httpx.Response:
-        return gateway.http.post("/v1/transactions", json={})
-
-    mine = by(access.key(team))
-    begun = [good(begin(mine), 201)["transaction_id"] for _ in range(18)]
-    assert f"{team} has 18 open transactions" in begin(mine).json()["detail"]
-    others = [good(begin(admin), 201)["transaction_id"] for _ in range(2)]
-    assert begin(admin).json()["detail"].startswith("20 transactions are open")
-    for transaction_id in begun[:5]:
-        good(mine.http.post(f"/v1/transactions/{transaction_id}/abort", json={}))
-        assert begin(mine).status_code == 429, "it has more than its part"
-        others.append(good(begin(admin), 201)["transaction_id"])
-    for gateway, rest in ((mine, begun[5:]), (admin, others)):
-        for transaction_id in rest:
-            good(gateway.http.post(f"/v1/transactions/{transaction_id}/abort", json={}))
-
-
 # A key ends
 
 

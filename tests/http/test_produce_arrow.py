@@ -79,14 +79,6 @@ def test_records_go_where_the_same_json_goes(gateway: Gateway, name: str) -> Non
     assert [values(gateway, name, each) for each in range(5)] == [values(gateway, other, each) for each in range(5)]
 
 
-def test_records_without_keys_take_the_partitions_in_turn(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name, 3)
-    for _ in range(3):
-        (batch,) = good(produce(gateway, name, body(value=["a", "b"])))["batches"]
-        assert (batch["first_offset"], batch["last_offset"]) == (0, 1)
-    assert gateway.log_ends(name) == [2, 2, 2]
-
-
 def test_a_repeat_with_a_key_is_stored_once(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, 2)
     content = body(key=["a", "b", "c", "d"], value=["1", "2", "3", "4"])

@@ -215,12 +215,6 @@ def test_redriving_a_group_without_dead_letters_does_nothing(gateway: Gateway, n
     problem(gateway.http.post(path, json={"topic": f"{name}-no"}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
-@pytest.mark.parametrize("fields", [{"to": "there"}, {"max_records": 0}, {"filter": {"cause": "x"}}, {"dry_run": 1}])
-def test_requests_that_break_the_schema_are_refused(gateway: Gateway, name: str, fields: Json) -> None:
-    path = f"/v1/share-groups/{name}/dead-letters/redrive"
-    problem(gateway.http.post(path, json=fields), 422, "INVALID_REQUEST", 42)
-
-
 @pytest.mark.parametrize("to", ["retry", "source"])
 def test_a_record_that_left_the_log_is_redriven_with_its_headers(gateway: Gateway, name: str, to: str) -> None:
     own = {"trace": "x", "content-type": "text/plain"}

@@ -1,12 +1,10 @@
 """Share sessions over HTTP: families SS and SR, and renewal (RN), which sessions carry."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.http.calls import (
-    CLOCKS_APART_MS,
     HANG_S,
     LONG_MS,
     Gateway,
@@ -68,16 +66,6 @@ def test_a_repeat_with_the_fetch_id_gets_the_same_answer(gateway: Gateway, name:
     again = gateway.fetch(name, share_session_epoch=1, fetch_id="f")
     assert ranges(first) == ranges(again) == ["2-3×1"]
     assert gateway.acquire(name, share_session_epoch=2) == []
-
-
-def test_ss_009_a_session_adds_and_forgets_partitions(gateway: Gateway, name: str) -> None:
-    two_partitions(gateway, name)
-    other = f"{name}-bar"
-    gateway.produce_batches(other, 3)
-    gateway.acquire(name, name, share_session_epoch=0, max_records=0)
-    answer = gateway.fetch(name, share_session_epoch=1, topics=[other], forgotten_topics=only(name, 0))
-    found = {(batch["topic"], batch["partition"]) for batch in answer["batches"]}
-    assert found == {(other, 0), (name, 1)}
 
 
 def test_ss_013_forgotten_partitions_can_be_acknowledged(gateway: Gateway, name: str) -> None:
@@ -155,23 +143,6 @@ def test_closing_acknowledges_first(gateway: Gateway, name: str) -> None:
 def expiry_ms(gateway: Gateway, name: str, first: int = 0) -> int:
     batches = gateway.in_flight(name)[0]["batches"]
     return next(batch["lock_expires_at_ms"] for batch in batches if batch["first_offset"] == first)
-
-
-def test_rn_001_a_renewal_starts_a_full_lock(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 1)
-    before_ms = gateway.fetch(name, name)["batches"][0]["lock_expires_at_ms"]
-    while time.time() * 1000 < before_ms - 29_500:
-        time.sleep(0.01)
-    renew = [acknowledge_range(name, 0, 0, "renew", delivery_count=1)]
-    answer = gateway.fetch(name, is_renew_ack=True, acknowledgements=renew)
-    assert answer["acknowledgement_results"] == [{"status": "applied"}]
-    assert expiry_ms(gateway, name) >= before_ms + 500 - CLOCKS_APART_MS
-    renew = [acknowledge_range(name, 0, 0, "renew", delivery_count=1, lock_duration_ms=1500)]
-    renewed_ms = time.time() * 1000
-    answer = gateway.fetch(name, is_renew_ack=True, acknowledgements=renew)
-    assert answer["acknowledgement_results"] == [{"status": "applied"}]
-    assert gateway.acquire(name, name, member="m2", max_wait_ms=LONG_MS) == ["0-0×2"]
-    assert time.time() * 1000 >= renewed_ms + 1500 - CLOCKS_APART_MS
 
 
 def test_rn_005_a_group_may_forbid_renewal(gateway: Gateway, name: str) -> None:

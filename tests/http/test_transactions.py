@@ -246,26 +246,6 @@ def test_readiness_names_a_transaction_that_stays_open(gateway: Gateway, shared_
     wait_until(lambda: transaction not in told())
 
 
-def test_parts_become_visible_with_their_whole(gateway: Gateway, name: str) -> None:
-    whole = begin(gateway, transactional_id=name, timeout_ms=30_000)["transaction_id"]
-    kept, lost = (begin(gateway, part_of=whole) for _ in range(2))
-    assert (kept["timeout_ms"], kept["producer_epoch"], "transactional_id" in kept) == (30_000, 0, False)
-    for value, part in enumerate((lost, kept)):
-        good(produce(gateway, name, part["transaction_id"], value))
-    described = good(gateway.http.get(f"/v1/transactions/{kept['transaction_id']}"))
-    assert (described["part_of"], described["state"]) == (whole, "open")
-    refused = problem(end(gateway, whole, "commit", parts=[str(uuid.uuid4())]), 409, 48)
-    assert refused["state"] == "open"
-    problem(end(gateway, kept["transaction_id"], "commit"), 409, 48)
-    good(end(gateway, whole, "commit", parts=[kept["transaction_id"]]))
-    read = f"/v1/topics/{name}/partitions/0/records?offset=0&isolation_level=read_committed"
-    assert [record["value"] for record in good(gateway.http.get(read))["records"]] == [1]
-    assert bounds(gateway, name) == (4, 4)
-    assert problem(end(gateway, lost["transaction_id"], "commit"), 409, 48)["reason"] == "client"
-    answer = gateway.http.post("/v1/transactions", json={"part_of": whole})
-    assert problem(answer, 409, 48)["state"] == "committed"
-
-
 def test_ended_transactions_are_listed_last_first_by_pages(gateway: Gateway, name: str) -> None:
     def listed(**query: Any) -> Any:
         return good(gateway.http.get("/v1/transactions", params=query))

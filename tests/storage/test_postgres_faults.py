@@ -36,20 +36,6 @@ async def stored(connection: Any, topic_id: str, wanted: int) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("together", [1, 5])
-async def test_an_append_is_retried_when_its_backend_is_killed(module_database: str, together: int) -> None:
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        await append(log, topic, ["first"])
-        async with admin.transaction():
-            await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
-            tasks = [asyncio.create_task(append(log, topic, [number])) for number in range(together)]
-            for pid in await waiting_for_a_lock(admin, "sharequeue-gateway-append"):
-                await admin.execute("SELECT pg_terminate_backend($1)", pid)
-        assert sorted(await asyncio.gather(*tasks)) == list(range(1, together + 1))
-        assert sorted(map(str, await read_all(log, topic))) == sorted(["first", *map(str, range(together))])
-
-
 @pytest.mark.parametrize("keyed", [False, True])
 async def test_a_backend_killed_in_mid_append_of_several_partitions_leaves_all_or_nothing(
     module_database: str, keyed: bool
@@ -65,25 +51,6 @@ async def test_a_backend_killed_in_mid_append_of_several_partitions_leaves_all_o
                 await admin.execute("SELECT pg_terminate_backend($1)", pid)
         assert list((await task).base_offsets) == [0, 1]
         assert (await read_all(log, topic, 0), await read_all(log, topic, 1)) == (["first", "b"], ["a"])
-
-
-async def test_a_commit_whose_answer_was_lost_is_looked_up(module_database: str) -> None:
-    topic = new_topic()
-    async with (
-        session(module_database) as admin,
-        LossyProxy(module_database).running() as proxy,
-        PostgresRecordLogs(proxy.url).open() as log,
-    ):
-        await append(log, topic, ["first"])
-        await append(log, topic, ["second"])
-        proxy.lose_answers = True
-        task = asyncio.create_task(append(log, topic, ["third"]))
-        await stored(admin, topic, 3)
-        assert not task.done()
-        proxy.cut()
-        assert await task == 2
-        assert await read_all(log, topic) == ["first", "second", "third"]
-        assert await append(log, topic, ["fourth"]) == 3
 
 
 async def test_an_append_that_arrives_after_its_connection_was_lost_is_stored_once(module_database: str) -> None:

@@ -119,34 +119,6 @@ def test_records_of_all_partitions_are_read(run: Run, start: Popen, client: http
         assert process.wait(DEADLINE_S) == 0
 
 
-def test_a_groups_members_offsets_and_records_in_flight_are_shown(run: Run, client: httpx.Client, name: str) -> None:
-    fill(client, name, *range(4))
-    body = {"topics": [name], "member_id": "worker [7]", "max_records": 3}
-    ask(client, "POST", f"/v1/share-groups/{name}/fetch", body)
-    (row,) = [line for line in run("groups", "in-flight", name).stdout.decode().splitlines() if "ACQUIRED" in line]
-    assert row.split()[:8] == [name, "0", "0", "2", "ACQUIRED", "1", "worker", "[7]"]
-    listed = json.loads(run("groups", "in-flight", name, "--topic", name, "--partition", "0", "--json").stdout)
-    assert listed["partitions"][0]["batches"][0]["member_id"] == "worker [7]"
-    run("groups", "in-flight", name, "--partition", "0", code=WRONG_USAGE)
-    for reason in ("line busy", "line closed"):
-        settled = {
-            "topic": name,
-            "partition": 0,
-            "first_offset": 0,
-            "last_offset": 2,
-            "type": "release",
-            "reason": reason,
-        }
-        settling = {"member_id": body["member_id"], "acknowledgements": [settled]}
-        ask(client, "POST", f"/v1/share-groups/{name}/acknowledge", settling)
-        ask(client, "POST", f"/v1/share-groups/{name}/fetch", body)
-    lines = run("groups", "in-flight", name, "--reasons").stdout.decode().splitlines()
-    assert [line.split()[-2:] for line in lines if "line" in line] == [["line", "busy"], ["line", "closed"]]
-    (row,) = [line for line in run("groups", "describe", name).stdout.decode().splitlines() if name in line]
-    assert row.split() == [name, name, "0", "0", "4"]
-    assert b"GROUP_ID_NOT_FOUND" in run("groups", "describe", f"{name}-none", code=REFUSED).stderr
-
-
 def test_the_reason_for_parking_dead_letters_is_shown(run: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, 0)
     ask(client, "POST", "/v1/topics", {"name": f"dlq.{name}"})
