@@ -19,7 +19,8 @@ class Api:
     `response` the answer's.
 
     `errors`: the codes that are particular to this call. Every call may also answer those of HTTP.
-    `idempotent`: two equal calls have the effect of one, so a call whose answer was lost may be made again.
+    `idempotent`: two equal calls have the effect of one, so a call whose answer was lost may be made again. A call that
+    changes nothing is.
     """
 
     operation_id: str
@@ -59,6 +60,8 @@ class Api:
     query_parameters: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
+        if not self.changes:
+            object.__setattr__(self, "idempotent", True)
         if self.method in ("GET", "DELETE") and self.request is not NO_BODY:
             object.__setattr__(self, "query_parameters", self.request.__struct_fields__)
 

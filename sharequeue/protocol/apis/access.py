@@ -46,7 +46,6 @@ LIST_KEYS = _call(
     description="Keys that have ended or were revoked are among them for 30 days.",
     request=ListKeysQuery,
     response=KeyList,
-    idempotent=True,
     access=_DESCRIBE,
 )
 ROTATE_KEY = _call(
@@ -105,7 +104,6 @@ LIST_ACLS = _call(
     description="There are at most 10,000.",
     request=ListAclsQuery,
     response=AclList,
-    idempotent=True,
     access=_DESCRIBE,
 )
 REMOVE_ACLS = _call(
@@ -125,7 +123,6 @@ DESCRIBE_ACCESS = Api(
     "/v1/metadata/access",
     "Get all keys that hold, and all rights.",
     response=AccessResponse,
-    idempotent=True,
 )
 NOTE_KEY_USES = Api(
     "noteKeyUses",

@@ -31,7 +31,6 @@ FIND_COORDINATOR = Api(
     "Find the group coordinator of a group, or the share coordinator of a share-partition, `group:topic_id:partition`.",
     request=FindCoordinatorQuery,
     response=FindCoordinatorResponse,
-    idempotent=True,
 )
 SHARDS = Api(
     "shards",
@@ -39,7 +38,6 @@ SHARDS = Api(
     "/v1/shards",
     "List the owner of each shard of this kind of coordinator.",
     response=ShardsResponse,
-    idempotent=True,
 )
 REGISTER_GATEWAY = Api(
     "registerGateway",
@@ -85,7 +83,6 @@ METADATA_CHANGES = Api(
     "Wait for changes of topics and group settings.",
     request=MetadataChangesQuery,
     response=MetadataChangesResponse,
-    idempotent=True,
 )
 INITIALIZE_SHARE_PARTITIONS = Api(
     "initializeSharePartitions",
@@ -104,7 +101,6 @@ GROUP_SUMMARY = Api(
     request=GroupSummaryQuery,
     response=GroupSummaryResponse,
     errors=("GROUP_ID_NOT_FOUND",),
-    idempotent=True,
 )
 ALTER_SHARE_GROUP_OFFSETS = Api(
     "alterShareGroupOffsets",

@@ -48,7 +48,6 @@ GET_SHARE_GROUP_CONFIG = _call(
     description="A setting that was never changed has its default. A group that does not exist has settings too.",
     response=ShareGroupConfigResponse,
     errors=GROUP_ERRORS,
-    idempotent=True,
     access=_DESCRIBE,
 )
 UPDATE_SHARE_GROUP_CONFIG = _call(
@@ -72,7 +71,6 @@ GET_SHARE_GROUP_SERVICE_CONFIG = _call(
     description="The operator sets them at the group coordinators. getShareGroupConfig has what is in force.",
     response=ShareGroupServiceConfig,
     errors=GROUP_ERRORS,
-    idempotent=True,
     access=_DESCRIBE,
 )
 LIST_SHARE_GROUP_OFFSETS = _call(
@@ -84,7 +82,6 @@ LIST_SHARE_GROUP_OFFSETS = _call(
     "redrive for another group, it is too high until about ten seconds after the group's next fetch.",
     response=ShareGroupOffsets,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
-    idempotent=True,
     access=Access((group(Operation.DESCRIBE),), (Shown("topics", ResourceType.TOPIC, "topic"),)),
 )
 LIST_IN_FLIGHT_RECORDS = _call(
@@ -96,7 +93,6 @@ LIST_IN_FLIGHT_RECORDS = _call(
     request=InFlightQuery,
     response=ListInFlightResponse,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"),
-    idempotent=True,
     access=Access(
         (group(Operation.DESCRIBE), topics(Operation.DESCRIBE, lambda query: (query.topic,) if query.topic else ())),
         tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("partitions", "errors")),
@@ -111,7 +107,6 @@ LIST_FETCHING_MEMBERS = _call(
     "asked; a gateway that does not answer within two seconds is left out.",
     response=FetchingMembers,
     errors=GROUP_ERRORS,
-    idempotent=True,
     access=_DESCRIBE,
 )
 SHARE_GROUP_HEARTBEAT = _call(
@@ -155,7 +150,6 @@ LIST_SHARE_GROUPS = _call(
     description="The first fetch or heartbeat of a group creates it.",
     request=ListShareGroupsQuery,
     response=ShareGroupList,
-    idempotent=True,
     access=Access((listed(ResourceType.GROUP),), (Shown("groups", ResourceType.GROUP, "group_id"),)),
 )
 DESCRIBE_SHARE_GROUP = _call(
@@ -168,7 +162,6 @@ DESCRIBE_SHARE_GROUP = _call(
     request=DescribeShareGroupQuery,
     response=ShareGroupDescription,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
-    idempotent=True,
     access=Access(
         (group(Operation.DESCRIBE),),
         (

@@ -148,7 +148,6 @@ IN_FLIGHT_AT_LEADER = Api(
     "List the records in flight of the share-partitions that this gateway leads.",
     request=InFlightQuery,
     response=ListInFlightResponse,
-    idempotent=True,
 )
 FETCHING_MEMBERS_HERE = Api(
     "fetchingMembersHere",
@@ -156,7 +155,6 @@ FETCHING_MEMBERS_HERE = Api(
     "/v1/leader/{group}/fetching-members",
     "List the members of a group that fetched at this gateway in the last minute.",
     response=FetchingMembers,
-    idempotent=True,
 )
 YIELD_SHARE_PARTITIONS = Api(
     "yieldSharePartitions",

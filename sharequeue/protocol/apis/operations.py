@@ -20,7 +20,6 @@ LIST_ACTIVITY = Api(
     request=ListActivityQuery,
     response=ActivityReport,
     tag="Reports",
-    idempotent=True,
     access=Access(
         shows=(
             Shown("activity", ResourceType.TOPIC, "topic"),
@@ -40,7 +39,6 @@ AUDIT_SHARE_STATE = Api(
     tag="Audit",
     protected=True,
     errors=("SASL_AUTHENTICATION_FAILED",),
-    idempotent=True,
 )
 AUDIT_LOG = Api(
     "auditLog",
@@ -54,7 +52,6 @@ AUDIT_LOG = Api(
     tag="Audit",
     protected=True,
     errors=("SASL_AUTHENTICATION_FAILED",),
-    idempotent=True,
 )
 LIVEZ = _call(
     "livez",
@@ -63,7 +60,6 @@ LIVEZ = _call(
     "Whether the process runs.",
     description="It asks no dependency: restart a process that does not answer.",
     response=Empty,
-    idempotent=True,
     access=OPEN,
 )
 READYZ = _call(
@@ -77,7 +73,6 @@ READYZ = _call(
     request=ReadinessQuery,
     response=Readiness,
     also=(503,),
-    idempotent=True,
     access=OPEN,
 )
 METRICS = _call(
@@ -86,6 +81,5 @@ METRICS = _call(
     "/metrics",
     "Metrics in Prometheus text form.",
     description="A family writes at most 5,000 series. docs/metrics.md names all of them.",
-    idempotent=True,
     access=Access((cluster(Operation.DESCRIBE),)),
 )

@@ -219,6 +219,5 @@ READ_RECORDS = _call(
     request=ReadRecordsQuery,
     response=RecordPage,
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
-    idempotent=True,
     access=Access((topic(Operation.READ),)),
 )

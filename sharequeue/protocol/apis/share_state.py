@@ -81,5 +81,4 @@ EXPORT_STATE = Api(
     "List the stored rows of share-partitions, a page at a time.",
     request=ExportStateQuery,
     response=ExportStateResponse,
-    idempotent=True,
 )

@@ -47,7 +47,6 @@ LIST_TOPICS = _call(
     description="Dead-letter topics (`dlq.<group>`) are among them.",
     request=ListTopicsQuery,
     response=TopicList,
-    idempotent=True,
     access=Access((listed(ResourceType.TOPIC),), (Shown("topics", ResourceType.TOPIC, "name"),)),
 )
 DESCRIBE_TOPIC = _call(
@@ -58,7 +57,6 @@ DESCRIBE_TOPIC = _call(
     description="The offsets are those at the time of the call, whichever gateway answers.",
     response=TopicDescription,
     errors=TOPIC_ERRORS,
-    idempotent=True,
     access=Access((topic(Operation.DESCRIBE),)),
 )
 UPDATE_TOPIC = _call(
@@ -107,7 +105,6 @@ LIST_RECORD_BATCHES = _call(
     request=ListRecordBatchesQuery,
     response=RecordBatchList,
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
-    idempotent=True,
     access=Access((topic(Operation.READ),)),
 )
 REPLACE_RECORD_BATCHES = _call(

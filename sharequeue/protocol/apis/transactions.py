@@ -113,7 +113,6 @@ LIST_TRANSACTIONS = _call(
     description="Kafka has `kafka-transactions.sh list` and `find-hanging` for this. The open ones come the oldest first, the ended ones the last one first. One that wrote nothing is not listed once it has ended.",
     request=ListTransactionsQuery,
     response=TransactionList,
-    idempotent=True,
     access=Access(),
 )
 DESCRIBE_TRANSACTION = _call(
@@ -124,7 +123,6 @@ DESCRIBE_TRANSACTION = _call(
     description="What became of a transaction that wrote records is known for at least 25 hours.",
     response=TransactionDescription,
     errors=("TRANSACTIONAL_ID_NOT_FOUND",),
-    idempotent=True,
     access=Access(
         shows=(
             *(Shown(place, ResourceType.TOPIC, "topic") for place in ("partitions", "blocks", "unapplied")),
