@@ -1,4 +1,4 @@
-"""What a function learns of the record in its hand, beside the payload."""
+"""The record in hand, as a function sees it beside the payload."""
 
 import time
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sharequeue.client import AcknowledgementError, ApiError, Record, ShareConsumer
 from sharequeue.client.consuming.settling import Committed
-from sharequeue.repeats import PART_DIED
+from sharequeue.repeats import PART_DIED, Every
 from sharequeue.worker.job import Job
 from sharequeue.worker.judging import Breaker, Mismatches
 from sharequeue.worker.outcomes import ACCEPT, MISMATCH, NO_TASK, NOT_BEGUN, STOPPED, Verdict, does_not_fit, timed_out
@@ -57,7 +57,7 @@ class Lane:
 
     @property
     def room(self) -> int:
-        """How many records to fetch."""
+        """Return how many records to fetch."""
         if self.stopped or time.monotonic() < self.task.paused_until:
             return 0
         if self.breaker.open:
@@ -285,8 +285,7 @@ class Feeding:
 
     async def _look(self) -> None:
         """End functions whose time is over or whose lock is lost, and start what waits for time to pass."""
-        while True:
-            await asyncio.sleep(LOOK_S)
+        async for _ in Every(LOOK_S):
             now = time.monotonic()
             for lane in self.lanes:
                 for job in [job for job in lane.running if not job.given_up]:
@@ -308,17 +307,17 @@ class Feeding:
 
     @property
     def alive(self) -> bool:
-        """Whether a gateway answered in the last minute, or a function runs."""
+        """Tell whether a gateway answered in the last minute, or a function runs."""
         return time.monotonic() - self.answered_at < SILENT_S or any(lane.running for lane in self.lanes)
 
     @property
     def stopped(self) -> bool:
-        """Whether no task fetches any more, because payloads do not fit."""
+        """Tell whether no task fetches any more, because payloads do not fit."""
         return all(lane.stopped for lane in self.lanes)
 
     @property
     def hung(self) -> bool:
-        """Whether half of a task's hands are kept by functions that do not end."""
+        """Tell whether half of a task's hands are kept by functions that do not end."""
         return any(2 * sum(job.hangs for job in lane.running) >= lane.task.options.concurrency for lane in self.lanes)
 
     # The end

@@ -20,7 +20,7 @@ hours after the first one."""
 
 
 def survived_s(waits_ms: Sequence[int], limit: int) -> float:
-    """How long a record that always fails is tried before it is dead: the waits between its attempts, in seconds."""
+    """Return how long a record that always fails is tried before it is dead: the sum of its waits, in seconds."""
     if not waits_ms:
         return 0.0
     listed = waits_ms[: limit - 1]

@@ -37,7 +37,7 @@ class Job:
 
     @property
     def hangs(self) -> bool:
-        """Whether a plain function has taken twice its time: nothing can end it but the end of the process."""
+        """Tell whether a plain function has taken twice its time: nothing can end it but the end of the process."""
         late = time.monotonic() >= self.context.deadline + self.task.options.timeout_s
         return late and self.given_up and not self.task.is_async
 

@@ -33,7 +33,7 @@ class Breaker:
 
     @property
     def open(self) -> bool:
-        """Whether the task is slowed down."""
+        """Tell whether the task is slowed down."""
         return 0 < self._limit <= self._count
 
     def note(self, kind: str) -> bool:
@@ -46,7 +46,7 @@ class Breaker:
         return self.open and not was_open
 
     def may_start(self, now_s: float) -> bool:
-        """Whether one more record may start; if so, the next one waits."""
+        """Tell whether one more record may start; if so, the next one waits."""
         if not self.open:
             return True
         if now_s < self._next_at:

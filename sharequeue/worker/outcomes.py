@@ -1,4 +1,4 @@
-"""What a function's end means for its record. No IO."""
+"""The outcome of a record, by the end of its function. No IO."""
 
 from typing import Final, Literal, NamedTuple
 

@@ -23,7 +23,7 @@ class DoesNotFit(Exception):
 
 
 def signature_of(function: Callable[..., Any]) -> tuple[Decode, bool]:
-    """How to make the first argument of a function, and whether it takes a Context as its second.
+    """Return how to make the first argument of a function, and whether it takes a Context as its second.
 
     Raises: TypeError: it takes no record, or more than a record and a Context.
     """

@@ -21,7 +21,7 @@ OnMismatch = Literal["reject", "release", "stop"]
 
 
 class TaskOptions(NamedTuple):
-    """How a task gets its records; `Worker.task` says what each means."""
+    """The options of a task; `Worker.task` says what each means."""
 
     concurrency: int
     timeout_s: float

@@ -10,6 +10,7 @@ OTHERS: Final = {
     "sharequeue/repeats.py": "the mechanism",
     "sharequeue/slices.py": "a piece of work that leaves time for others",
     "sharequeue/cli/up.py": "the main thread watches the processes, and stops on a signal",
+    "sharequeue/worker/supervisor.py": "the main thread watches the processes, and stops on a signal",
     "sharequeue/cli/groups/redrive.py": "a rate that the user gave",
     "sharequeue/client/consuming/polling.py": "a poll without partitions lasts as long as the caller said",
     "sharequeue_http/calling/caller.py": "the repeats of calls: this import root knows no other",

@@ -108,7 +108,7 @@ class Record:
 
     @property
     def lost(self) -> bool:
-        """Whether the lock has ended: another member may have the record, and an acknowledgement fails."""
+        """Tell whether the lock has ended: another member may have the record, and an acknowledgement fails."""
         return self.offset in self.delivery.lost or self.lock_remaining_ms == 0
 
     @property
