@@ -179,10 +179,10 @@ class Client:
         deadline = time.monotonic() + max(self._deadline_s if deadline_s is None else deadline_s, 0.001)
         repeats = None
         while True:
+            connections = SERVED_HERE.get(self.base_url, self._connections)
             try:
                 if self.login.changes:
                     all_headers["Authorization"] = self.login.current()
-                connections = SERVED_HERE.get(self.base_url, self._connections)
                 status, answer_headers, answer = await connections.request(
                     api.method, target, all_headers, body, deadline
                 )
