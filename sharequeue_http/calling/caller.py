@@ -284,7 +284,7 @@ def error_of_answer(body: bytes, status: int, headers: Mapping[str, str], answer
         return (kind or UnexpectedAnswer)(
             f"{answered} with {status} {detail}{login}",
             status=status if kind else 502,
-            definite=status in (401, 403, 429),
+            definite=False,
             retry_after_s=retry_after_s,
         )
     pointers = [(fault["pointer"], fault["detail"]) for fault in problem.get("errors", [])]

@@ -74,7 +74,7 @@ class ApiError(Exception):
 
 class UnexpectedAnswer(ApiError):
     """The answer is not one of the call's: its status or content type is another one, as with a login page. The call
-    may have had its effect, unless `definite`."""
+    may have had its effect."""
 
     @property
     def code(self) -> str:
@@ -82,7 +82,7 @@ class UnexpectedAnswer(ApiError):
 
 
 class LoginWanted(UnexpectedAnswer):
-    """A 401 or 403 that is not a gateway's: a proxy before the gateway wants a login. The gateway got no request."""
+    """A 401 or 403 that is not a gateway's: a proxy before the gateway wants a login."""
 
     @property
     def code(self) -> str:

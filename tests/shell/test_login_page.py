@@ -1,5 +1,5 @@
-"""A proxy's login page, by 302 or as a 200 with HTML, is no success for any kind of caller: each names what came from
-where, and does not claim that nothing happened."""
+"""A proxy's login page, by 302, as a 200 with HTML or with 401, is no success for any kind of caller: each names what
+came from where, and does not claim that nothing happened."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,12 @@ from sharequeue_http.calling.caller import Client, decoded
 
 PAGE: Final = b"<html>login</html>"
 LONG_PAGE: Final = b"<html>" + b"x" * 5000
-WORDS: Final = {302: "with 302 to /login; a proxy wants a login there", 200: "with 200 (text/html; charset=utf-8): "}
+WORDS: Final = {
+    302: "with 302 to /login; a proxy wants a login there",
+    200: "with 200 (text/html; charset=utf-8): ",
+    401: "with 401 (text/html; charset=utf-8): ",
+}
+CODES: Final = {302: "UNEXPECTED_ANSWER", 200: "UNEXPECTED_ANSWER", 401: "LOGIN_WANTED"}
 COMMANDS: Final = (
     ("topics", "delete", "payments", "--yes"),
     ("topics", "describe", "payments"),
@@ -38,7 +43,7 @@ COMMANDS: Final = (
 )
 
 
-@pytest.fixture(scope="module", params=[302, 200])
+@pytest.fixture(scope="module", params=[302, 200, 401])
 def status(request: pytest.FixtureRequest) -> int:
     given: int = request.param
     return given
@@ -82,6 +87,12 @@ async def _consume(url: str) -> None:
         await consumer.poll()
 
 
+async def _join(url: str) -> None:
+    async with ShareConsumer(url, "g") as consumer:
+        consumer.subscribe(["t"])
+        assert await consumer.poll(1000), "it does not say why it has no records"
+
+
 async def _stream(url: str) -> None:
     async with RecordStream(url, "g", ["t"]) as stream:
         await anext(stream)
@@ -97,13 +108,13 @@ async def _ask_a_coordinator(url: str) -> None:
     )
 
 
-@pytest.mark.parametrize("call", [_produce, _consume, _stream, _ask_a_gateway, _ask_a_coordinator])
+@pytest.mark.parametrize("call", [_produce, _consume, _join, _stream, _ask_a_gateway, _ask_a_coordinator])
 def test_a_client_or_a_service_gets_a_named_error(call: Callable[[str], Any], url: str, status: int) -> None:
     with pytest.raises(UnexpectedAnswer) as raised:
         asyncio.run(call(url))
     assert raised.value.detail.startswith(f"{url} answered ")
     assert WORDS[status] in raised.value.detail
-    assert (raised.value.code, raised.value.retriable, raised.value.definite) == ("UNEXPECTED_ANSWER", False, False)
+    assert (raised.value.code, raised.value.retriable, raised.value.definite) == (CODES[status], False, False)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -134,10 +145,10 @@ def test_a_health_check_accepts_only_the_readiness_of_a_service(
     assert not options or json.loads(done.stderr)["code"] == "UNEXPECTED_ANSWER"
 
 
-def test_the_pipeline_says_so_in_one_line(url: str) -> None:
+def test_the_pipeline_says_so_in_one_line(url: str, status: int) -> None:
     with GatewayClient(GatewayOptions(url=url)) as gateway, pytest.raises(PipelineError) as raised:
         gateway.describe("t")
-    assert str(raised.value).startswith(f"UNEXPECTED_ANSWER: {url} answered describeTopic with ")
+    assert str(raised.value).startswith(f"{CODES[status]}: {url} answered describeTopic with ")
 
 
 def test_an_answer_of_another_form_is_named() -> None:

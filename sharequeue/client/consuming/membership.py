@@ -15,7 +15,7 @@ from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.groups import HeartbeatResult, ShareGroupHeartbeatRequest
 from sharequeue.repeats import HEARTBEAT, JOINED
 from sharequeue_http.calling.caller import Client
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.forms.errors import ApiError, UnexpectedAnswer
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Membership:
             self._epoch = JOIN
             self._assign({})
             return 0.0
-        if not error.error.retriable and error.definite:
+        if not error.error.retriable and (error.definite or isinstance(error, UnexpectedAnswer)):
             self.failure = error
             self.changed.set()
         else:
