@@ -1,5 +1,6 @@
 """A gateway that asks for keys: who may call, what each principal may do, and what it sees."""
 
+import base64
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -353,6 +354,30 @@ def test_a_page_of_topics_or_groups_names_nothing_that_its_caller_may_not_see(
             assert [each for page in found for each in page] == [names[1], names[3], names[4]]
             assert [len(each) for each in found] == {1: [1, 1, 1], 2: [2, 1]}.get(size, [3])
             assert set(tokens) <= {names[1], names[3]}
+
+
+def test_no_page_token_says_where_a_page_ended(
+    access: Access, admin: Gateway, mine: Gateway, user: str, name: str
+) -> None:
+    """Each page of one entry ends at a name that its caller may not see, but for the last."""
+    hidden = f"{name}-hidden", f"{name}-a"
+    for topic in (*hidden, f"{name}-seen"):
+        admin.configure(name, share_auto_offset_reset="earliest")
+        admin.produce(topic, 1)
+        admin.fetch(name, topic)
+    admin.fetch(hidden[0], f"{name}-seen")
+    access.allow(user, "DESCRIBE", "GROUP", name)
+    access.allow(user, "DESCRIBE", "TOPIC", f"{name}-seen")
+    for url, place in ((f"/v1/share-groups/{name}/in-flight", "partitions"), ("/v1/reports/activity", "activity")):
+        found, tokens, page = [], [], {"next_page_token": None}
+        while "next_page_token" in page:
+            token = {"page_token": tokens[-1]} if tokens else {}
+            page = good(mine.http.get(url, params={"page_size": 1, **token}))
+            found += page[place]
+            tokens += [page["next_page_token"]] if "next_page_token" in page else []
+        assert {entry["topic"] for entry in found} == {f"{name}-seen"}
+        assert len(tokens) >= 2
+        assert not [each for each in tokens if name.encode() in base64.urlsafe_b64decode(each)]
 
 
 def test_lists_show_what_their_caller_may_describe(

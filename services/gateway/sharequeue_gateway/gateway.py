@@ -45,6 +45,7 @@ from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.access.watch import KeyWatch
 from sharequeue_gateway.http.access_api import AccessApi
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
@@ -528,6 +529,7 @@ def _apis(
     owners = Owners(None if book is None else lambda: book.rights)
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
+    tokens = PageTokens(settings.cluster_token)
     return GatewayApis(
         _fetch_api(base, delivering, settings, watch),
         StreamApi(metadata, streams, watch),
@@ -549,6 +551,7 @@ def _apis(
             delivering.members,
             settings.transaction_max_timeout_ms,
             owners,
+            tokens,
         ),
         LeaderApi(
             clock=clock,
@@ -566,13 +569,15 @@ def _apis(
         TopicsApi(coordinator, metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
         GroupsApi(coordinator, metadata, record_log, leading.readers, record_log.dead_letters, base.share_coordinator),
-        InFlightApi(coordinator, metadata, record_log.dead_letters, leading.leader, leading.dead_letters, routing),
+        InFlightApi(
+            coordinator, metadata, record_log.dead_letters, leading.leader, leading.dead_letters, routing, tokens
+        ),
         MembershipApi(coordinator, cluster, group_use, delivering.members),
         GroupAdminApi(coordinator, metadata, record_log),
-        Redriving(metadata, record_log, record_log.dead_letters),
+        Redriving(metadata, record_log, record_log.dead_letters, tokens),
         group_use,
         ReadersApi(metadata, leading.readers),
-        ActivityApi(leading.activity, base.database.query),
+        ActivityApi(leading.activity, base.database.query, tokens),
         AuditApi(metadata, base.share_coordinator, base.database),
         AccessApi(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),
     )

@@ -23,7 +23,7 @@ from sharequeue.protocol.messages.transactions import (
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.access.owners import Owners
-from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_gateway.record_log.transactions import list_store, open_store, settlements, transaction_store
@@ -65,6 +65,7 @@ class TransactionsApi:
         members: FetchingMembers,
         max_timeout_ms: int,
         owners: Owners,
+        tokens: PageTokens,
     ) -> None:
         self._transactions = transactions
         self._commits = commits
@@ -73,6 +74,7 @@ class TransactionsApi:
         self._members = members
         self._max_timeout_ms = max_timeout_ms
         self._owners = owners
+        self._tokens = tokens
 
     async def begin(self, call: Call) -> BegunTransaction:
         request: BeginTransactionRequest = call.request
@@ -202,10 +204,10 @@ class TransactionsApi:
 
     async def list_some(self, call: Call) -> TransactionList:
         query: ListTransactionsQuery = call.request
-        after = None if query.page_token is None else place_of(query.page_token, _place, "listTransactions")
+        after = None if query.page_token is None else self._tokens.place(query.page_token, _place, "listTransactions")
         list_page = list_store.list_open if query.state == "open" else list_store.list_ended
         page, place = await self._query(list_page, query, after, self._owners.listed(call.caller.principal))
-        token = None if place is None else page_token(place)
+        token = None if place is None else self._tokens.token(place)
         if query.state == "open":
             return TransactionList(transactions=page, next_page_token=token)
         return TransactionList(transactions=[], ended=page, next_page_token=token)

@@ -1,23 +1,40 @@
-"""Page tokens: the encoded place where a page ended. A caller sends the token back to get the next page."""
+"""Page tokens: the place where a page ended. A caller sends the token back to get the next page, and cannot read it:
+the page may end at an entry that this caller may not see."""
 
 import base64
 import binascii
-from typing import Any, TypeVar
+import hashlib
+import os
+from operator import xor
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from sharequeue_http.forms.errors import InvalidRequest
 
 Place = TypeVar("Place", bound=tuple[Any, ...])
+_SALT_BYTES: Final = 12
 
 
-def page_token(place: tuple[Any, ...]) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode()
+class PageTokens:
+    """`secret`: all gateways share it, so that each takes the tokens of the others."""
 
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
 
-def place_of(token: str, decoder: "msgspec.json.Decoder[Place]", call: str) -> Place:
-    """The place in a token. Raises: InvalidRequest: the token is not one of `call`."""
-    try:
-        return decoder.decode(base64.urlsafe_b64decode(token.encode()))
-    except (binascii.Error, msgspec.MsgspecError, ValueError):
-        raise InvalidRequest(f"page_token is not one that {call} gave") from None
+    def token(self, place: tuple[Any, ...]) -> str:
+        salt = os.urandom(_SALT_BYTES)
+        return base64.urlsafe_b64encode(salt + self._mixed(salt, msgspec.json.encode(place))).decode()
+
+    def place(self, token: str, decoder: "msgspec.json.Decoder[Place]", call: str) -> Place:
+        """The place in a token. Raises: InvalidRequest: the token is not one of `call`."""
+        try:
+            raw = base64.urlsafe_b64decode(token.encode())
+            return decoder.decode(self._mixed(raw[:_SALT_BYTES], raw[_SALT_BYTES:]))
+        except (binascii.Error, msgspec.MsgspecError, ValueError):
+            raise InvalidRequest(f"page_token is not one that {call} gave") from None
+
+    def _mixed(self, salt: bytes, text: bytes) -> bytes:
+        """A text with the bytes that the secret and the salt make: twice is the text again. A changed token is one of
+        another place, and allows nothing."""
+        return bytes(map(xor, text, hashlib.shake_256(self._secret + salt).digest(len(text))))

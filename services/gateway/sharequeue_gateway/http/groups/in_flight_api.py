@@ -27,7 +27,7 @@ from sharequeue.protocol.types import MAX_INT32, DeliveryState, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.http.answers.fetch_answer import partition_error
-from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -58,6 +58,7 @@ class InFlightApi:
         leader: Leader,
         dead_letters: DeadLetterQueue,
         routing: Routing,
+        tokens: PageTokens,
     ) -> None:
         self._coordinator = coordinator
         self._metadata = metadata
@@ -65,6 +66,7 @@ class InFlightApi:
         self._leader = leader
         self._dead_letters = dead_letters
         self._routing = routing
+        self._tokens = tokens
 
     async def in_flight(self, call: Call) -> ListInFlightResponse:
         """The records in flight, at every leader."""
@@ -73,7 +75,8 @@ class InFlightApi:
         wanted, more = await self._wanted(group_id, query)
         mine, others = self._routing.split(group_id, wanted)
         answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))
-        return _page([await self._list(group_id, mine, query.page_size), *answers], wanted, more, query.page_size)
+        answers.append(await self._list(group_id, mine, query.page_size))
+        return _page(answers, wanted, more, query.page_size, self._tokens)
 
     async def in_flight_here(self, call: Call) -> ListInFlightResponse:
         """The records in flight in share-partitions that this gateway leads. Called by other gateways."""
@@ -91,7 +94,7 @@ class InFlightApi:
             raise InvalidRequest("partition needs topic")
         topic, partition = "", -1
         if query.page_token is not None:
-            topic, partition = place_of(query.page_token, _place, "listInFlightRecords")
+            topic, partition = self._tokens.place(query.page_token, _place, "listInFlightRecords")
         elif query.topic is not None and query.partition is not None:
             topic, partition = query.topic, query.partition - 1
         limited = GroupSummaryQuery(
@@ -133,7 +136,7 @@ class InFlightApi:
                     room -= _weight(listed.partitions[-1])
                 if room <= 0:
                     if (topic, partition) != partitions[-1]:
-                        listed.next_page_token = page_token((topic.name, partition))
+                        listed.next_page_token = self._tokens.token((topic.name, partition))
                     return listed
         return listed
 
@@ -181,13 +184,13 @@ class InFlightApi:
 
 
 def _page(
-    answers: Sequence[ListInFlightResponse], wanted: Partitions, more: bool, page_size: int
+    answers: Sequence[ListInFlightResponse], wanted: Partitions, more: bool, page_size: int, tokens: PageTokens
 ) -> ListInFlightResponse:
     """Merge the lists of the leaders into one page."""
     order = {(topic.name, partition): index for index, (topic, partition) in enumerate(wanted)}
     last = len(wanted) - 1
     stops = [
-        order.get(place_of(answer.next_page_token, _place, ""), last)
+        order.get(tokens.place(answer.next_page_token, _place, ""), last)
         for answer in answers
         if answer.next_page_token is not None
     ]
@@ -207,7 +210,7 @@ def _page(
     return ListInFlightResponse(
         partitions=[entry for entry in page if isinstance(entry, InFlightPartition)],
         errors=[entry for entry in page if isinstance(entry, PartitionError)],
-        next_page_token=page_token((wanted[end][0].name, wanted[end][1])) if rest else None,
+        next_page_token=tokens.token((wanted[end][0].name, wanted[end][1])) if rest else None,
     )
 
 

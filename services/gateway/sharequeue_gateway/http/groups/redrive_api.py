@@ -18,7 +18,7 @@ from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
 from sharequeue.protocol.messages.groups import RedriveDeadLettersRequest, RedriveResult
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import (
     DeadLetterKey,
@@ -113,10 +113,13 @@ class FoundLetter(NamedTuple):
 class Redriving:
     """The handler of redriveDeadLetters."""
 
-    def __init__(self, metadata: Metadata, record_log: RecordLog, dead_letters: DeadLetterLog) -> None:
+    def __init__(
+        self, metadata: Metadata, record_log: RecordLog, dead_letters: DeadLetterLog, tokens: PageTokens
+    ) -> None:
         self._metadata = metadata
         self._record_log = record_log
         self._dead_letters = dead_letters
+        self._tokens = tokens
 
     async def redrive(self, call: Call) -> RedriveResult:
         request: RedriveDeadLettersRequest = call.request
@@ -124,7 +127,8 @@ class Redriving:
         if request.topic is not None:
             await self._metadata.topic(request.topic)
         meant = _filter(group_id, request)
-        behind = None if request.page_token is None else place_of(request.page_token, _place, "redriveDeadLetters")
+        token = request.page_token
+        behind = None if token is None else self._tokens.place(token, _place, "redriveDeadLetters")
         done = RedriveResult(matched=0, redriven=0)
         async for chunk in self._chunks(group_id, behind):
             matching = [found for found in chunk if meant(found)]
@@ -136,7 +140,7 @@ class Redriving:
             if not request.dry_run:
                 await self._send(group_id, new, request.to == "retry", done, call.refused)
             if request.max_records is not None and done.matched >= request.max_records:
-                done.next_page_token = page_token(new[-1].place)
+                done.next_page_token = self._tokens.token(new[-1].place)
                 break
         return done
 

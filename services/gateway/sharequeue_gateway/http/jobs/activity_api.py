@@ -16,7 +16,7 @@ from sharequeue.protocol.messages.reports import (
     TimeToAccept,
 )
 from sharequeue.protocol.types import MAX_INT32
-from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
 from sharequeue_gateway.record_log import activity_store
 from sharequeue_gateway.record_log.activity_store import ActivityTotal
@@ -34,9 +34,10 @@ _place: Final = msgspec.json.Decoder(
 class ActivityApi:
     """The handler of listActivity."""
 
-    def __init__(self, activity: Activity, query: Query) -> None:
+    def __init__(self, activity: Activity, query: Query, tokens: PageTokens) -> None:
         self._activity = activity
         self._query = query
+        self._tokens = tokens
 
     async def list_activity(self, call: Call) -> ActivityReport:
         query: ListActivityQuery = call.request
@@ -44,7 +45,7 @@ class ActivityApi:
         end_hour = _LAST_HOUR if query.to_ms is None else -(-query.to_ms // HOUR_MS)
         after = (first_hour, "", _FIRST, -1)
         if query.page_token is not None:
-            after = place_of(query.page_token, _place, "listActivity")
+            after = self._tokens.place(query.page_token, _place, "listActivity")
         await self._activity.flush()
         found: list[ActivityTotal] = await self._query(
             activity_store.totals,
@@ -57,10 +58,11 @@ class ActivityApi:
         )
         more = len(found) > query.page_size
         found = found[: query.page_size]
-        return ActivityReport(
-            activity=[_entry(total) for total in found],
-            next_page_token=_token(found[-1]) if more else msgspec.UNSET,
-        )
+        report = ActivityReport(activity=[_entry(total) for total in found])
+        if more:
+            last = found[-1]
+            report.next_page_token = self._tokens.token((last.hour, last.group_id, last.topic_id, last.partition))
+        return report
 
 
 def _entry(total: ActivityTotal) -> ActivityEntry:
@@ -86,7 +88,3 @@ def _entry(total: ActivityTotal) -> ActivityEntry:
         ],
         dead_letters=[DeadLetterCount(cause=cause, records=records) for cause, records in total.dead_letters.items()],
     )
-
-
-def _token(total: ActivityTotal) -> str:
-    return page_token((total.hour, total.group_id, total.topic_id, total.partition))
