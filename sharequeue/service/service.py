@@ -193,7 +193,7 @@ def allow_open_files(limits: HttpLimits, services: int, *, for_clients: bool) ->
 def _server(edge: Edge, certificate: Certificate | None) -> "_Server":
     config = uvicorn.Config(
         edge.app,
-        http=protocol_of(edge),
+        http=protocol_of(edge, None if certificate is None else certificate.context),
         ws="none",
         proxy_headers=False,
         log_config=None,
@@ -204,7 +204,6 @@ def _server(edge: Edge, certificate: Certificate | None) -> "_Server":
         date_header=False,
     )
     config.load()
-    config.ssl = None if certificate is None else certificate.context
     return _Server(config)
 
 

@@ -83,13 +83,7 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         edge = self.edge
         self.unsent = Unsent(transport, edge, self.loop, self.drop)
-        if len(self._connections) >= edge.max_connections and not edge.make_room():
-            missed = edge.full.allows(time.monotonic())
-            if missed is not None:
-                log.error(
-                    "refused a connection: the limit of connections is reached",
-                    extra=fields(connections=edge.max_connections, refused=missed + 1),
-                )
+        if not edge.admits(len(self._connections)):
             busy = Throttled(f"{edge.max_connections} connections are in use; try again in a moment", status=503)
             self._write_problem(busy)
             self._finish()

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import resource
+import time
 from typing import Final, Protocol
 
 from sharequeue_http.application.app import App
@@ -22,11 +23,19 @@ LOOKED_AT_ONCE: Final = 100
 """Connections that are looked at, and closed, in one turn of the event loop."""
 
 
-class Connection(Protocol):
-    """The part of a connection that this module uses."""
+class Idle(Protocol):
+    """The part of a connection without a request that this module uses."""
 
-    silent: bool
-    """Whether the client has sent no byte yet."""
+    @property
+    def silent(self) -> bool:
+        """Whether the client has sent no byte yet."""
+
+    def drop(self) -> None:
+        """Close the connection at once. An answer that the client has not taken yet is lost."""
+
+
+class Connection(Idle, Protocol):
+    """The part of a connection that this module uses."""
 
     @property
     def begins(self) -> bool:
@@ -37,9 +46,6 @@ class Connection(Protocol):
 
     def give_way(self) -> None:
         """Refuse the body that is coming in, because others need its memory."""
-
-    def drop(self) -> None:
-        """Close the connection at once. An answer that the client has not taken yet is lost."""
 
 
 class Sender(Protocol):
@@ -64,7 +70,7 @@ class Edge:
         self.paths = app.paths
         self.limits = limits
         self.max_connections = max_connections
-        self.idle: dict[Connection, float] = {}
+        self.idle: dict[Idle, float] = {}
         """Connections without a request, with the time it began (seconds of the loop's clock); the longest idle
         first."""
         self.watched: dict[Connection, None] = {}
@@ -80,18 +86,24 @@ class Edge:
         self.full = Rarely(lines=1, seconds=60)
         self._no_file = Rarely(lines=1, seconds=60)
 
-    def make_room(self) -> bool:
-        """Close the connection that is idle longest. If none is idle, close one with a part of a head and nothing else.
-
-        Returns: False if there is neither.
-        """
-        connection = next(iter(self.idle), None)
+    def admits(self, connections: int) -> bool:
+        """Whether there is room for one more than these. At the limit, close the connection that is idle longest. If
+        none is idle, close one with a part of a head and nothing else."""
+        if connections < self.max_connections:
+            return True
+        connection: Idle | None = next(iter(self.idle), None)
         if connection is None:
             connection = next((watched for watched in self.watched if watched.begins), None)
-        if connection is None:
-            return False
-        connection.drop()
-        return True
+        if connection is not None:
+            connection.drop()
+            return True
+        missed = self.full.allows(time.monotonic())
+        if missed is not None:
+            log.error(
+                "refused a connection: the limit of connections is reached",
+                extra=fields(connections=self.max_connections, refused=missed + 1),
+            )
+        return False
 
     def receive(self, connection: Connection, kept: int) -> None:
         """A connection has `kept` bytes of an incomplete body in memory; 0: the body is complete or was refused."""
@@ -149,12 +161,12 @@ class Edge:
                     connection.look(now)
             idle_since = now - self.limits.idle_timeout_ms / 1000
             silent_since = now - self.limits.head_timeout_ms / 1000
-            for number, (connection, since) in enumerate(list(self.idle.items()), 1):
+            for number, (idle, since) in enumerate(list(self.idle.items()), 1):
                 if number % LOOKED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-                if self.idle.get(connection) != since:
+                if self.idle.get(idle) != since:
                     continue
-                if since <= idle_since or (connection.silent and since <= silent_since):
-                    connection.drop()
+                if since <= idle_since or (idle.silent and since <= silent_since):
+                    idle.drop()
                 elif since > silent_since:
                     break

@@ -23,6 +23,8 @@ by its option `http`.
 
 import asyncio
 import contextvars
+import functools
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
@@ -39,6 +41,7 @@ from sharequeue_http.limits import HttpLimits
 from sharequeue_http.wire.asgi_adapter import serve_asgi
 from sharequeue_http.wire.connection import MOST_QUEUED, Connection
 from sharequeue_http.wire.edge import Edge
+from sharequeue_http.wire.handshake import Handshake
 from sharequeue_http.wire.head import (
     bad_target,
     head_too_large,
@@ -67,9 +70,17 @@ class _Refused(Exception):
     """Raised in a callback of httptools to stop it. `HttpProtocol._refusal` is the reason."""
 
 
-def protocol_of(edge: Edge) -> type[asyncio.Protocol]:
-    """The class of a server's connections, for uvicorn's option `http`."""
-    return type("HttpProtocol", (HttpProtocol,), {"edge": edge, "workers": Workers(edge.app)})
+def protocol_of(edge: Edge, context: ssl.SSLContext | None = None) -> Any:
+    """The class of a server's connections, or what makes them, for uvicorn's option `http`. `context`: of TLS."""
+    kind = type("HttpProtocol", (HttpProtocol,), {"edge": edge, "workers": Workers(edge.app)})
+    if context is None:
+        return kind
+
+    def begin(server_state: ServerState, **given: Any) -> Handshake:
+        make = functools.partial(kind, server_state=server_state, **given)
+        return Handshake(edge, context, server_state.connections, make)
+
+    return begin
 
 
 class HttpProtocol(Connection):

@@ -5,6 +5,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
+from ssl import SSLContext
 
 import uvicorn
 import uvloop
@@ -172,11 +173,10 @@ class EdgeServer:
         raise RuntimeError("the rest cannot be made")
 
 
-async def _run(server: EdgeServer, app: App, limits: HttpLimits, connections: int, ssl: dict[str, str]) -> None:
+async def _run(server: EdgeServer, app: App, limits: HttpLimits, connections: int, tls: SSLContext | None) -> None:
     edge = server.edge = Edge(app, limits, connections)
-    config = uvicorn.Config(
-        app, http=protocol_of(edge), ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1, **ssl
-    )
+    http = protocol_of(edge, tls)
+    config = uvicorn.Config(app, http=http, ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1)
     server.server = uvicorn.Server(config)
     server.loop = asyncio.get_running_loop()
     watching = server.loop.create_task(edge.watch())
@@ -190,7 +190,7 @@ def edge_server(
     *,
     connections: int = 1000,
     prepare: Callable[[App], None] = lambda _: None,
-    **ssl: str,
+    tls: SSLContext | None = None,
 ) -> Iterator[EdgeServer]:
     """A server that runs while this lasts.
 
@@ -203,7 +203,7 @@ def edge_server(
         server.port = probe.getsockname()[1]
     app = server.application()
     prepare(app)
-    thread = threading.Thread(target=lambda: uvloop.run(_run(server, app, limits or HttpLimits(), connections, ssl)))
+    thread = threading.Thread(target=lambda: uvloop.run(_run(server, app, limits or HttpLimits(), connections, tls)))
     thread.start()
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port)):
