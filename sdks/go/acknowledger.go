@@ -15,7 +15,8 @@ import (
 const notOwn = "another member has finished these records, or they were deleted"
 
 // NotAcknowledged is an acknowledgement that the service refused, or whose lock had ended: its records come again,
-// unless another member has finished them. Code is of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; it is empty if no service answered.
+// unless another member has finished them. Code is of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE, or
+// UNEXPECTED_ANSWER if something else than a gateway answered; it is empty if nothing did.
 type NotAcknowledged struct {
 	Acknowledgement api.Acknowledgement
 	Code, Detail    string
@@ -94,7 +95,7 @@ func (w *Worker) send(acknowledgements []api.Acknowledgement) ([]api.Acknowledge
 	if err != nil {
 		return nil, 0, err
 	}
-	if answer.JSON200 == nil {
+	if answer.JSON200 == nil || len(answer.JSON200.Results) != len(acknowledgements) {
 		retryAfter, err := refusal(answer.Body, answer.HTTPResponse)
 		return nil, retryAfter, err
 	}

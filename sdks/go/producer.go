@@ -52,7 +52,7 @@ func (p *Producer) try(ctx context.Context, topic string, records []api.ProduceR
 	if err != nil {
 		return nil, 0, err
 	}
-	if answer.JSON200 == nil {
+	if answer.JSON200 == nil || len(answer.JSON200.Records) != len(records) {
 		retryAfter, err := refusal(answer.Body, answer.HTTPResponse)
 		return nil, retryAfter, err
 	}

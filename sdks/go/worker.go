@@ -87,7 +87,7 @@ func (w *Worker) fetch(ctx context.Context, id string) ([]api.FetchedBatch, time
 	var fetched api.FetchResponse
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber() // a float64 does not hold every number, and one that it does not hold would spoil the whole answer
-	if answer.StatusCode != http.StatusOK || decoder.Decode(&fetched) != nil {
+	if answer.StatusCode != http.StatusOK || decoder.Decode(&fetched) != nil || fetched.Batches == nil {
 		retryAfter, err := refusal(raw, answer)
 		return nil, retryAfter, err
 	}

@@ -19,7 +19,8 @@ import sharequeue.model.Problem;
 final class Acknowledger {
   /**
    * An acknowledgement that the service refused, or whose lock had ended: its records come again, unless another member has
-   * finished them. {@code code}: of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; "" if no service answered.
+   * finished them. {@code code}: of the Problem, for example INVALID_RECORD_STATE; UNEXPECTED_ANSWER if something else than a
+   * gateway answered; "" if nothing did.
    */
   record NotAcknowledged(Acknowledgement acknowledgement, String code, String detail) {
     @Override
@@ -83,7 +84,8 @@ final class Acknowledger {
           parts.push(new Part(part.subList(0, part.size() / 2), next.doubted()));
         } else {
           Problem problem = Producer.problemOf(fault);
-          String code = problem == null ? "" : problem.getCode();
+          String other = Producer.mayHelp(fault) ? "" : "UNEXPECTED_ANSWER";
+          String code = problem == null ? other : problem.getCode();
           String detail = problem == null ? Producer.said(fault) : problem.getDetail();
           part.forEach(outcome -> lost.add(new NotAcknowledged(outcome, code, detail)));
         }
@@ -117,7 +119,8 @@ final class Acknowledger {
   /** One request. */
   List<AcknowledgementResult> send(List<Acknowledgement> acknowledgements) throws ApiException {
     var request = new AcknowledgeRequest().memberId(memberId).acknowledgements(acknowledgements);
-    return records.acknowledgeRecords(group, request, null, null).getResults();
+    var results = records.acknowledgeRecords(group, request, null, null).getResults();
+    return Producer.needed(results, acknowledgements.size());
   }
 
   /** Renews the locks of all records of the batches. If it fails, the next third of the lock tries again. */

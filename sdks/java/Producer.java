@@ -63,7 +63,8 @@ final class Producer {
     long end = System.nanoTime() + deadline.toNanos();
     for (long pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, MOST_PAUSE_MS)) {
       try {
-        return records.produceRecords(topic, new ProduceRequest().records(batch), key, null, null).getRecords();
+        var request = new ProduceRequest().records(batch);
+        return needed(records.produceRecords(topic, request, key, null, null).getRecords(), batch.size());
       } catch (ApiException fault) {
         boolean again = mayHelp(fault);
         if (again && pauseMs == FIRST_PAUSE_MS) {
@@ -79,6 +80,14 @@ final class Producer {
         sleep(pauseMs);
       }
     }
+  }
+
+  /** A list of an answer: without it, or with another size than {@code size} (-1: any), the answer is not a gateway's. */
+  static <T> List<T> needed(List<T> found, int size) throws ApiException {
+    if (found == null || size >= 0 && found.size() != size) {
+      throw new ApiException(200, "another program answered");
+    }
+    return found;
   }
 
   /** The Problem that the service answered; null if something between answered, or nothing. */

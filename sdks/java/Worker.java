@@ -130,7 +130,7 @@ final class Worker implements Runnable {
     }
     try {
       Producer.sleep(pauseMs);
-      return records.fetchRecords(group, request(fetchId)).getBatches();
+      return Producer.needed(records.fetchRecords(group, request(fetchId)).getBatches(), -1);
     } finally {
       synchronized (this) {
         fetching = null;

@@ -2,7 +2,7 @@
 
 import time
 
-from producer import ask, may_help, problem_of, retry_after_s, said
+from producer import UnexpectedAnswer, ask, may_help, problem_of, retry_after_s, said
 from sharequeue_api import (
     Acknowledgement,
     AcknowledgementStatus,
@@ -23,7 +23,8 @@ class NotAcknowledged(Exception):
     """An acknowledgement that the service refused, or whose lock ended before: its records come again, unless another
     member has finished them.
 
-    `code`: of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; "" if no service answered.
+    `code`: of the Problem, for example INVALID_RECORD_STATE; UNEXPECTED_ANSWER if something else than a gateway
+    answered; "" if nothing did.
     """
 
     def __init__(self, acknowledgement: Acknowledgement, code: str, detail: str) -> None:
@@ -69,7 +70,8 @@ class Acknowledger:
                     parts += [(part[middle:], doubted), (part[:middle], doubted)]
                 else:
                     problem = problem_of(fault)
-                    code, detail = (problem.code, problem.detail) if problem else ("", said(fault))
+                    other = "UNEXPECTED_ANSWER" if isinstance(fault, UnexpectedAnswer) else ""
+                    code, detail = (problem.code, problem.detail) if problem else (other, said(fault))
                     lost += [NotAcknowledged(outcome, code, detail) for outcome in part]
                 continue
             unknown: list[Acknowledgement] = []

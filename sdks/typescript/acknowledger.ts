@@ -1,5 +1,5 @@
 /** Acknowledges over generated types, until each outcome is known. Copy it into your project, beside worker.ts. */
-import { type Gateway, Refused, type Schemas, attempt, sleep } from "./producer.js";
+import { type Gateway, Refused, type Schemas, UnexpectedAnswer, attempt, sleep } from "./producer.js";
 
 export type Acknowledgement = Schemas["Acknowledgement"];
 export type Batch = Schemas["FetchedBatch"];
@@ -16,7 +16,7 @@ const NOT_OWN = "another member has finished these records, or they were deleted
 export class NotAcknowledged extends Error {
   constructor(
     readonly acknowledgement: Acknowledgement,
-    /** Of the Problem, for example INVALID_REQUEST or INVALID_RECORD_STATE; "" if no service answered. */
+    /** Of the Problem, for example INVALID_RECORD_STATE; UNEXPECTED_ANSWER if something else answered; "" if nothing did. */
     readonly code: string,
     readonly detail: string,
   ) {
@@ -56,7 +56,7 @@ export class Acknowledger {
         const problem = fault instanceof Refused ? fault.problem : undefined;
         if (part.length > 1 && problem !== undefined && [400, 413, 422].includes(problem.status)) {
           for (const half of [part.slice(part.length / 2), part.slice(0, part.length / 2)]) parts.push({ part: half, doubted });
-        } else fail(problem?.code ?? "", problem?.detail ?? String(fault));
+        } else fail(problem?.code ?? (fault instanceof UnexpectedAnswer ? "UNEXPECTED_ANSWER" : ""), problem?.detail ?? String(fault));
         continue;
       }
       if ("why" in sent) {
@@ -93,6 +93,7 @@ export class Acknowledger {
         body: { member_id: this.memberId, acknowledgements },
         signal: AbortSignal.timeout(30_000),
       }),
+      "results",
     );
   }
 }

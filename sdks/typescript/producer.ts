@@ -48,6 +48,7 @@ export async function send(
         body: { records },
         signal: AbortSignal.timeout(30_000),
       }),
+      "records",
     );
     if ("data" in sent) return sent.data.records;
     if (pauseMs === FIRST_PAUSE_MS) console.warn(`no answer from the topic ${topic}, trying again: ${sent.why}`);
@@ -61,8 +62,8 @@ export async function send(
 type Answer<T> = { data?: T; error?: Problem; response: Response };
 type Attempt<T> = { data: T } | { retryAfterMs: number | undefined; why: string };
 
-/** The answer, or when to try again. Throws Refused if no repeat helps, and what else is not a fault of the network. */
-export async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attempt<T>> {
+/** The answer, which has the member `needs`, or when to try again. Throws Refused if no repeat helps, and what else is not a fault of the network. */
+export async function attempt<T>(call: () => Promise<Answer<T>>, needs: keyof T): Promise<Attempt<T>> {
   let answer: Answer<T>;
   try {
     answer = await call();
@@ -77,11 +78,11 @@ export async function attempt<T>(call: () => Promise<Answer<T>>): Promise<Attemp
     return { retryAfterMs: undefined, why: `${fault}${cause ? `: ${(cause as { code?: string }).code ?? cause}` : ""}` };
   }
   const { data, error, response } = answer;
-  if (data !== undefined) return { data };
+  if ((data as T | null)?.[needs] !== undefined) return { data: data as T };
   if (error?.code === "INVALID_RECORD_STATE") return { data: error as T }; // the lock ended: it comes again
   const seconds = response.headers.get("Retry-After");
   const retryAfterMs = seconds === null ? undefined : Number(seconds) * 1000;
-  if (error?.code === undefined) { // a proxy answered
+  if (error?.code === undefined) { // something else answered
     if (response.status < 500 && ![408, 429].includes(response.status)) {
       throw new UnexpectedAnswer(`${response.url} answered ${response.status}, and is not a gateway or wants a login`);
     }

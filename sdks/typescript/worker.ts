@@ -58,6 +58,7 @@ export async function* deliveries(
         },
         signal: AbortSignal.any([AbortSignal.timeout(WAIT_MS + 10_000), ...(options.signal ? [options.signal] : [])]),
       }),
+      "batches",
     ).catch((fault: unknown) => {
       if (stopped()) return { why: "stopped", retryAfterMs: undefined }; // the signal may abort with any reason
       throw fault;

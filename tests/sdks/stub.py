@@ -20,9 +20,12 @@ MOST_ACKNOWLEDGEMENTS: Final = 2
 AWAY: Final = "away"
 IGNORED: Final = "ignored"
 DOUBTED: Final = "doubted"
+FOREIGN: Final = "foreign"
 NUMBERS: Final = {b'"1e400"': b"1e400", b'"5000 digits"': b"9" * 5000}
 """The texts that the stub stores as numbers, which not every language has."""
 LOGIN: Final = re.compile(rb"login-(\d+)")
+OTHER: Final = {"status": "UP"}
+"""The JSON of another program."""
 
 
 def _is_ignored(acknowledgement: dict[str, Any]) -> bool:
@@ -37,7 +40,8 @@ class Stub(BaseHTTPRequestHandler):
     It passes the calls of share groups on, but refuses an acknowledgement with the reason REFUSED, and more than
     MOST_ACKNOWLEDGEMENTS in one request. A fetch of the topic AWAY is to be repeated after 20 s. Acknowledgements of a
     topic with the word IGNORED are `ignored`, and those of a topic with the word DOUBTED beyond offset 1; the answer to
-    the first one of offset 0 is lost. For the topics `login-<status>` a login page answers.
+    the first one of offset 0 is lost. For the topics `login-<status>` a login page answers, and another program for
+    `login-json` and for acknowledgements of a topic with the word FOREIGN.
     """
 
     gateway = ""
@@ -64,14 +68,17 @@ class Stub(BaseHTTPRequestHandler):
         if login or self.path == "/login":
             self._answer(int(login[1]) if login else 200, "text/html", "<html>login</html>")
             return
+        body = json.loads(raw)
+        acknowledgements = body.get("acknowledgements", [])
+        if b"login-json" in self.path.encode() + raw or (acknowledgements and FOREIGN in acknowledgements[0]["topic"]):
+            self._answer(200, "application/json", OTHER)
+            return
         if self.path.endswith("/records"):
             self._produce(raw)
             return
-        body = json.loads(raw)
         if not self.path.startswith("/v1/share-groups/"):
             self._refuse(int(body["name"].rsplit("-", 1)[1]))
             return
-        acknowledgements = body.get("acknowledgements", [])
         if body.get("topics") == [AWAY]:
             self._refuse(503, retry_after="20")
         elif len(acknowledgements) > MOST_ACKNOWLEDGEMENTS or REFUSED in [a.get("reason") for a in acknowledgements]:

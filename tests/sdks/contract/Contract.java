@@ -331,7 +331,7 @@ final class Contract {
 
   /** A proxy's login page is no success, and no reason to go on for ever. */
   private static void meetLoginPage(ApiClient stub, String group, Worker.Handler handler) throws Unexpected {
-    for (String topic : List.of("login-302", "login-200", "login-401", "login-403")) {
+    for (String topic : List.of("login-302", "login-200", "login-401", "login-403", "login-json")) {
       try {
         new Producer(stub, Duration.ofSeconds(30)).send(topic, List.of(new ProduceRecord().value("one")));
         throw new Unexpected(topic + " is taken for a success");

@@ -520,7 +520,7 @@ func endIdle(gateway *api.ClientWithResponses, group, topic string) error {
 
 // meetLoginPage finds no success in a proxy's login page, and no reason to go on for ever.
 func meetLoginPage(group string) error {
-	for _, topic := range []string{"login-302", "login-200", "login-401", "login-403"} {
+	for _, topic := range []string{"login-302", "login-200", "login-401", "login-403", "login-json"} {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_, sent := (&Producer{Client: stub}).Send(ctx, topic, []api.ProduceRecord{{Value: "one"}}, "")

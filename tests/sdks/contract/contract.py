@@ -257,7 +257,7 @@ def end_idle_workers(records: sharequeue_api.RecordsApi, group: str, topic: str,
 
 def meet_a_login_page(records: sharequeue_api.RecordsApi, group: str, handle: Handler) -> None:
     """It is no success, and no reason to go on for ever."""
-    for topic in ("login-302", "login-200", "login-401", "login-403"):
+    for topic in ("login-302", "login-200", "login-401", "login-403", "login-json"):
         sending = functools.partial(Producer(records).send, topic, [ProduceRecord(value="one")])
         for act in (sending, Worker(records, group, [topic], handle).run):
             try:

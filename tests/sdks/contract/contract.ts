@@ -325,7 +325,7 @@ async function meetRefusals(client: Gateway, group: string, topic: string, codes
 
 /** A proxy's login page is no success, and no reason to go on for ever. */
 async function meetLoginPage(group: string): Promise<void> {
-  for (const topic of ["login-302", "login-200", "login-401", "login-403"]) {
+  for (const topic of ["login-302", "login-200", "login-401", "login-403", "login-json"]) {
     for (const act of [() => send(stub, topic, [{ value: "one" }]), () => deliveries(stub, group, [topic]).next()]) {
       const fault = await act().then(() => new Unexpected(`${topic} is taken for a success`), (fault: unknown) => fault);
       if (!(fault instanceof UnexpectedAnswer && fault.message.includes("wants a login"))) throw fault;
