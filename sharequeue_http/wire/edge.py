@@ -28,7 +28,7 @@ class Idle(Protocol):
 
     @property
     def silent(self) -> bool:
-        """Whether the client has sent no byte yet."""
+        """Tell whether the client has sent no byte yet."""
 
     def drop(self) -> None:
         """Close the connection at once. An answer that the client has not taken yet is lost."""
@@ -87,8 +87,8 @@ class Edge:
         self._no_file = Rarely(lines=1, seconds=60)
 
     def admits(self, connections: int) -> bool:
-        """Whether there is room for one more than these. At the limit, close the connection that is idle longest. If
-        none is idle, close one with a part of a head and nothing else."""
+        """Tell whether there is room for one more than these. At the limit, close the connection that is idle longest.
+        If none is idle, close one with a part of a head and nothing else."""
         if connections < self.max_connections:
             return True
         connection: Idle | None = next(iter(self.idle), None)
