@@ -1,10 +1,14 @@
-"""Starts tasks that no other task awaits."""
+"""Starts tasks that no other task awaits, and decides which task does work for several requests."""
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+IN_COMPANY: Final = 4
+"""After a commit, or a round trip, with several requests, so many further ones are done by a task of their own, which
+lets all requests of one turn of the event loop gather. Then a request that finds nothing under way does it itself."""
 
 
 def start(tasks: "set[asyncio.Task[Any]]", work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

@@ -20,9 +20,15 @@ from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, TransactionOptions
 
+from sharequeue.background import IN_COMPANY
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 
 NO_SWEEP = TransactionOptions(sweep_s=1e6)
+
+
+def in_company(log: PostgresRecordLog) -> None:
+    """As after a commit of several appends: those that begin in one turn of the loop share the next commit."""
+    log.appender._in_company = IN_COMPANY
 
 
 class Heard:

@@ -19,7 +19,7 @@ from sharequeue_http.forms.errors import InvalidRequest
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import Heard, PostgresRecordLogs, append, batch_of, new_topic, read_all
+from tests.storage.record_logs import Heard, PostgresRecordLogs, append, batch_of, in_company, new_topic, read_all
 from tests.storage.test_postgres_record_log import age_keys
 from tests.storage.test_transactions import begin, produce
 
@@ -72,6 +72,7 @@ async def test_appends_with_keys_share_commits_with_others(module_database: str)
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["first"])
+        in_company(log)
         with slow_appends(log) as slow:
             results = await asyncio.gather(
                 *(
@@ -93,6 +94,7 @@ async def test_an_append_with_a_key_takes_one_statement(module_database: str) ->
         sent: list[str] = []
         with slow_appends(log) as slow, log.appender._connection.query_logger(lambda query: sent.append(query.query)):
             await keyed(log, topic, "k")
+            await asyncio.sleep(0)
         assert (slow, sent) == ([], [key_store.APPEND_ONE_WITH_KEY])
 
 
@@ -271,6 +273,7 @@ async def test_a_stale_end_refuses_the_append_and_leaves_its_key_free(module_dat
         for number in range(6):
             await keyed((log, other)[number % 2], topic, f"k{number}")
         await append(log, topic, ["theirs"])
+        in_company(other)
         with slow_appends(other) as slow:
             results = await asyncio.gather(*(keyed(other, topic, f"l{n}") for n in range(3)))
         assert names_of(slow) == ["l0", "l1", "l2"]
@@ -292,10 +295,12 @@ async def test_a_commit_whose_answer_is_lost_is_found_and_reported(module_databa
         PostgresRecordLogs(proxy.url).open(listener=heard) as log,
     ):
         await append(log, topic, ["x"])
+        in_company(log)
         await asyncio.gather(*(keyed(log, topic, f"y{n}") for n in range(together)))  # prepares the statement
         end = 1 + together
         async with admin.transaction():
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
+            in_company(log)
             calls = [asyncio.create_task(keyed(log, topic, f"k{n}")) for n in range(together)]
             (backend,) = await waiting_for_a_lock(admin, "sharequeue-gateway-append")
             proxy.lose_answers = True
@@ -316,6 +321,7 @@ async def test_a_commit_has_keys_or_transactions(module_database: str) -> None:
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["x"])
         transaction = await begin(log)
+        in_company(log)
         with slow_appends(log) as slow:
             await asyncio.gather(
                 *(
@@ -341,6 +347,7 @@ async def test_a_commit_locks_no_more_than_so_many_keys(module_database: str, mo
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["x"])
+        in_company(log)
         results = await asyncio.gather(*(keyed(log, topic, f"k{n}") for n in range(50)))
         assert await commits_of(admin, topic) == [1, 20, 20, 10]
         assert offsets_of(results) == list(range(1, 51))

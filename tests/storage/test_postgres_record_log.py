@@ -28,6 +28,7 @@ from tests.storage.record_logs import (
     append,
     batch_of,
     dead_letter,
+    in_company,
     new_topic,
     read_all,
     rows_of,
@@ -64,6 +65,7 @@ async def test_appends_behind_refused_ones_share_a_commit_of_the_fast_path(modul
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["first"])
         await admin.execute("SELECT pg_advisory_lock($1)", store.lock_key(topic, 0))
+        in_company(log)
         refused = [asyncio.create_task(append(log, topic, [number])) for number in range(3)]
         await waiting_for_a_lock(admin, "sharequeue-gateway-log")
         later = [asyncio.create_task(append(log, topic, [number])) for number in range(3, 40)]

@@ -24,7 +24,7 @@ import pytest
 from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.traces import traced_service
 
-WARM = 3
+WARM = 6
 REPEATS = 12
 READY_S = 120
 TRACED = {"share coordinator": "sharequeue_share_coordinator", "gateway": "sharequeue_gateway"}
@@ -36,6 +36,7 @@ class Trace(NamedTuple):
 
     calls: list[tuple[str, str, int, int]]
     clock_reads: list[str]
+    switches: list[str]
 
     @property
     def files(self) -> int:
@@ -53,7 +54,7 @@ class Trace(NamedTuple):
         counts = f"{len(self.calls)} functions, {self.files} files, {self.depth} deep"
         readers = f"the clock is read by {', '.join(self.clock_reads) or 'nobody'}"
         calls = [f"{'  ' * depth}{place}: {name} × {times}" for place, name, depth, times in self.calls]
-        return "\n".join([counts, readers, *calls])
+        return "\n".join([counts, readers, f"tasks: {', '.join(self.switches)}", *calls])
 
 
 class TracedService:
@@ -87,16 +88,19 @@ class TracedService:
         depths = [
             min(depth for trace in traces for *at, depth, _ in trace.calls if at == [*call[:2]]) for call in calls
         ]
-        reads = reduce(and_, (Counter(trace.clock_reads) for trace in traces))
+        reads, switches = (
+            list(reduce(and_, map(Counter, each)).elements())
+            for each in zip(*[(trace.clock_reads, trace.switches) for trace in traces], strict=True)
+        )
         merged = [(place, name, depth, n) for (place, name, _, n), depth in zip(calls, depths, strict=True)]
-        return Trace(merged, list(reads.elements()))
+        return Trace(merged, reads, switches)
 
     def traces(self, path: str) -> list[Trace]:
         """The traces of the requests to a path so far, in their order."""
         self.client.get("/livez")  # ends the last trace
         lines = [json.loads(line) for line in self._file.read_text().splitlines()]
         return [
-            Trace([*map(tuple, line["calls"])], line["clock_reads"])
+            Trace([*map(tuple, line["calls"])], line["clock_reads"], line["switches"])
             for line in lines
             if line["request"] == f"POST {path}"
         ]
@@ -199,7 +203,7 @@ def test_an_append_without_a_transaction_does_not_cross_their_room(traces: dict[
 
 @pytest.mark.parametrize(
     ("request_name", "functions", "depth", "files"),
-    [("produce", 50, 8, 16), ("fetch", 80, 13, 20), ("acknowledge", 85, 11, 20), ("state write", 55, 7, 18)],
+    [("produce", 50, 13, 16), ("fetch", 80, 14, 20), ("acknowledge", 85, 13, 20), ("state write", 55, 13, 18)],
 )
 def test_a_request_takes_one_way_through(
     traces: dict[str, Trace], request_name: str, functions: int, depth: int, files: int
@@ -208,6 +212,15 @@ def test_a_request_takes_one_way_through(
     assert len(trace.calls) <= functions, str(trace)
     assert trace.depth <= depth, str(trace)
     assert trace.files <= files, str(trace)
+
+
+@pytest.mark.parametrize(
+    ("request_name", "switches"), [("produce", 2), ("fetch", 2), ("acknowledge", 2), ("state write", 2)]
+)
+def test_a_request_alone_stays_in_its_task(traces: dict[str, Trace], request_name: str, switches: int) -> None:
+    """It is switched to when it has come in, and when the store or the other service has answered: with nothing else
+    under way, it sends its own commit, locks or state write."""
+    assert len(traces[request_name].switches) <= switches, str(traces[request_name])
 
 
 @pytest.mark.parametrize("request_name", ["produce", "fetch", "acknowledge", "release"])

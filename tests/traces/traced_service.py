@@ -3,15 +3,17 @@
 Each line of TRACE_FILE is one trace as JSON: what ran from one request to the next.
 
     {"request": "POST /v1/…", "calls": [["sharequeue_gateway/routing/fetch.py", "RoutedFetch.fetch", 7, 1], …],
-    "clock_reads": ["FetchApi._asked", …]}
+    "clock_reads": ["FetchApi._asked", …], "switches": ["Worker._run", …]}
 
 `calls`: our functions in the order of their first call, with the number of our frames on the stack by then, those
 that run the service not counted, and how often each was called or resumed. `clock_reads`: the functions that read the
-clock. Comprehensions are part of the function around them. Work of the service's own loops may fall into a trace: what
-all traces of many equal requests have in common is the request's own.
+clock. `switches`: the outermost coroutine of each task that was switched to, of libraries too. Comprehensions are part
+of the function around them. Work of the service's own loops may fall into a trace: what all traces of many equal
+requests have in common is the request's own.
 """
 
 import importlib
+import inspect
 import json
 import sys
 from collections import Counter
@@ -41,6 +43,11 @@ def place_of(code: CodeType) -> str:
     return ""
 
 
+def _in_coroutine(frame: FrameType) -> bool:
+    """Whether a coroutine runs this one. Then no task is switched to."""
+    return frame.f_back is not None and bool(frame.f_back.f_code.co_flags & inspect.CO_COROUTINE)
+
+
 class Tracer:
     """A profile function. A request ends one trace and begins the next."""
 
@@ -51,11 +58,14 @@ class Tracer:
         self._depths: dict[CodeType, int] = {}
         self._times: Counter[CodeType] = Counter()
         self._clock_reads: list[str] = []
+        self._switches: list[str] = []
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         if event != "call":
             return
         code = frame.f_code
+        if code.co_flags & inspect.CO_COROUTINE and not _in_coroutine(frame):
+            self._switches.append(code.co_qualname)
         place = self._place(code)
         if not place:
             return
@@ -88,13 +98,19 @@ class Tracer:
             calls = [
                 [self._place(code), code.co_qualname, depth, self._times[code]] for code, depth in self._depths.items()
             ]
-            trace = {"request": self._request, "calls": calls, "clock_reads": self._clock_reads}
+            trace = {
+                "request": self._request,
+                "calls": calls,
+                "clock_reads": self._clock_reads,
+                "switches": self._switches,
+            }
             with self._file.open("a") as lines:
                 lines.write(json.dumps(trace) + "\n")
         self._request = data.partition(b" HTTP")[0].decode()
         self._depths = {}
         self._times = Counter()
         self._clock_reads = []
+        self._switches = []
 
 
 if __name__ == "__main__":

@@ -323,6 +323,8 @@ class Acknowledger:
                     outcomes.end(at, unit, None, outcome)
                 else:
                     under_way.append((at, unit, outcome))
+        if len(under_way) == 1:
+            await self._leader.send_now(under_way[0][2][0])
         for at, unit, writes in under_way:
             faults = [fault for write in writes if (fault := await write) is not None]
             outcomes.end(at, unit, faults[0] if faults else None, APPLIED)

@@ -69,6 +69,8 @@ class Leader:
         self._ended = Tally(log, logging.WARNING, "locks ended: workers died, or need a longer lock")
         self._under_way: dict[int, PendingWrite] = {}
         """The writes under way, by the id of the machine's write."""
+        self.send_now: Final = persister.send_now
+        """See Persister.send_now."""
         self.failing: Final = persister.failing
         """See Persister.failing."""
         self.cause_of_failing: Final = persister.cause_of_failing

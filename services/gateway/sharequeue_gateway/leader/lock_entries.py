@@ -97,7 +97,7 @@ class LockRecorder:
         self._timed[led] = None
         led.writes += 1
         try:
-            written = await self._lock_timers.write(taken(led, member_id, ranges, fetch, self._clock))
+            written = await self._lock_timers.write_now(taken(led, member_id, ranges, fetch, self._clock))
         finally:
             led.writes -= 1
             if led.fenced and not led.writes:

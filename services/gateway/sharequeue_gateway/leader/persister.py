@@ -29,6 +29,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from sharequeue.background import IN_COMPANY
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.errors import (
     KAFKA_CODES,
@@ -137,6 +138,9 @@ class Persister:
         self._busy: set[str] = set()
         """URLs of the share coordinators with a request under way."""
         self._on_their_way: set[SharePartitionKey] = set()
+        self._in_company = IN_COMPANY
+        """How many further requests are not done by a request itself."""
+        self._start: asyncio.Handle | None = None
         self._sending: tuple[asyncio.TaskGroup, WriteEvents] | None = None
         self._context = contextvars.Context()
         """A context without a request id: the writes that are sent belong to many requests."""
@@ -150,8 +154,24 @@ class Persister:
         outcome: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
         pending = PendingWrite(led, write, outcome, time.monotonic() + self._deadline_s, ended)
         self._gathered.append(pending)
-        self._start_sending((pending,))
+        if self._in_company or self._busy:
+            self._start_sending((pending,))
+        else:  # unless `send_now` is called before
+            start = asyncio.get_running_loop().call_soon
+            self._start = start(self._start_sending, (pending,), context=self._context)
         return pending
+
+    async def send_now(self, write: "asyncio.Future[ApiError | None]") -> None:
+        """Send a write that was just submitted in the task that calls this, if nothing is under way.
+
+        If that task is cancelled, the write is sent again.
+        """
+        if not self._busy and self._sending and len(self._gathered) == 1 and self._gathered[0].outcome is write:
+            if self._start is not None:
+                self._start.cancel()
+            url = self._share_coordinator.owner_url(self._gathered[0].led.key)
+            self._busy.add(url)
+            await self._send_to(url, *self._sending)
 
     def outcome(self, pending: PendingWrite) -> "asyncio.Future[ApiError | None]":
         """The future for one more request that waits for a write under way."""
@@ -209,23 +229,35 @@ class Persister:
             url = self._share_coordinator.owner_url(pending.led.key)
             if url not in self._busy and pending.led.key not in self._on_their_way:
                 self._busy.add(url)
-                tasks.create_task(self._send_to(url, events), context=self._context)
+                tasks.create_task(self._send_to(url, tasks, events), context=self._context)
 
-    async def _send_to(self, url: str, events: WriteEvents) -> None:
-        gathered = self._take(url)
+    async def _send_to(self, url: str, tasks: asyncio.TaskGroup, events: WriteEvents) -> None:
+        gathered = left = self._take(url)
         keys = [pending.led.key for pending in gathered]
         self._on_their_way.update(keys)
-        # none if another instance has become the owner
-        left = await self._send(url, gathered, events) if gathered else []
-        self._busy.discard(url)
-        self._on_their_way.difference_update(keys)
-        if left:
-            keys = [pending.led.key for pending in left]
-            self._on_their_way.update(keys)  # later writes of these share-partitions wait for them
-            self._start_sending(self._gathered)
-            await STATE_WRITE.pause()
+        self._in_company = IN_COMPANY if len(gathered) > 1 else max(self._in_company - 1, 0)
+        try:
+            # none if another instance has become the owner
+            left = await self._send(url, gathered, events) if gathered else []
+        except asyncio.CancelledError:  # of the request that sends them
+            for pending in gathered:
+                pending.doubtful = True
+            raise
+        finally:
+            self._busy.discard(url)
             self._on_their_way.difference_update(keys)
-            self._gathered[:0] = left
+            if left and self._sending is not None:
+                self._on_their_way.update([pending.led.key for pending in left])
+                tasks.create_task(self._send_again(left), context=self._context)
+            if self._gathered:
+                self._in_company = IN_COMPANY
+                self._start_sending(self._gathered)
+
+    async def _send_again(self, left: list[PendingWrite]) -> None:
+        """Send these after a pause. Later writes of their share-partitions wait for them."""
+        await STATE_WRITE.pause()
+        self._on_their_way.difference_update([pending.led.key for pending in left])
+        self._gathered[:0] = left
         self._start_sending(self._gathered)
 
     def _take(self, url: str) -> list[PendingWrite]:

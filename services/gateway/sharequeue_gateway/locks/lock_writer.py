@@ -1,5 +1,8 @@
 """Writes acquisition locks to Redis: gathered, one pipeline at a time, on a connection of its own.
 
+A request that finds nothing under way sends its locks in its own task. As long as pipelines have company, the task of
+`run` sends them.
+
 The script refuses a leader epoch below the stored one, so a replaced gateway hands out nothing. If Redis does not
 answer in time, writes succeed without it: see the page of this folder.
 """
@@ -16,6 +19,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionClosed
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from sharequeue.background import IN_COMPANY
 from sharequeue.protocol.types import MAX_DELAY_MS
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
@@ -126,6 +130,10 @@ class LockWriter:
         self._timeout_s = timeout_ms / 1000
         self._gathered: list[_Waiting] = []
         self._wake = asyncio.Event()
+        self._busy = False
+        """Whether a pipeline is under way."""
+        self._in_company = IN_COMPANY
+        """How many further pipelines are not done by a request itself."""
         self._while_writing_back: list[LockWrite] | None = None
         self._look_ms = 0
         """The time of the next look at the due set."""
@@ -146,8 +154,23 @@ class LockWriter:
             done.set_result(True)
         else:
             self._gathered.append(_Waiting(write, done))
-            self._wake.set()
+            if not self._busy:
+                self._wake.set()
         return done
+
+    async def write_now(self, write: LockWrite) -> bool:
+        """As `write`. Sends the locks in the task that calls this, if nothing is under way."""
+        if self.degraded or self._busy or self._in_company or self._gathered:
+            return await self.write(write)
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._gathered.append(_Waiting(write, done))
+        try:
+            await self._send_next()
+        except BaseException:
+            done.cancel()  # nobody awaits it
+            self._look_ms = 0  # Redis may have listed the locks
+            raise
+        return await done
 
     async def run(self) -> None:
         """Send gathered writes, one round trip at a time. Never returns."""
@@ -155,18 +178,30 @@ class LockWriter:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._gathered:
-                    gathered, self._gathered = self._gathered, []
-                    writes = [waiting.write for waiting in gathered]
-                    answers = [1] * len(writes)
-                    for trip in round_trips(writes, self._keys, self._node_id):
-                        if not await self._guard(self._round_trip(trip, writes, answers)):
-                            break
-                    for waiting, answer in zip(gathered, answers, strict=True):
-                        if not waiting.done.done():
-                            waiting.done.set_result(answer != 0)
+                while self._gathered and not self._busy:
+                    await self._send_next()
         finally:
             await self._own_connection.close()
+
+    async def _send_next(self) -> None:
+        """Send what has gathered, in the task that calls this."""
+        gathered, self._gathered = self._gathered, []
+        writes = [waiting.write for waiting in gathered]
+        answers = [1] * len(writes)
+        self._busy = True
+        self._in_company = IN_COMPANY if len(writes) > 1 else max(self._in_company - 1, 0)
+        try:
+            for trip in round_trips(writes, self._keys, self._node_id):
+                if not await self._guard(self._round_trip(trip, writes, answers)):
+                    break
+        finally:
+            self._busy = False
+            if self._gathered:
+                self._in_company = IN_COMPANY
+                self._wake.set()
+        for waiting, answer in zip(gathered, answers, strict=True):
+            if not waiting.done.done():
+                waiting.done.set_result(answer != 0)
 
     async def _round_trip(self, trip: Sequence[Call], writes: Sequence[LockWrite], answers: list[int]) -> bool:
         """Send the calls of one round trip. Puts the answers of scripts in the places of their writes: 0 if Redis knows

@@ -1,5 +1,10 @@
 """The fast path of appends: appends that gather while a commit is under way share the next commit.
 
+An append that finds nothing under way is committed by its own task, which then waits for one answer, that of
+PostgreSQL. As long as commits have company, the task of `run` does them: it lets all of one turn of the loop gather. If
+a request is cancelled while it commits, its batch is looked up, as after a lost connection; no other batch is in that
+commit.
+
 A commit is one statement. It inserts a batch only if no other gateway is appending to the partition and the partition
 ends where this gateway expects. So the database refuses a stale writer. The refused appends of a commit take the slow
 path, `locked_append`. Until they have ended, the fast path would be refused because of them, so later appends to the
@@ -24,6 +29,7 @@ import asyncpg
 import msgspec
 
 from sharequeue import background
+from sharequeue.background import IN_COMPANY
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition, meaning_of
 from sharequeue_gateway.record_log import key_store, store
@@ -99,6 +105,10 @@ class Appender:
         self._slow: dict[TopicIdPartition, SlowAppends] = {}
         """The partitions with an append on the slow path."""
         self._wake = asyncio.Event()
+        self._busy = False
+        """Whether a commit is under way."""
+        self._in_company = IN_COMPANY
+        """How many further commits are not done by a request itself."""
         self._connection: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -124,8 +134,16 @@ class Appender:
         ):
             done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
             turn_by = time.monotonic() + self._deadline_s
+            alone = not (self._busy or self._in_company or self._gathered)
             self._gathered.append(WaitingAppend(appends[0], append_id, done, size, turn_by, number, within, key))
-            self._wake.set()
+            if alone:
+                try:
+                    await self._commit_next()
+                except BaseException:
+                    done.cancel()  # nobody awaits it
+                    raise
+            elif not self._busy:
+                self._wake.set()
             return await done
         request = AppendRequest(appends, idempotency_key, append_id, size, number, within)
         return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
@@ -143,9 +161,22 @@ class Appender:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._gathered:
-                now = time.monotonic()
-                await self._commit(self._take(now), now + self._deadline_s)
+            while self._gathered and not self._busy:
+                await self._commit_next()
+
+    async def _commit_next(self) -> None:
+        """Commit appends that have gathered, in the task that calls this."""
+        self._busy = True
+        try:
+            now = time.monotonic()
+            taken = self._take(now)
+            self._in_company = IN_COMPANY if len(taken) > 1 else max(self._in_company - 1, 0)
+            await self._commit(taken, now + self._deadline_s)
+        finally:
+            self._busy = False
+            if self._gathered:
+                self._in_company = IN_COMPANY
+                self._wake.set()
 
     def _take(self, now: float) -> list[WaitingAppend]:
         """The appends of the next commit. Those that have waited too long are refused.
@@ -204,7 +235,7 @@ class Appender:
                 inserted = await store.append(self._connection, rows, compression, timeout_s, transactions)
             if self._connection.is_closed():  # as check_replicated, without a call for each commit
                 raise asyncpg.ConnectionDoesNotExistError("the commit may not have reached the standby")
-        except (*FAULTS, ValueError, OverflowError) as fault:
+        except (*FAULTS, ValueError, OverflowError, asyncio.CancelledError) as fault:
             await self._commit_failed(fault, encoded, deadline)
             return
         appended: list[tuple[TopicIdPartition, RecordBatch]] = []
@@ -297,12 +328,15 @@ class Appender:
                 if waiting.key is not None:
                     self._fall_back_alone(waiting, deadline)
             self._gathered.extendleft(waiting for waiting, _ in reversed(encoded) if waiting.key is None)
-        elif isinstance(fault, LOST):
+        elif isinstance(fault, (*LOST, asyncio.CancelledError)):
             self._connection.terminate()
             self._connection = None
+            self._in_company = IN_COMPANY  # `run` connects
             log.warning("lost the connection of an append", extra=fields(appends=len(encoded), cause=repr(fault)))
             for waiting, batch in encoded:
                 self._fall_back(waiting, deadline, batch.base_offset)
+            if isinstance(fault, asyncio.CancelledError):
+                raise fault
         elif len(encoded) == 1 or meaning_of(fault).passes:
             for waiting, _ in encoded:
                 _refuse(waiting, self._database.health.error(fault, "nothing was appended", definite=True))
@@ -349,7 +383,8 @@ class Appender:
             if not slow.running:
                 del self._slow[place]
                 self._gathered.extendleft(reversed(slow.behind))
-                self._wake.set()
+                if not self._busy:
+                    self._wake.set()
 
 
 def _owner_of(waiting: WaitingAppend) -> str:

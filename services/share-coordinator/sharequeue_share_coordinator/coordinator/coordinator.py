@@ -1,4 +1,8 @@
-"""The share coordinator's one loop: decide what was gathered, commit it in one statement, then answer."""
+"""The share coordinator's one loop: decide what was gathered, commit it in one statement, then answer.
+
+A request that finds nothing under way is committed by its own task. As long as commits have company, the loop does
+them: all requests of one turn of the event loop share a commit.
+"""
 
 import asyncio
 import logging
@@ -8,6 +12,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from sharequeue.background import IN_COMPANY
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import NotCoordinator, StorageError
 from sharequeue.protocol.messages.share_state import PartitionStateResult
@@ -58,7 +63,11 @@ class ShareCoordinator:
         self._max_cached = max_cached
         self._sized = sized
         self._gathered: list[WaitingRequest] = []
-        self._wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wake = asyncio.Event()
+        self._busy = False
+        """Whether a commit is under way."""
+        self._in_company = IN_COMPANY
+        """How many further commits are not done by a request itself."""
         self._connection: Any = None
         self._superseded: set[int] = set()
         self._deleted: dict[SharePartitionKey, int] = {}
@@ -83,11 +92,23 @@ class ShareCoordinator:
     def submit(self, operations: Sequence[Operation]) -> "asyncio.Future[list[PartitionStateResult]]":
         """Decide and commit with the next gather. The future ends with the results, in order."""
         done: asyncio.Future[list[PartitionStateResult]] = asyncio.get_running_loop().create_future()
-        request = REQUEST.get()
-        self._gathered.append(WaitingRequest(operations, done, None if request is None else request.request_id))
-        if not self._wake.done():
-            self._wake.set_result(None)
+        self._gathered.append(WaitingRequest(operations, done, REQUEST.get()))
+        if not self._busy:
+            self._wake.set()
         return done
+
+    async def commit(self, operations: Sequence[Operation]) -> list[PartitionStateResult]:
+        """As `submit`. Commits in the task that calls this, if nothing is under way."""
+        if self._busy or self._in_company or self._gathered:
+            return await self.submit(operations)
+        done: asyncio.Future[list[PartitionStateResult]] = asyncio.get_running_loop().create_future()
+        self._gathered.append(WaitingRequest(operations, done, REQUEST.get()))
+        try:
+            await self._commit_next()
+        except BaseException:
+            done.cancel()  # nobody awaits it
+            raise
+        return await done
 
     async def drain(self, _: frozenset[int]) -> None:
         """Return when everything that was gathered before is committed."""
@@ -133,16 +154,28 @@ class ShareCoordinator:
     async def run(self) -> None:
         """Commit what requests gather. Never returns."""
         while True:
-            await self._wake
-            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake.wait()
+            self._wake.clear()
+            while self._gathered and not self._busy:
+                await self._commit_next()
+
+    async def _commit_next(self) -> None:
+        """Commit requests that have gathered, in the task that calls this."""
+        self._busy = True
+        try:
             if self._stateless:
                 await self._remove_keys()
-            while self._gathered:
-                gathered = self._gathered[:REQUESTS_PER_COMMIT]
-                self._gathered = self._gathered[REQUESTS_PER_COMMIT:]
-                await self._commit(gathered)
-                if len(self.states.entries) > self._max_cached:
-                    self.states.evict(self._max_cached)
+            gathered = self._gathered[:REQUESTS_PER_COMMIT]
+            self._gathered = self._gathered[REQUESTS_PER_COMMIT:]
+            self._in_company = IN_COMPANY if len(gathered) > 1 else max(self._in_company - 1, 0)
+            await self._commit(gathered)
+            if len(self.states.entries) > self._max_cached:
+                self.states.evict(self._max_cached)
+        finally:
+            self._busy = False
+            if self._gathered:
+                self._in_company = IN_COMPANY
+                self._wake.set()
 
     async def _commit(self, gathered: Sequence[WaitingRequest]) -> None:
         damaged = await self._load(gathered)
@@ -228,6 +261,10 @@ class ShareCoordinator:
             stored = await store.append(self._connection, dict(sorted(decided.epochs.items())), decided.rows)
             if self._connection.is_closed():  # as check_replicated, without a call for each commit
                 raise asyncpg.ConnectionDoesNotExistError("the commit may not have reached the standby")
+        except asyncio.CancelledError:  # of a request that the stop of the service ends
+            self._disconnect()
+            self.states.discard(decided.states)
+            raise
         except FAULTS as fault:
             meaning = self.health.note(fault)
             if meaning.definite and not isinstance(fault, asyncpg.QueryCanceledError):
@@ -267,7 +304,7 @@ class ShareCoordinator:
 
     def _fail(self, gathered: Sequence[WaitingRequest], error: type[ApiError], what: str, meaning: Meaning) -> None:
         message = f"{what}: {meaning.sentence}"
-        request_ids = [request.request_id for request in gathered if request.request_id is not None]
+        request_ids = [request.context.request_id for request in gathered if request.context is not None]
         if request_ids and (missed := self._failures.allows(time.monotonic())) is not None:
             log.warning(
                 "a commit failed, and its requests with it",
@@ -300,3 +337,4 @@ class ShareCoordinator:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+            self._in_company = IN_COMPANY  # `run` connects

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_http.log import RequestContext
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decide
 from sharequeue_share_coordinator.store import StoredRow
@@ -25,7 +26,7 @@ class WaitingRequest(NamedTuple):
 
     operations: Sequence[Operation]
     done: "asyncio.Future[list[PartitionStateResult]]"
-    request_id: str | None
+    context: RequestContext | None
 
 
 @dataclass(slots=True)

@@ -182,7 +182,7 @@ class ShareStateApi:
         refusal = self._coordinator.refusal(operations)
         if refusal is not None:
             raise refusal
-        decided = iter(await self._coordinator.submit(operations) if operations else ())
+        decided = iter(await self._coordinator.commit(operations) if operations else ())
         return [
             [
                 TopicStateResult(
