@@ -98,6 +98,7 @@ from sharequeue_gateway.retention.heartbeats import Heartbeats
 from sharequeue_gateway.retention.housekeeping import Housekeeping
 from sharequeue_gateway.retention.sweeps import Retention
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
+from sharequeue_gateway.routing.appends import RoutedAppends
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.held import RoutedHeld
 from sharequeue_gateway.routing.routing import Routing
@@ -175,6 +176,7 @@ class Delivering(NamedTuple):
     holder: Holder
     commits: SettledCommits
     routed: RoutedFetch
+    appends: RoutedAppends
     held: HeldRecords
     streams: Streams
     sessions: Sessions
@@ -226,6 +228,7 @@ async def prepare(settings: Settings) -> Service:
         partial(bound_runs, leading.led, settings.max_delayed_runs),
         sessions.sweep,
         delivering.streams.run,
+        delivering.appends.run,
         dead_letter_writer.run,
         leading.activity.run,
         delivering.members.run,
@@ -447,6 +450,7 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
         holder=holder,
         commits=SettledCommits(settler, record_log.transactions, record_log.appender),
         routed=routed,
+        appends=RoutedAppends(base.cluster, metadata, leading.readers, record_log.appender),
         held=held,
         streams=streams,
         sessions=sessions,
@@ -542,7 +546,7 @@ def _apis(
             SettleApi(delivering.commits, producer, metadata, admission, owners),
             delivering.members,
         ),
-        ProduceApi(producer, arrow_producer, owners),
+        ProduceApi(producer, arrow_producer, delivering.appends, owners),
         TransactionsApi(
             record_log.transactions,
             delivering.commits,

@@ -108,6 +108,12 @@ SHARE_SESSION_PARTITIONS = Gauge(
 SHARE_SESSION_EVICTIONS = Counter(
     "sharequeue_share_session_evictions", "Sessions dropped because they were idle (ShareSessionEvictionsPerSec)."
 )
+APPENDS_ELSEWHERE = Counts[str](
+    "sharequeue_appends_elsewhere",
+    "Appends that this gateway sent to the one that leads their partition: `appended`, `refused`, or `unanswered`. After "
+    "the latter two this gateway appends itself.",
+    ["outcome"],
+)
 DEAD_LETTERS = Counts[str](
     "sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"]
 )

@@ -4,6 +4,8 @@ from sharequeue.protocol.apis.records import ACKNOWLEDGE_ACCESS, FETCH_ACCESS
 from sharequeue.protocol.messages.groups import FetchingMembers
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.messages.leaders import (
+    AppendHereRequest,
+    AppendHereResponse,
     AwaitRecordsRequest,
     ChangeReadersRequest,
     ChangeReadersResponse,
@@ -72,6 +74,15 @@ DELETE_TOPIC_RECORDS = Api(
     "Remove the records of a topic that was deleted.",
     request=DeleteTopicRecordsRequest,
     response=Empty,
+    idempotent=True,
+)
+APPEND_HERE = Api(
+    "appendHere",
+    "POST",
+    "/v1/log/append",
+    "Append records that another gateway was sent, because gateways that append to one partition collide.",
+    request=AppendHereRequest,
+    response=AppendHereResponse,
     idempotent=True,
 )
 FETCH_FROM_LEADER = Api(

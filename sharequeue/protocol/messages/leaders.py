@@ -249,3 +249,27 @@ class UnloadGroupRequest(Request):
 
     topic_ids: list[str] | None = None
     end: bool = False
+
+
+class AppendHereRequest(Request):
+    """Records of a produce request for one partition, under a key. `records`: each as the log keeps it, without its
+    offset.
+
+    `path`, `caller`, `fingerprint`: of the key. Without a fingerprint it is a key that the other gateway has made.
+    """
+
+    topic_id: str
+    partition: int
+    records: list[Raw]
+    max_timestamp_ms: int
+    key: str
+    path: str
+    caller: str
+    fingerprint: bytes
+
+
+class AppendHereResponse(Response):
+    """The offset of the first record. `first`: the answer of an earlier request with the key, which appended them."""
+
+    base_offset: int
+    first: bytes = b""

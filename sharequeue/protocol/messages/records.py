@@ -103,11 +103,28 @@ class ProducedRecord(Response):
     """The place of the record in its partition. It never changes."""
 
 
+class PartitionLeader(Response):
+    """The gateway that leads a share-partition, or appends to a partition, and its address for other gateways.
+
+    A call to it saves a hop."""
+
+    topic: str
+    """The name of the topic."""
+    partition: Int32
+    """The number of the partition, from 0."""
+    node_id: str
+    """The node id of the gateway."""
+    url: str
+    """The gateway's address for the other gateways. It helps clients in their network."""
+
+
 class ProduceResponse(Response):
     """The partition and offset of each record, in request order."""
 
     records: Annotated[list[ProducedRecord], at_most(MAX_RECORDS)]
     """The place of each record, in request order."""
+    leaders: Annotated[list[PartitionLeader], at_most(1)] = []
+    """The gateway that appended the records, if it is another one."""
 
 
 class ProducedBatches(Response):
@@ -262,19 +279,6 @@ class FetchedBatch(Response):
     throttled redelivery and the backoff go by it."""
     records: list[ConsumerRecord] | None = None
     """The records of the range, by offset. Absent with `with_records` false."""
-
-
-class PartitionLeader(Response):
-    """The gateway that leads a share-partition, and its address for other gateways. A call to it saves a hop."""
-
-    topic: str
-    """The name of the topic of the share-partition."""
-    partition: Int32
-    """The number of the partition, from 0."""
-    node_id: str
-    """The node id of the gateway that leads the share-partition."""
-    url: str
-    """The gateway's address for the other gateways. It helps clients in their network."""
 
 
 class FetchResponse(Response):

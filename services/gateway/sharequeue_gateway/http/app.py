@@ -29,7 +29,13 @@ from sharequeue_http.application.endpoint import Admission, Guard, Handler
 from sharequeue_http.forms.api import Api
 from sharequeue_http.origins import Callers
 
-BOUNDED = (apis.PRODUCE_RECORDS, apis.PRODUCE_ARROW, apis.PRODUCE_RAW_RECORD, apis.COMMIT_TRANSACTION)
+BOUNDED = (
+    apis.PRODUCE_RECORDS,
+    apis.PRODUCE_ARROW,
+    apis.PRODUCE_RAW_RECORD,
+    apis.COMMIT_TRANSACTION,
+    apis.APPEND_HERE,
+)
 """The calls whose bytes in hand are bounded together. A commit may have 10,000 acknowledgements."""
 DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
 
@@ -69,6 +75,7 @@ class GatewayApis(NamedTuple):
             (apis.ACKNOWLEDGE_AT_LEADER, self.leader.acknowledge),
             (apis.PRODUCE_ARROW, self.produce.produce_arrow),
             (apis.PRODUCE_RAW_RECORD, self.produce.produce_raw_record),
+            (apis.APPEND_HERE, self.produce.append_here),
             (apis.BEGIN_TRANSACTION, self.transactions.begin),
             (apis.COMMIT_TRANSACTION, self.transactions.commit),
             (apis.ABORT_TRANSACTION, self.transactions.abort),

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from sharequeue.protocol.apis import ARROW_STREAM
+from sharequeue.protocol.messages.leaders import AppendHereResponse
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32
 from sharequeue_gateway.http.access.owners import Owners
@@ -12,6 +13,7 @@ from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record
 from sharequeue_gateway.record_log.owner import ANYBODY
+from sharequeue_gateway.routing.appends import RoutedAppends
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
@@ -22,10 +24,13 @@ RECORD_HEADER_PREFIX: Final = "record-header-"
 
 
 class ProduceApi:
-    """The handlers of produceRecords, produceArrow and produceRawRecord."""
+    """The handlers of produceRecords, produceArrow, produceRawRecord and appendHere."""
 
-    def __init__(self, producer: Producer, arrow_producer: ArrowProducer, owners: Owners) -> None:
+    def __init__(
+        self, producer: Producer, arrow_producer: ArrowProducer, routed: RoutedAppends, owners: Owners
+    ) -> None:
         self._producer = producer
+        self._routed = routed
         self._arrow_producer = arrow_producer
         self._owner_of = owners.of
 
@@ -93,6 +98,11 @@ class ProduceApi:
         )
         call.raw = b""  # a large request is not kept until it is durable
         return await producing
+
+    async def append_here(self, call: Call) -> AppendHereResponse:
+        appending = self._routed.append_here(call.request)
+        call.raw, call.request = b"", None
+        return await appending
 
 
 def _utf8(name: str, value: bytes) -> str:

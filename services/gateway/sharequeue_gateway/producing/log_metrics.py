@@ -57,6 +57,7 @@ def _labels(state: State, reason: Reason) -> tuple[str, str]:
 
 def series(record_log: PostgresRecordLog) -> Iterator[str]:
     """The metrics that prometheus_client does not keep, as lines of text."""
+    yield from metrics.APPENDS_ELSEWHERE.lines()
     yield from metrics.TRANSACTIONS_ENDED.lines()
     yield from metrics.RECORDS_SETTLED.lines()
     compression = record_log.database.compression

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import UnknownTopicOrPartition
-from sharequeue.protocol.messages.records import ProduceRecord
+from sharequeue.protocol.messages.records import PartitionLeader, ProduceRecord
 from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.partitioner import key_hashes
@@ -26,6 +26,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import check_t
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.forms import nesting
+from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import InvalidRequest, TooLarge
 from sharequeue_http.forms.mistakes import quoted
 from sharequeue_http.forms.texts import whole_number
@@ -42,11 +43,14 @@ Places = list[list[int]] | None
 
 
 class Prepared(NamedTuple):
-    """The appends of records for one topic. `body`: makes the body of a ProduceResponse from their base offsets."""
+    """The appends of records for one topic. `body`: makes the body of the answer from their base offsets.
+
+    `plain`: the answer is a ProduceResponse of one append."""
 
     topic: KnownTopic
     appends: list[PartitionAppend]
     body: Callable[[Sequence[int]], bytes]
+    plain: bool = False
 
 
 class Producer:
@@ -116,7 +120,7 @@ class Producer:
         else:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large, transaction_id)
         records, body, raw_value, tails = (), b"", None, []  # a large request is not kept until it is durable
-        prepared = Prepared(topic, appends, partial(_answer, appends, places))
+        prepared = Prepared(topic, appends, partial(produced_body, appends, places), places is None)
         key = None
         if idempotency_key is not None or retention is not None:
             key = key_of(owner.principal, prepared, path, idempotency_key, retention, fingerprint)
@@ -135,6 +139,14 @@ class Producer:
             self._metadata.forget(prepared.topic.topic_id)
             raise
         answer = prepared.body(result.base_offsets) if result.answer is None else result.answer
+        if result.node is not None and prepared.plain:
+            leader = PartitionLeader(
+                topic=prepared.topic.name,
+                partition=prepared.appends[0].partition,
+                node_id=result.node.node_id,
+                url=result.node.url,
+            )
+            return Answer(b'%b,"leaders":[%b]}' % (answer[:-1], encode(leader)))
         if transaction_id is None:
             return Answer(answer)
         return Answer(answer, headers=(JSON, (b"transaction-id", transaction_id.encode())))
@@ -156,7 +168,7 @@ class Producer:
             appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms)]
         else:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
-        return Prepared(topic, appends, partial(_answer, appends, places))
+        return Prepared(topic, appends, partial(produced_body, appends, places))
 
     async def _check_depths(self, records: Sequence[ProduceRecord], tails: Sequence[bytes]) -> None:
         most = self._max_value_depth
@@ -333,7 +345,9 @@ def key_of(
     long_known = lasting(name, retention)
     if name is None:
         return None
-    return IdempotencyKey(caller, path, prepared.topic.topic_id, name, fingerprint, prepared.body, long_known)
+    return IdempotencyKey(
+        caller, path, prepared.topic.topic_id, name, fingerprint, prepared.body, long_known, prepared.plain
+    )
 
 
 def fingerprint_of(body: bytes, raw_value: bytes | None, transaction_id: str | None) -> bytes:
@@ -367,8 +381,8 @@ def lasting(name: str | None, retention: str | None) -> bool:
     return retention_ms > DAY_MS
 
 
-def _answer(appends: Sequence[PartitionAppend], places: Places, base_offsets: Sequence[int]) -> bytes:
-    """The answer's body: the partition and offset of each record, in the order of the request."""
+def produced_body(appends: Sequence[PartitionAppend], places: Places, base_offsets: Sequence[int]) -> bytes:
+    """The body of a ProduceResponse: the partition and offset of each record, in the order of the request."""
     if places is None:
         offsets = range(base_offsets[0], base_offsets[0] + len(appends[0].tails))
         entry = f'{{"partition":{appends[0].partition},"offset":%d}},'

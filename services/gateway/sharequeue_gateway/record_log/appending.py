@@ -14,6 +14,10 @@ An append to one partition with an idempotency key gathers too, and its commit k
 used, that append alone takes the slow path, which waits for the lock or finds the first answer; those behind it in its
 partition are in the next commit.
 
+With several gateways, such an append goes to the gateway that should append to the partition (`log.Elsewhere`), always
+under a key: its own, or one that this gateway makes. If no answer comes, this gateway appends under the same key. So
+the records are appended once, even if the other gateway was paused and continues later.
+
 An append waits for its turn until the deadline at most; then its own deadline begins. If its turn does not come, it has
 certainly not happened.
 """
@@ -45,11 +49,11 @@ from sharequeue_gateway.record_log.locked_append import (
     new_key,
     not_in_time,
 )
-from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import AppendResult, Elsewhere, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -58,6 +62,12 @@ AT_ONCE: Final = 512
 """The most appends of one commit."""
 MOST_KEYS: Final = 128
 """The most of them with an idempotency key. Each key is locked until the commit, as each partition is."""
+
+
+ELSEWHERE_BYTES: Final = 256 * 1024
+"""A larger append goes to no other gateway: the way there costs more than a collision."""
+PATH: Final = "append"
+"""The path in the key that a gateway makes for an append. No request has it."""
 
 
 class WaitingAppend(msgspec.Struct, frozen=True, eq=False):
@@ -111,16 +121,20 @@ class Appender:
         """How many further commits are not done by a request itself."""
         self._connection: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.elsewhere: Elsewhere | None = None
+        """None: no other gateway appends."""
 
     async def append(
         self,
         appends: Sequence[PartitionAppend],
         idempotency_key: IdempotencyKey | None = None,
         within: Within | None = None,
+        *,
+        here: bool = False,
     ) -> AppendResult:
         """Append to all the partitions or to none; the records are durable when it returns.
 
-        `within`: the transaction that the append takes part in.
+        `within`: the transaction that the append takes part in. `here`: another gateway has passed the append on.
         Returns: the base offset of each append.
         Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): the key belongs to another request;
             StorageError; RequestTimedOut: the records may have been appended.
@@ -132,6 +146,11 @@ class Appender:
         if len(appends) == 1 and (
             (within is None or within.gathers) if key is None else (within is None and not key.lasting)
         ):
+            if self.elsewhere is not None and within is None and not here:
+                request = AppendRequest(appends, key, append_id, size, number)
+                result = await self._append_elsewhere(self.elsewhere, request)
+                if result is not None:
+                    return result
             done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
             turn_by = time.monotonic() + self._deadline_s
             alone = not (self._busy or self._in_company or self._gathered)
@@ -147,6 +166,29 @@ class Appender:
             return await done
         request = AppendRequest(appends, idempotency_key, append_id, size, number, within)
         return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
+
+    async def _append_elsewhere(self, elsewhere: Elsewhere, request: AppendRequest) -> AppendResult | None:
+        """Append at the gateway that should, or under the same key here. Returns: None: it is to be appended here, and
+        surely was not appended there."""
+        (append,), key = request.appends, request.key
+        if request.size > ELSEWHERE_BYTES or append.for_group is not None or (key is not None and not key.plain):
+            return None
+        node = elsewhere.node_of((append.topic_id, append.partition))
+        if node is None:
+            return None
+        made = key or IdempotencyKey("", PATH, append.topic_id, request.append_id, b"", lambda _: b"")
+        try:
+            return await elsewhere.append(node, append, made)
+        except ApiError as unanswered:
+            if unanswered.definite:
+                return None
+        appending = self._locked_append.append(request._replace(key=made))
+        try:
+            result = await asyncio.shield(background.start(self._tasks, appending))
+        except ApiError as error:  # it knows nothing of the try at the other gateway
+            error.definite = error.definite and isinstance(error, InvalidRequest)
+            raise
+        return result if key is not None else AppendResult(result.base_offsets, None)
 
     async def first_answer(self, key: IdempotencyKey) -> bytes | None:
         """The answer that is kept with a key. Raises: InvalidRequest (422): the key belongs to another request."""

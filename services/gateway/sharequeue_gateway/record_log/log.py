@@ -14,12 +14,12 @@ A log passes `tests/storage/record_log_suite.py`. `postgres.PostgresRecordLog` i
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from sharequeue.protocol.errors import BY_CODE
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import StoredBatch
 from sharequeue_http.forms.errors import ApiError
@@ -67,6 +67,7 @@ class IdempotencyKey(NamedTuple):
     which begins to send an access key appends nothing twice.
     `fingerprint`: SHA-256 of the request. `answer`: makes the answer from the base offsets; it is stored with the key.
     `lasting`: the key is known for 7 days, otherwise for 24 hours. A repeat must have the same value.
+    `plain`: the answer is a ProduceResponse of one append, so another gateway can make it too.
     """
 
     caller: str
@@ -76,17 +77,43 @@ class IdempotencyKey(NamedTuple):
     fingerprint: bytes
     answer: Callable[[Sequence[int]], bytes]
     lasting: bool = False
+    plain: bool = False
 
 
 class AppendResult(msgspec.Struct, frozen=True):
     """`answer`: the answer that is stored with the idempotency key, if there is a key.
 
     `repeated`: an earlier request with the key appended the records, and this one nothing.
+    `node`: the other gateway that appended them.
     """
 
     base_offsets: Sequence[int]
     answer: bytes | None
     repeated: bool = False
+    node: "AppendingNode | None" = None
+
+
+class AppendingNode(Protocol):
+    """Another gateway."""
+
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+
+
+class Elsewhere(Protocol):
+    """Which gateway should append to a partition. It is a hint: gateways that append to one partition at the same time
+    collide, which costs time and nothing else."""
+
+    def node_of(self, place: TopicIdPartition) -> AppendingNode | None:
+        """The gateway that should append to a partition; None: this one."""
+
+    async def append(self, node: Any, append: PartitionAppend, key: IdempotencyKey) -> AppendResult:
+        """Have that gateway append under a key. The result has an `answer` if an earlier request had the key.
+
+        Raises: ApiError: it did not append; or, not definite, it may have.
+        """
 
 
 Batch = TypeVar("Batch", bound=StoredBatch)

@@ -165,6 +165,21 @@ class Readers:
             raised |= await self._query(readers_store.raise_floors, floors[first : first + RAISED_AT_ONCE])
         return raised
 
+    async def groups_of(self, places: Sequence[TopicIdPartition]) -> list[tuple[TopicIdPartition, list[str]]]:
+        """Up to 16 groups that read each of these partitions now, or did in the last minutes."""
+        rows = await self._query(
+            fetch,
+            f"""SELECT t.topic_id, t.partition, array(
+                  SELECT r.group_id FROM log.readers r
+                  WHERE r.topic_id = t.topic_id AND r.partition = t.partition
+                    AND r.active_at > now() - {_STALE_MS} * interval '1 ms'
+                  ORDER BY r.group_id LIMIT 16)
+                FROM unnest($1::uuid[], $2::int[]) AS t(topic_id, partition)""",
+            [topic_id for topic_id, _ in places],
+            [partition for _, partition in places],
+        )
+        return [((str(row[0]), row[1]), row[2]) for row in rows]
+
     async def set_hold(self, group_id: str, hold_ms: int) -> None:
         """The group's settings changed."""
         await self._query(

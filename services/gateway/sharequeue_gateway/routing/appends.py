@@ -1,0 +1,147 @@
+"""Sends appends to the gateway that should append to their partition, so that gateways do not collide there.
+
+That is the gateway that leads the partition for most groups that read it now: what it appends, it has in memory, and
+the fetches that wait for it are there. Without groups it is the one that sweeps the partition. It is a hint: it needs
+no lease and no epoch, PostgreSQL decides about each append, and any gateway may append at any time. So a gateway
+appends to a partition itself until it has read its groups. It reads those of partitions in use again every second. A
+gateway that does not answer gets no append for a while.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from msgspec import Raw
+
+from sharequeue.protocol import apis
+from sharequeue.protocol.errors import StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.messages.leaders import AppendHereRequest, AppendHereResponse
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.service.failed_looks import count_failed_look
+from sharequeue_gateway import metrics
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.generation import Node
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.producing.producer import produced_body
+from sharequeue_gateway.record_log.appending import Appender
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.removing.readers import Readers
+from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.log import fields
+
+log = logging.getLogger(__name__)
+
+LOOK_PAUSE_S: Final = 1.0
+MOST_LOOKED_AT: Final = 1000
+"""The most partitions of one look. Appends to the others stay here."""
+MOST_REMEMBERED: Final = 20_000
+ANSWER_S: Final = 1.0
+"""The time that another gateway has to append."""
+AVOIDED_S: Final = 5.0
+
+
+class RoutedAppends:
+    """The `Elsewhere` of a gateway's appender, and what it does for the others. `run` must be running."""
+
+    def __init__(self, cluster: Cluster, metadata: Metadata, readers: Readers, appender: Appender) -> None:
+        self._cluster = cluster
+        self._metadata = metadata
+        self._readers = readers
+        self._appender = appender
+        self._used: set[TopicIdPartition] = set()
+        """The partitions that were appended to since the last look."""
+        self._looked_at: dict[TopicIdPartition, Node | None] = {}
+        """The gateways that should append, by partition; None: this one."""
+        self._generation = cluster.generation
+        self._look_now = asyncio.Event()
+        self._avoided_until: dict[Node, float] = {}
+
+    def node_of(self, place: TopicIdPartition) -> Node | None:
+        self._used.add(place)
+        if place not in self._looked_at:
+            self._look_now.set()
+        return self._looked_at.get(place)
+
+    async def append(self, node: Node, append: PartitionAppend, key: IdempotencyKey) -> AppendResult:
+        request = AppendHereRequest(
+            topic_id=append.topic_id,
+            partition=append.partition,
+            records=[Raw(b"{" + tail[1:]) for tail in append.tails],
+            max_timestamp_ms=append.max_timestamp_ms,
+            key=key.key,
+            path=key.path,
+            caller=key.caller,
+            fingerprint=key.fingerprint,
+        )
+        try:
+            answer: AppendHereResponse = await self._cluster.client(node).call(
+                apis.APPEND_HERE, request, deadline_s=ANSWER_S, retry=False
+            )
+        except ApiError as error:
+            metrics.APPENDS_ELSEWHERE["refused" if error.definite else "unanswered"].inc()
+            if error.error.retriable or not error.definite:
+                self._avoid(node, error)
+            raise
+        metrics.APPENDS_ELSEWHERE["appended"].inc()
+        return AppendResult([answer.base_offset], answer.first or None, bool(answer.first), node)
+
+    def _avoid(self, node: Node, error: ApiError) -> None:
+        if time.monotonic() >= self._avoided_until.get(node, 0.0):
+            log.info("another gateway appends nothing for this one", extra=fields(node=node, cause=error.detail))
+        self._avoided_until[node] = time.monotonic() + AVOIDED_S
+        for place in [place for place, other in self._looked_at.items() if other == node]:
+            self._looked_at[place] = None
+
+    async def append_here(self, request: AppendHereRequest) -> AppendHereResponse:
+        """Append for another gateway. Raises: as `Appender.append`."""
+        if not await self._metadata.exist((request.topic_id,)):
+            raise UnknownTopicOrPartition("the topic was deleted")
+        tails = [b"," + bytes(record)[1:] for record in request.records]
+        append = PartitionAppend(request.topic_id, request.partition, tails, request.max_timestamp_ms)
+        body = partial(produced_body, [append], None) if request.fingerprint else lambda _: b""
+        key = IdempotencyKey(
+            request.caller, request.path, request.topic_id, request.key, request.fingerprint, body, plain=True
+        )
+        result = await self._appender.append([append], key, here=True)
+        first = result.answer if result.repeated and result.answer else b""
+        return AppendHereResponse(base_offset=result.base_offsets[0], first=first)
+
+    async def run(self) -> None:
+        """Look at the readers of the partitions in use. Never returns."""
+        while True:
+            self._appender.elsewhere = None if self._cluster.alone else self
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_PAUSE_S):
+                    await self._look_now.wait()
+            self._look_now.clear()
+            if self._used:
+                await self._look()
+
+    async def _look(self) -> None:
+        used, self._used = list(self._used)[:MOST_LOOKED_AT], set()
+        if self._generation is not self._cluster.generation or len(self._looked_at) > MOST_REMEMBERED:
+            self._generation = self._cluster.generation
+            self._looked_at.clear()
+        try:
+            groups = await self._readers.groups_of(used)
+        except StorageError as error:
+            count_failed_look("readers")
+            log.warning("cannot read who reads partitions", extra=fields(cause=error.detail))
+            return
+        now_s = time.monotonic()
+        self._avoided_until = {node: until for node, until in self._avoided_until.items() if now_s < until}
+        here = (self._cluster.me, *self._avoided_until)
+        for place, group_ids in groups:
+            node = self._choose(place, group_ids)
+            self._looked_at[place] = None if node in here else node
+
+    def _choose(self, place: TopicIdPartition, groups: list[str]) -> Node:
+        """The gateway that leads a partition for most of these groups. Every gateway chooses the same one."""
+        generation = self._generation
+        counts = Counter(generation.leader_of(SharePartitionKey(group, *place)) for group in groups)
+        counts[generation.sweeper_of(*place)] += 0
+        return max(counts, key=lambda node: (counts[node], node))
