@@ -21,6 +21,7 @@ from sharequeue.protocol.messages.records import (
     AcknowledgeResponse,
     FetchRequest,
     PartitionLeader,
+    ProduceResponse,
 )
 from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue_http.calling.caller import Client
@@ -102,7 +103,10 @@ class ShareQueue:
     async def produce(self, values: list[str]) -> None:
         request = msgspec.json.encode({"records": [FetchedRecord(value) for value in values]})
         headers = {"Idempotency-Key": next(self._keys)} if self._keys else None
-        await self._client.call(apis.PRODUCE_RECORDS, request, path=self._topic, headers=headers)
+        answer: ProduceResponse = await self._client.call(
+            apis.PRODUCE_RECORDS, request, path=self._topic, headers=headers
+        )
+        await self._call_leader(answer.leaders)
 
     async def fetch(self, max_records: int, done: list[Batch] | None = None) -> tuple[int, list[Batch]]:
         request = FetchRequest(
@@ -116,11 +120,14 @@ class ShareQueue:
         response = _fetched(answer)
         if response.failed_count:
             raise RuntimeError(f"acknowledgements failed: {response.acknowledgement_results}")
-        if self._follow and response.leaders:
-            await self._client.close()
-            self._client = Client(response.leaders[0].url, deadline_s=60)
+        await self._call_leader(response.leaders)
         values = [record.value for batch in response.batches for record in batch.records]
         return len(values), response.batches
+
+    async def _call_leader(self, leaders: Sequence[PartitionLeader]) -> None:
+        if self._follow and leaders:
+            await self._client.close()
+            self._client = Client(leaders[0].url, deadline_s=60)
 
     async def acknowledge(self, token: list[Batch]) -> None:
         request = AcknowledgeRequest(member_id=self._member_id, acknowledgements=accepted(token))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from sharequeue.client.following import FollowingClient
 from sharequeue.client.sending import Options, Sender
 from sharequeue.client.transaction import Owner, Transaction
 from sharequeue.protocol.types import MAX_RECORDS
@@ -28,6 +29,8 @@ class Producer(Sender):
         deadline_ms: for all tries of a request.
         transactional_id: a name that the producer keeps over its restarts. Its first transaction aborts an open one of
             an earlier producer with the same name, and the earlier producer is refused from then on.
+        follow_leaders: call the gateway that appends to most of the partitions, once answers name it. That saves a hop.
+            The producer must reach every gateway at its setting `url`.
         token: the key that every request carries, or a function that returns it; the function is called for each
             request, so that a new key counts at once. headers: further headers of every request, for a proxy before the
             gateway. ca: a file of the authorities that a URL of https is checked by; None: those of the system.
@@ -47,6 +50,7 @@ class Producer(Sender):
         max_buffer_bytes: int = 32 * 1024 * 1024,
         deadline_ms: float = 30_000,
         transactional_id: str | None = None,
+        follow_leaders: bool = False,
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
         ca: str | None = None,
@@ -54,7 +58,10 @@ class Producer(Sender):
         if not 1 <= max_batch_records <= MAX_RECORDS:
             raise ValueError(f"max_batch_records must be in the range 1 to {MAX_RECORDS}")
         options = Options(linger_ms / 1000, max_batch_records, max_batch_bytes, max_buffer_bytes)
-        super().__init__(Client(url, login=Login(token, headers), ca=ca, deadline_s=deadline_ms / 1000), options)
+        client = (FollowingClient if follow_leaders else Client)(
+            url, login=Login(token, headers), ca=ca, deadline_s=deadline_ms / 1000
+        )
+        super().__init__(client, options)
         self._owner = Owner(transactional_id)
 
     async def __aenter__(self) -> Self:

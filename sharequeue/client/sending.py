@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from sharequeue.client.errors import IllegalState, OneLoop
+from sharequeue.client.following import FollowingClient
 from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
@@ -96,6 +97,7 @@ class Sender(OneLoop):
 
     def __init__(self, client: Client, options: Options, transaction_id: str | None = None) -> None:
         self._client = client
+        self._following = client if isinstance(client, FollowingClient) else None
         self._options = options
         self._transaction_id = transaction_id
         self._buffered_bytes = 0
@@ -326,6 +328,8 @@ class Sender(OneLoop):
                 )
                 raise self._outside
             answer: ProduceResponse = decoded(PRODUCE, body, self._client.base_url)
+            if self._following is not None:
+                await self._following.learn({(topic, place.partition) for place in answer.records}, answer.leaders)
         except ApiError as error:
             if splits and len(records) > 1 and error.definite and error.error in ONE_RECORD_MAY_BE_AT_FAULT:
                 middle = len(records) // 2

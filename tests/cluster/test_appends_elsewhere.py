@@ -1,7 +1,9 @@
 """Gateways append at the one that leads the partition; when that one is killed or paused, each record is there once."""
 
+import asyncio
 import itertools
 import os
+import re
 import signal
 import threading
 import time
@@ -10,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from sharequeue.client import Producer
 from sharequeue.stack.stack import ServiceProcess
 from tests.cluster.calls import fetch, make_topic
 from tests.cluster.gateways import READY_S, GatewayCluster
@@ -114,6 +117,33 @@ def test_records_are_there_once_when_the_gateway_that_appends_is_lost(
             load.stop()
         stored = all_records(clients[asked], name)
         assert load.answered == {value: stored[value] for value in load.answered}
+
+
+def test_a_producer_follows_the_gateway_that_appends(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    leader = cluster.leader_of(name, make_topic(clients[0], name, 1), 0)
+    asked = next(index for index, gateway in enumerate(cluster.gateways) if gateway is not leader)
+    fetch(clients[asked], name, topics=[name], member_id="m", max_wait_ms=0)
+    wait_until_named(clients[asked], name, leader)
+
+    async def run() -> None:
+        async with Producer(cluster.gateways[asked].url, follow_leaders=True) as producer:
+            first = await producer.send(name, "first")
+            before = produced_at(clients[asked])
+            for count in range(1, 4):
+                assert (await producer.send(name, count)).offset == first.offset + count
+            assert produced_at(clients[asked]) == before
+            leader.kill()
+            assert (await producer.send(name, "last")).offset == first.offset + 4
+
+    asyncio.run(run())
+
+
+def produced_at(client: httpx.Client) -> str:
+    """The count of produces that a gateway has answered."""
+    lines = client.get("/metrics").text.splitlines()
+    return next(line for line in lines if re.match(r'\w+_count\{operation="produceRecords",status="200"', line))
 
 
 def test_a_producer_at_the_gateway_that_appends_is_sent_nowhere(

@@ -20,7 +20,7 @@ from sharequeue.client import (
     Unreachable,
     sync,
 )
-from sharequeue.client.consuming.following import FollowingClient
+from sharequeue.client.following import FollowingClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import FetchedBatch, FetchResponse, PartitionLeader
 from sharequeue.protocol.messages.topics import ListTopicsQuery

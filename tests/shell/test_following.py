@@ -5,41 +5,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from sharequeue.client.consuming.following import FollowingClient
-from sharequeue.protocol.messages.records import FetchedBatch, FetchResponse, PartitionLeader
+from sharequeue.client.following import FollowingClient
+from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue_http.calling.login import Login
 
 HOME, A, B = "http://home:1", "http://a:1", "http://b:1"
 
 
-def answer(led: dict[int, str | None]) -> FetchResponse:
-    """An answer with one batch from each partition; None: the gateway that was asked leads it."""
-    return FetchResponse(
-        member_id="m",
-        acquisition_lock_timeout_ms=30_000,
-        acknowledgement_results=[],
-        failed_count=0,
-        errors=[],
-        batches=[
-            FetchedBatch(
-                topic="t",
-                topic_id="id",
-                partition=partition,
-                first_offset=0,
-                last_offset=0,
-                delivery_count=1,
-                lock_expires_at_ms=0,
-                lock_duration_ms=30_000,
-                attempt=1,
-            )
-            for partition in led
-        ],
-        leaders=[
-            PartitionLeader(topic="t", partition=partition, node_id=url, url=url)
-            for partition, url in led.items()
-            if url is not None
-        ],
-    )
+def answer(led: dict[int, str | None]) -> tuple[list[tuple[str, int]], list[PartitionLeader]]:
+    """The partitions of an answer, and the leaders that it names; None: the gateway that was asked leads it."""
+    leaders = [
+        PartitionLeader(topic="t", partition=partition, node_id=url, url=url)
+        for partition, url in led.items()
+        if url is not None
+    ]
+    return [("t", partition) for partition in led], leaders
 
 
 @pytest.mark.parametrize(
@@ -61,7 +41,7 @@ def test_a_client_follows_the_leader_of_most_partitions(answers: Sequence[dict[i
     async def run() -> str:
         client = FollowingClient(HOME, login=Login())
         for led in answers:
-            await client.learn(answer(led))
+            await client.learn(*answer(led))
         url = client.url
         await client.close()
         return url
@@ -72,9 +52,9 @@ def test_a_client_follows_the_leader_of_most_partitions(answers: Sequence[dict[i
 def test_a_client_that_fetches_other_topics_forgets_the_old_leaders() -> None:
     async def run() -> None:
         client = FollowingClient(HOME, login=Login())
-        await client.learn(answer({0: A, 1: A}))
+        await client.learn(*answer({0: A, 1: A}))
         client.forget()
-        await client.learn(answer({2: B}))
+        await client.learn(*answer({2: B}))
         assert client.url == B
         await client.close()
 

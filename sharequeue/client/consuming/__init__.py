@@ -10,7 +10,7 @@
          │
       settling, renewing                what is held: settled, or its locks kept alive
          │
-      fetching ─────▶ following         one member's fetches; which gateway gets them
+      fetching                          one member's fetches; `following` above this room: which gateway gets them
          │
       acknowledging                     calls, and the result of each acknowledgement
          │

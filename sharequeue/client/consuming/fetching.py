@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from sharequeue.client.consuming.acknowledging import doubt
 from sharequeue.client.consuming.deliveries import OutcomeRun
-from sharequeue.client.consuming.following import FollowingClient
+from sharequeue.client.following import FollowingClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
     BY_CODE,
@@ -213,7 +213,8 @@ class Fetching:
         if named:
             self._refresh_at = time.monotonic() + METADATA_REFRESH_S
         if self._following is not None:
-            await self._following.learn(response)
+            places = [(batch.topic, batch.partition) for batch in response.batches]
+            await self._following.learn(places, response.leaders)
         return Fetched(response, unanswered.acknowledgements, unanswered.attempts > 1)
 
     async def lost(self, deadline_s: float) -> FetchResponse | None:

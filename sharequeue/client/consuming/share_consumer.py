@@ -15,13 +15,13 @@ from typing import Final, Literal, Self
 from sharequeue.client.consuming.acknowledging import Acknowledging
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Polled, Record
 from sharequeue.client.consuming.fetching import Fetching, FetchLimits
-from sharequeue.client.consuming.following import FollowingClient
 from sharequeue.client.consuming.membership import Membership
 from sharequeue.client.consuming.outcomes import outcome_of
 from sharequeue.client.consuming.polling import Polling
 from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.client.consuming.settling import CommitCallback, Committed, Settling
 from sharequeue.client.errors import AcknowledgementError, IllegalState, OneLoop
+from sharequeue.client.following import FollowingClient
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.login import Login, Token

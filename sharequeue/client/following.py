@@ -1,4 +1,4 @@
-"""Calls go to the gateway that leads what a consumer fetches, once answers name it (`leaders`).
+"""Calls go to the gateway that leads what a client fetches or produces, once answers name it (`leaders`).
 
 Any gateway serves any call; the leader serves it without a hop. While the leader is out of reach, calls go to the first
 gateway.
@@ -11,10 +11,10 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sharequeue.protocol.messages.records import FetchResponse
+from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.connections import service_url
 from sharequeue_http.calling.login import Login
@@ -26,10 +26,12 @@ AVOIDED_S: Final = 30.0
 
 
 class FollowingClient(Client):
-    """Calls the gateway that leads most of what is fetched, while it answers; else the gateway at `base_url`."""
+    """Calls the gateway that leads most of what is fetched or produced; if it does not answer, that at `base_url`."""
 
-    def __init__(self, base_url: str | Sequence[str], *, login: Login, ca: str | None = None) -> None:
-        super().__init__(base_url, login=login, ca=ca)
+    def __init__(
+        self, base_url: str | Sequence[str], *, login: Login, ca: str | None = None, deadline_s: float = 10.0
+    ) -> None:
+        super().__init__(base_url, login=login, ca=ca, deadline_s=deadline_s)
         self._followed: Client | None = None
         self._led_at: dict[tuple[str, int], str] = {}
         """URLs of leaders, by (topic, partition), from the answers."""
@@ -44,11 +46,14 @@ class FollowingClient(Client):
         await self._follow(self.base_url)
         await super().close()
 
-    async def learn(self, answer: FetchResponse) -> None:
-        """Move to the gateway that leads most partitions that had records, if it leads more than the present one."""
-        named = {(leader.topic, leader.partition): leader.url.rstrip("/") for leader in answer.leaders}
-        for batch in answer.batches:
-            place = (batch.topic, batch.partition)
+    async def learn(self, places: Iterable[tuple[str, int]], leaders: Iterable[PartitionLeader]) -> None:
+        """Move to the gateway that leads most partitions, if it leads more than the present one.
+
+        Args:
+            places: the partitions that an answer had records of. leaders: the other gateways that it names.
+        """
+        named = {(leader.topic, leader.partition): leader.url.rstrip("/") for leader in leaders}
+        for place in places:
             self._led_at[place] = named.get(place, self.url)
         counts = Counter(self._led_at.values())
         if counts:
