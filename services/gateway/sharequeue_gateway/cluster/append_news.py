@@ -18,6 +18,9 @@ from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
+PAUSE_S: Final = 0.003
+"""Between two messages: each costs both gateways more than an append."""
+
 
 class News(msgspec.Struct, array_like=True):
     """The appends of one gateway: log ends by topic id and partition."""
@@ -55,6 +58,7 @@ class AppendNews:
             news = News(self._node_id, [(*place, end) for place, end in gathered.items()])
             try:
                 await self._redis.publish(self._channel, _encode(news))
+                await asyncio.sleep(PAUSE_S)
             except LOST as fault:
                 log.info(
                     "cannot announce appends: other gateways find them by reading log ends",

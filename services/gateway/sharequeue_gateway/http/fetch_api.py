@@ -1,6 +1,6 @@
 """Fetch: checks the request, advances the session, fetches here or from the leaders, builds the answer.
 
-fetch_records ──▶ every topic known, no session, no acknowledgements, alone ──▶ Fetcher.fetch ──▶ answer
+fetch_records ──▶ topics known and led here, no session, no acknowledgements ──▶ Fetcher.fetch ──▶ answer
       ├─ a share session ──▶ the gateway that keeps it ──▶ fetch_here
       ╰─ anything else ──▶ fetch_here: looks names up, acknowledges, fetches from the leaders
 """
@@ -95,7 +95,14 @@ class FetchApi:
         config = self._metadata.configs.get(group_id)
         partitions = self._known_partitions(request)
         beside = request.acknowledgements or request.is_renew_ack or call.refused
-        if config is None or not partitions or beside or not self._cluster.alone:
+        if (
+            config is None
+            or not partitions
+            or beside
+            or not (
+                self._cluster.alone or (request.fetch_id is None and self._routing.leads_these(group_id, partitions))
+            )
+        ):
             return await self.fetch_here(call)
         if call.caller.principal or len(self._fetcher.fetches.waiting) >= self._max_waiting_fetches:
             self._check_room(call.caller.principal)

@@ -5,7 +5,7 @@ from functools import partial
 
 from sharequeue.protocol.errors import BY_CODE, checked_group_id
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import SMALL, Acknowledger, check_count, failed_of
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
@@ -66,7 +66,7 @@ class RecordsApi:
         if call.refused:
             results = await self._acknowledge_others(group_id, call)
             return self._acknowledge_answer(group_id, results, failed_of(results))
-        if not self._cluster.alone:
+        if not self._cluster.alone and not self._leads(group_id, request.acknowledgements):
             return await self._acknowledge_routed(group_id, call)
         results = await self._acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic
@@ -76,6 +76,11 @@ class RecordsApi:
             results = await self._routed_acknowledger.repeat_moved(group_id, request, results)
             return self._acknowledge_answer(group_id, results, failed_of(results))
         return self._acknowledge_answer(group_id, results, 0)
+
+    def _leads(self, group_id: str, acknowledgements: Sequence[Acknowledgement]) -> bool:
+        topics = self._metadata.by_name
+        named = ((topics.get(entry.topic), entry.partition) for entry in acknowledgements)
+        return self._routing.leads_these(group_id, named)
 
     async def acknowledge_here(self, call: Call) -> Answer:
         """As `acknowledge_records`; a share session is kept by this gateway."""

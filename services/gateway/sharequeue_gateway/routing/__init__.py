@@ -5,8 +5,9 @@ join the answers (`fetched.py`), and `sessions.py` keeps share sessions. A strea
 `streams.py`) fetches again and again, and asks the leaders what its member still holds (`held.py`). `settling.py` makes
 records pending on a transaction at all leaders, and `settled_commits.py` commits it. The HTTP calls use this room.
 While a gateway is alone in its cluster, it leads everything. A plain fetchRecords or acknowledgeRecords then goes past
-this room: its handler asks `Cluster.alone` once. For every other fetch and acknowledgement this room asks. `appends.py`
-sends appends to the gateway that should append to their partition.
+this room: its handler asks `Cluster.alone` once. So does one of a few partitions that the gateway leads
+(`Routing.leads_these`). For every other fetch and acknowledgement this room asks. `appends.py` sends appends to the
+gateway that should append to their partition.
 
     fetch ──▶ split ──▶ this gateway leads some ──▶ ask each leader in turn ──▶ Fetched
                 │                                        │ nothing: wait at all of them

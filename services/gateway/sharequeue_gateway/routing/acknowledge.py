@@ -63,8 +63,14 @@ class RoutedAcknowledger:
     async def repeat_moved(
         self, group_id: str, request: AcknowledgeRequest, results: list[AcknowledgementResult]
     ) -> list[AcknowledgementResult]:
-        """Repeat the acknowledgements that this gateway refused because leadership moved. Returns: all results."""
-        left = [index for index, result in enumerate(results) if result.kafka_code == NOT_LEADER]
+        """Repeat the acknowledgements that this gateway refused because leadership moved; with others beside it, also
+        those that it could not make. Returns: all results."""
+        alone, acknowledgements = self._routing.cluster.alone, request.acknowledgements
+        left = [
+            index
+            for index, result in enumerate(results)
+            if result.kafka_code == NOT_LEADER or (not alone and _try_again(acknowledgements[index], result))
+        ]
         await self._acknowledge_left(
             group_id, request.member_id, request.acknowledgements, results, left, request.atomic, True
         )

@@ -1,5 +1,7 @@
 """Finds the gateway that leads each share-partition of a request, and the one that keeps a member's share session."""
 
+import itertools
+from collections.abc import Iterable
 from typing import Final
 
 from sharequeue.protocol.errors import KAFKA_CODES, FencedLeaderEpoch, NotLeaderOrFollower
@@ -15,6 +17,9 @@ MOVED: Final = frozenset(
     for fault in (NotLeaderOrFollower, RequestTimedOut, CoordinatorNotAvailable, FencedLeaderEpoch)
 )
 """Errors after which the new leader is looked for: leadership moved, or the leader does not answer."""
+
+FEW: Final = 16
+"""Of so many partitions a call of one leader goes past this room."""
 
 
 class Routing:
@@ -37,6 +42,14 @@ class Routing:
             else:
                 others.setdefault(leader, []).append((topic, partition))
         return mine, others
+
+    def leads_these(self, group_id: str, partitions: Iterable[tuple[KnownTopic | None, int]]) -> bool:
+        """Whether this gateway leads these partitions, which are few and of known topics."""
+        named = list(itertools.islice(partitions, FEW + 1))
+        return len(named) <= FEW and all(
+            topic is not None and self.cluster.leads(SharePartitionKey(group_id, topic.topic_id, partition))
+            for topic, partition in named
+        )
 
     def leader_of(self, group_id: str, topic: KnownTopic, partition: int) -> Node:
         return self.cluster.leader_of(SharePartitionKey(group_id, topic.topic_id, partition))
