@@ -12,14 +12,11 @@ from typing import Final
 import msgspec
 from redis.asyncio import Redis
 
-from sharequeue.repeats import REDIS_SILENT
+from sharequeue.repeats import APPEND_NEWS, REDIS_SILENT
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
-
-PAUSE_S: Final = 0.003
-"""Between two messages: each costs both gateways more than an append."""
 
 
 class News(msgspec.Struct, array_like=True):
@@ -58,7 +55,7 @@ class AppendNews:
             news = News(self._node_id, [(*place, end) for place, end in gathered.items()])
             try:
                 await self._redis.publish(self._channel, _encode(news))
-                await asyncio.sleep(PAUSE_S)
+                await APPEND_NEWS.pause()
             except LOST as fault:
                 log.info(
                     "cannot announce appends: other gateways find them by reading log ends",

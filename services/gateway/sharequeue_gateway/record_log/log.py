@@ -103,8 +103,8 @@ class AppendingNode(Protocol):
 
 
 class Elsewhere(Protocol):
-    """Which gateway should append to a partition. It is a hint: gateways that append to one partition at the same time
-    collide, which costs time and nothing else."""
+    """Names the gateway that should append to a partition. It is a hint: gateways that append to one partition at the
+    same time collide, which costs time and nothing else."""
 
     def node_of(self, place: TopicIdPartition) -> AppendingNode | None:
         """The gateway that should append to a partition; None: this one."""

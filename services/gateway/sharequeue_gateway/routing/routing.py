@@ -44,7 +44,7 @@ class Routing:
         return mine, others
 
     def leads_these(self, group_id: str, partitions: Iterable[tuple[KnownTopic | None, int]]) -> bool:
-        """Whether this gateway leads these partitions, which are few and of known topics."""
+        """Tell whether this gateway leads these partitions, which are few and of known topics."""
         named = list(itertools.islice(partitions, FEW + 1))
         return len(named) <= FEW and all(
             topic is not None and self.cluster.leads(SharePartitionKey(group_id, topic.topic_id, partition))
