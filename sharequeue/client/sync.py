@@ -35,6 +35,8 @@ class Producer(OwnThread[client.Producer]):
         deadline_ms: for all tries of a request.
         transactional_id: a name that the producer keeps over its restarts. Its first transaction aborts an open one of
             an earlier producer with the same name, and the earlier producer is refused from then on.
+        follow_leaders: call the gateway that appends to most of the partitions, once answers name it. That saves a hop.
+            The producer must reach every gateway at its setting `url`.
         token: the key that every request carries, or a function that returns it; the function is called for each
             request, so that a new key counts at once. headers: further headers of every request, for a proxy before the
             gateway. ca: a file of the authorities that a URL of https is checked by; None: those of the system.
@@ -54,6 +56,7 @@ class Producer(OwnThread[client.Producer]):
         max_buffer_bytes: int = 32 * 1024 * 1024,
         deadline_ms: float = 30_000,
         transactional_id: str | None = None,
+        follow_leaders: bool = False,
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
         ca: str | None = None,
@@ -67,6 +70,7 @@ class Producer(OwnThread[client.Producer]):
                 max_buffer_bytes=max_buffer_bytes,
                 deadline_ms=deadline_ms,
                 transactional_id=transactional_id,
+                follow_leaders=follow_leaders,
                 token=token,
                 headers=headers,
                 ca=ca,
